@@ -40,7 +40,7 @@ class Archive:
     def dims(
         self, name: str, shape: tuple[int | None, ...], expected: str, accepts: Callable[[np.dtype[Any]], bool]
     ) -> tuple[int, ...]:
-        """The dimensions that the header of an array announces, records first; raises what `array` does of headers."""
+        """The dimensions in an array's header, records first. Raises as `array` does for headers."""
         with self._open(name) as stream:
             return self._header(name, stream, shape, expected, accepts)[0]
 
@@ -52,13 +52,13 @@ class Archive:
         accepts: Callable[[np.dtype[Any]], bool],
         part: slice | None = None,
     ) -> NDArray[Any]:
-        """An array of one entry a record, whose header has been read and accepted before its values are unpacked.
+        """An array with one entry per record. Its header is read and checked before its values are unpacked.
 
-        `shape` is that of an entry, None where any length will do; `expected` names the types that it `accepts`. Of
-        `part` alone the values are kept, and nothing behind it is unpacked.
+        `shape`: of an entry, with None for any length; `expected`: names the types that `accepts` accepts. Only the
+        values of `part` are returned, and nothing after it is unpacked.
 
         Raises:
-            DataFault: there is none, it holds Python objects, or is of another shape or type.
+            DataFault: there is no such array, it holds Python objects, or it has another shape or type.
         """
         file = self._file
         with self._open(name) as stream:
@@ -68,8 +68,8 @@ class Archive:
             chosen = (part.stop - part.start) * each
             if fortran and dims[0] * each > 4 * chosen + _FORTRAN:
                 raise DataFault(
-                    f"{file}: array {name!r} is stored column by column, so that no part of it can be read alone",
-                    "save it with numpy.ascontiguousarray first",
+                    f"{file}: array {name!r} is stored column by column, so part of it can't be read by itself",
+                    "convert it with numpy.ascontiguousarray before saving it",
                 )
             first, size = (0, dims[0] * each) if fortran else (part.start * each, chosen)
             skip_exactly(stream, first)
@@ -105,8 +105,8 @@ class Archive:
         version = npy.read_magic(stream)
         parse = _HEADERS.get(version)
         if parse is None:
-            raise DataFault(f"{file}: array {name!r} is in a format this version does not read", self._save)
-        # What the header's length says is held against a limit before so much is unpacked.
+            raise DataFault(f"{file}: array {name!r} is in a format that this version does not read", self._save)
+        # The header's length is checked against a limit before the header is unpacked.
         length = stream.read(2 if version == (1, 0) else 4)
         if int.from_bytes(length, "little") > MAX_HEADER_BYTES:
             raise DataFault(f"{file}: array {name!r} has a header of more than {MAX_HEADER_BYTES:,} bytes", self._save)
@@ -125,7 +125,7 @@ class Archive:
             result = ", ".join(["records", *map(str, dims[1:])]) if dims else ""
             raise DataFault(
                 f"{file}: array {name!r} has the shape [{result}], expected [records{sizes}]",
-                "declare the shape that the file has, or store one entry a record",
+                "declare the shape that the file has, or store one entry per record",
             )
         size = math.prod(dims) * dtype.itemsize
         if min(dims) < 0 or size > self._archive.getinfo(f"{name}.npy").compress_size * GZIP_LIMIT:
@@ -135,16 +135,16 @@ class Archive:
 
 @contextmanager
 def open_archive(file: Path, save: str) -> Iterator[Archive]:
-    """The archive; `save` says how one of the right kind is written.
+    """Open an archive; `save` says how to write a valid one.
 
     Raises:
-        DataFault: the file is no archive, or is damaged, where that shows.
+        DataFault: the file is not an archive, or it is damaged.
     """
     try:
         with zipfile.ZipFile(file) as archive:
             yield Archive(archive, file, save)
     except zipfile.BadZipFile as error:
-        raise DataFault(f"{file}: is no NumPy archive (.npz), or is damaged", save) from error
+        raise DataFault(f"{file}: is not a NumPy archive (.npz), or is damaged", save) from error
     except _ERRORS as error:
         raise unreadable_fault(file, error) from error
 

@@ -1,4 +1,4 @@
-"""Checks of the data block: what its parts say about one another. No data is read."""
+"""Checks of the data block, its parts against each other. No data is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_CHANNELS = 4
 
 
 def check_data(data: Data) -> list[Finding]:
-    """What contradicts itself in the data block (R2xx); paths are set, places are not."""
+    """Contradictions in the data block (R2xx), with their paths but without places."""
     findings = [finding for rule in _SOURCE_RULES for role, source in _sources(data) for finding in rule(source, role)]
     findings += _declared_size(data)
     findings += step_checks.check_operations(data)
@@ -43,7 +43,7 @@ def _range_of_records(source: AnySource, path: str) -> Iterator[Finding]:
         first, end = source.records
         yield Finding(
             "R205",
-            f"[{first}, {end}] holds no record: the range goes from its first record up to, and without, its end",
+            f"[{first}, {end}] selects no record: a range includes its first number and excludes its second",
             f"write [{end}, {first}]" if first > end else f"write [{first}, {first + 1}] for one record",
             f"{path}.records",
         )
@@ -57,14 +57,14 @@ def _columns(source: AnySource, path: str) -> Iterator[Finding]:
             yield Finding(
                 "R203",
                 f"min {column.min:g} is not below max {column.max:g}",
-                "write the range of values that can occur: from domain knowledge, not measured on private data",
+                "write the range of possible values, from domain knowledge and not measured on private data",
                 f"{path}.columns.{name}",
             )
         if isinstance(column, Numeric) and column.marks is not None and column.missing is None:
             yield Finding(
                 "R203",
-                "`marks` are texts that count as missing, and nothing says what a missing number counts as",
-                f"add missing: {column.min:g}, or another number that it counts as",
+                "`marks` lists texts that count as missing, and no value for missing numbers is given",
+                f"add missing: {column.min:g}, or another value for missing numbers",
                 f"{path}.columns.{name}.marks",
             )
 
@@ -105,7 +105,7 @@ def _declared_size(data: Data) -> Iterator[Finding]:
     if count != data.size:
         yield Finding(
             "R218",
-            f"data.train.records selects {count} records, and data.size declares {data.size}",
+            f"data.train.records selects {count} records, but data.size declares {data.size}",
             f"write size: {count}, or change the range",
             "data.size",
         )
@@ -129,7 +129,7 @@ def _public_matches(data: Data) -> Iterator[Finding]:
 
 
 def _features(train: Source, other: AnySource) -> tuple[tuple[str, object, object], ...]:
-    """What of the features has to agree, by name, in both sources."""
+    """What both sources' features must have in common, by name."""
     return (
         ("columns", _listed(train), _listed(other)),
         ("shape", model_shape(train.record_shape), model_shape(other.record_shape)),

@@ -1,4 +1,4 @@
-"""Records that are declared public are not the private ones under another name."""
+"""Checks that records declared public are not private ones under another name."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from dprecipe.data.schema import AnySource, Data
 from dprecipe.faults import DataFault
 
 ROWS = 4096
-"""Records that are looked at together."""
+"""Records processed at a time."""
 
 
 def check_files(data: Data, root: Path) -> None:
-    """Neither `data.public` nor a public `data.test` reads what `data.train` reads, whatever the file is called.
+    """Check that neither `data.public` nor a public `data.test` reads records of `data.train`, also through links.
 
-    Parts of one file whose ranges of records don't meet are disjoint. Different arrays of one file are for
-    `check_records`. Paths that are equal are for the rules of a recipe; here links are followed. Files that are not
-    there are for the reader.
+    Ranges of one file that do not overlap are disjoint. `check_records` compares different arrays of one file. Equal
+    paths are for the rules of a recipe, and missing files for the reader.
 
     Raises:
         DataFault: one of them does.
@@ -31,20 +30,19 @@ def check_files(data: Data, root: Path) -> None:
     for role, source in _in_the_training_file(data, root):
         if source.part == data.train.part and not _ranges_disjoint(data.train, source):
             raise DataFault(
-                f"{source.features_file}: data.{role} is declared public, and this is the same file as that of the "
-                "training records",
-                "name other records: another file, or ranges (`records`) of one file that don't meet",
+                f"{source.features_file}: data.{role} is declared public, but this is the file of the training records",
+                "name other records: another file, or ranges (`records`) that do not overlap",
             )
 
 
 def check_records(data: Data, root: Path, records: Callable[[Role], RecordSource | None]) -> None:
-    """No array of the training file that is declared public holds a training record. Only of arrays of one file are
-    records compared, by their features as they are before `preprocess`: a copy in another file is nobody's to find.
+    """Check that no array of the training file that is declared public contains a training record.
 
-    `records` are those of a role, as they were read from the file; None where they were not.
+    Records are compared by their features before `preprocess`, and only between arrays of one file: a copy in another
+    file is not detected. `records`: returns the records of a role as read from the file, or None if they were not read.
 
     Raises:
-        DataFault: one does.
+        DataFault: one contains a training record.
     """
     for role, source in _in_the_training_file(data, root):
         if source.part == data.train.part:
@@ -52,15 +50,15 @@ def check_records(data: Data, root: Path, records: Callable[[Role], RecordSource
         private, public = records("train"), records(role)
         if isinstance(private, Records) and isinstance(public, Records) and _share_a_record(private, public):
             raise DataFault(
-                f"{source.features_file}: array {source.part!r} is declared public (data.{role}), and a record in it "
-                "equals one of the training records",
-                "leave the training records out of it; if the records are other people's and equal by chance, save "
-                "them in a file of their own",
+                f"{source.features_file}: array {source.part!r} is declared public (data.{role}), but one of its "
+                "records equals a training record",
+                "remove the training records from it; if the records are other people's and equal by chance, save "
+                "them in a separate file",
             )
 
 
 def _in_the_training_file(data: Data, root: Path) -> Iterator[tuple[Role, AnySource]]:
-    """The sources declared public that lie in the file of the training records."""
+    """The sources declared public that are in the file of the training records."""
     mine = data.train.features_file
     sources: tuple[tuple[Role, AnySource | None], ...] = (("public", data.public), ("test", data.test))
     for role, source in sources:
@@ -80,13 +78,13 @@ def _ranges_disjoint(one: AnySource, other: AnySource) -> bool:
 
 
 def _share_a_record(one: Records, other: Records) -> bool:
-    """Whether a record of one has the features of a record of the other."""
+    """Whether a record of one has the same features as a record of the other."""
     if one.features.shape[1:] != other.features.shape[1:]:
         return False
     numbers = np.random.default_rng(0).integers(1, 1 << 63, one.features[:1].size, np.uint64) | np.uint64(1)
     hashes_N, hashes_M = _hashes(one.features, numbers), _hashes(other.features, numbers)
     common = np.intersect1d(hashes_N, hashes_M)
-    # Equal hashes are nearly always equal records; that they are is seen by looking.
+    # Equal hashes nearly always mean equal records; the comparison decides.
     for value in common:
         rows, others = one.features[hashes_N == value], other.features[hashes_M == value]
         if {row.tobytes() for row in _rows(rows)} & {row.tobytes() for row in _rows(others)}:
@@ -105,7 +103,7 @@ def _hashes(features: NDArray[np.generic], numbers: NDArray[np.uint64]) -> NDArr
 
 
 def _rows(features: NDArray[np.generic]) -> NDArray[np.float32]:
-    """(N, D), each record's features as models read them; of zeros none is negative."""
+    """(N, D), each record's features as models read them, without negative zeros."""
     flat: NDArray[np.float32] = np.ascontiguousarray(
         prepare_features(features, ()).reshape(len(features), -1)
     ) + np.float32(0)

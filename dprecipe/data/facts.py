@@ -16,7 +16,7 @@ Role = Literal["train", "test", "public"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """Where a table's column lies in the feature vector: `width` features from `start`."""
+    """The position of a table's column in the feature vector: `width` features from `start`."""
 
     name: str
     start: int
@@ -28,17 +28,17 @@ class DataFacts:
     """The public constants of a data set, all of them written in the recipe."""
 
     shape: tuple[int, ...]
-    """Of one record's features as the model sees them: (D,) or, for images, (channels, height, width)."""
+    """The shape of one record's features as the model sees them: (D,) or, for images, (channels, height, width)."""
     classes: int
-    """The outputs of a model: one for each class, and one for a number."""
+    """The number of a model's outputs: one for each class, or one for a number."""
     source_shape: tuple[int, ...]
-    """The same as it is read: before preprocessing."""
+    """The shape of one record as it is read, before preprocessing."""
     class_names: tuple[str, ...] | None = None
     columns: tuple[ColumnFacts, ...] = ()
     target: tuple[float, float] | None = None
-    """The declared range of a number to be predicted; None where the labels are classes."""
+    """The declared range of a numeric label; None if the labels are classes."""
     vocabulary: int | None = None
-    """Of tokens: how many there are, 0 … vocabulary − 1, and 0 is padding; None where the features are quantities."""
+    """The number of tokens, which are 0 … vocabulary − 1, and 0 is padding; None if the features are quantities."""
 
     @property
     def is_pixels(self) -> bool:
@@ -52,9 +52,9 @@ class DataFacts:
 
 
 def describe_data(data: Data, role: Role = "train") -> DataFacts:
-    """The facts of the training source, or of the test source (the training source's where there is none).
+    """The facts of the training source, or of the test source (without one, of the training source).
 
-    Public records have those of the training source: they have the same features, and no classes that were read.
+    Public records have the facts of the training source: the same features, and no labels are read.
 
     Raises:
         RecipeError: `data` contradicts itself (every finding of `dprecipe.data.checks`).
@@ -74,7 +74,7 @@ def describe_data(data: Data, role: Role = "train") -> DataFacts:
 
 
 def feature_norm(data: Data) -> float | None:
-    """The L2 norm that the last step which can change norms bounds; None where that is no clipping."""
+    """The bound on the L2 norm of features, if the last step that can change norms bounds it; otherwise None."""
     changing = [step for step in data.preprocess if step.flatten is None and step.dp_count is None]
     match changing[-1].operation if changing else None:
         case ClipFeatures(norm=norm) | DpPca(row_norm=norm):
@@ -96,7 +96,7 @@ def feature_shape(shape: tuple[int, ...], steps: Sequence[Step]) -> tuple[int, .
 
 
 def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of one record after one step, of the shape before it."""
+    """The shape of one record after one step, given the shape before it."""
     if step.scattering is not None and len(shape) == 3:
         channels, height, width = shape
         scales, angles = step.scattering.scales, step.scattering.angles
@@ -107,7 +107,7 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def count_scattering_coefficients(scales: int, angles: int) -> int:
-    """The channels that scattering makes of one: 1 + JL + L²J(J−1)/2, of orders 0, 1 and 2."""
+    """How many channels scattering computes from one: 1 + JL + L²J(J−1)/2, of orders 0, 1 and 2."""
     return 1 + scales * angles + angles**2 * scales * (scales - 1) // 2
 
 
@@ -143,7 +143,7 @@ def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, 
 
 
 def share_of_range(column: object, bounds: tuple[float, float] | None) -> tuple[float, float]:
-    """Bounds in a numeric column's own units as its features have them: its min is 0, its max 1."""
+    """Map bounds from a numeric column's own units to its feature, where its min is 0 and its max 1."""
     if bounds is None or not isinstance(column, Numeric):
         return 0.0, 1.0
     span = column.max / 2 - column.min / 2
@@ -168,12 +168,12 @@ def item_steps(steps: Sequence[Step]) -> dict[str, ItemStep]:
 
 
 def tokenize_step(steps: Sequence[Step]) -> Tokenize | None:
-    """The step that makes tokens, where there is one."""
+    """The `tokenize` step, if there is one."""
     return next((step.tokenize for step in steps if step.tokenize is not None), None)
 
 
 def count_vocabulary(steps: Sequence[Step]) -> int | None:
-    """How many tokens there are, padding among them; None where the features are no tokens."""
+    """The number of tokens, including padding; None if the features are not tokens."""
     step = tokenize_step(steps)
     return None if step is None else step.buckets + 1
 

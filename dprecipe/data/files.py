@@ -1,4 +1,4 @@
-"""Where data files are, and how they are opened: plain or gzipped, told apart by their first bytes."""
+"""Locate and open data files: plain or gzipped, distinguished by their first bytes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dprecipe.faults import DataFault
 
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_LIMIT = 1_100
-"""Deflate can't expand a byte to more than 1,032: a header that promises more describes a cut-off file."""
+"""Deflate expands a byte to at most 1,032: if a header states more, the file is truncated."""
 CHUNK = 1 << 20
 READ_ERRORS = (OSError, EOFError, zlib.error)
 """What reading a damaged file can raise."""
 
 
 def data_root(cli_value: str | Path | None, recipe_file: str | Path | None) -> Path:
-    """The folder that relative data paths start from: as said, else `$DPRECIPE_DATA`, else the recipe's."""
+    """The folder of relative data paths: `cli_value`, else `$DPRECIPE_DATA`, else the recipe's folder."""
     if cli_value is not None:
         return Path(cli_value)
     from_environment = os.environ.get("DPRECIPE_DATA", "")
@@ -34,7 +34,7 @@ def locate_file(path: str, root: Path) -> Path:
     """The file that a recipe's path names. An absolute path is taken as it is.
 
     Raises:
-        DataFault: there is no such file; names the path tried and the three ways to say where data are.
+        DataFault: there is no such file. The message names the path tried and the three ways to set the folder.
     """
     full = root / path
     try:
@@ -51,7 +51,7 @@ def locate_file(path: str, root: Path) -> Path:
 
 
 def is_gzip(file: Path) -> bool:
-    """Whether the content is gzipped, whatever the name says."""
+    """Whether the content is gzipped; the name does not matter."""
     try:
         with file.open("rb") as stream:
             return stream.read(2) == GZIP_MAGIC
@@ -61,10 +61,10 @@ def is_gzip(file: Path) -> bool:
 
 @contextmanager
 def open_file(file: Path) -> Iterator[BinaryIO]:
-    """The file's content as a stream of bytes, decompressed on the way where it is gzipped.
+    """The file's content as a stream of bytes, decompressed if it is gzipped.
 
     Raises:
-        DataFault: it can't be read (opening it). Reading can still raise `READ_ERRORS`.
+        DataFault: it can't be opened. Reading can still raise `READ_ERRORS`.
     """
     try:
         stream = cast(BinaryIO, gzip.open(file, "rb")) if is_gzip(file) else file.open("rb")  # noqa: SIM115
@@ -75,7 +75,7 @@ def open_file(file: Path) -> Iterator[BinaryIO]:
 
 
 def read_exactly(stream: BinaryIO, count: int) -> bytes:
-    """At most `count` bytes, fewer when the stream ends; memory grows with what is there."""
+    """At most `count` bytes, fewer if the stream ends. Memory grows with the bytes that are read."""
     parts = bytearray()
     while len(parts) < count:
         part = stream.read(min(CHUNK, count - len(parts)))
@@ -86,7 +86,7 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes:
 
 
 def skip_exactly(stream: BinaryIO, count: int) -> None:
-    """Pass over so many bytes, or all there are."""
+    """Skip `count` bytes, or all that remain."""
     while count > 0:
         part = stream.read(min(CHUNK, count))
         if not part:
@@ -95,7 +95,7 @@ def skip_exactly(stream: BinaryIO, count: int) -> None:
 
 
 def unreadable_fault(file: Path, error: Exception) -> DataFault:
-    """The fault for a file that exists and can't be read."""
+    """The fault for a file that exists but can't be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror is not None else None
     return DataFault(
         f"{file}: can't be read ({reason or 'damaged or cut off'})",

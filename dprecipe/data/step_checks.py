@@ -1,4 +1,4 @@
-"""Checks of the steps of preprocessing: what they say about one another, and about the features before them."""
+"""Checks of preprocessing steps, against each other and against the features before them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dprecipe.faults import Finding
 from dprecipe.text.near import nearest_word
 
 Encoding = OneHot | Hash | Tokenize | DpCategories | DpVocabulary
-"""What makes numbers of a table's columns."""
+"""Steps that turn a table's columns into numbers."""
 
 
 def check_operations(data: Data) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def check_operations(data: Data) -> Iterator[Finding]:
 
 
 def check_steps(data: Data) -> Iterator[Finding]:
-    """Steps fit the features as they are by then, and stand in their order (R207, R208, R211, R212, R221, R222)."""
+    """Steps fit the features before them, and are in order (R207, R208, R211, R212, R221, R222)."""
     columns = data.train.table_columns
     shape = source_shape(column_facts(columns or {}, data.preprocess), data.train.record_shape)
     image = pixels = len(shape) == 3
@@ -62,7 +62,7 @@ def check_steps(data: Data) -> Iterator[Finding]:
             if not pixels:
                 yield Finding(
                     "R212",
-                    f"{_name(step)} moves pixels, and the features are no images here",
+                    f"{_name(step)} moves pixels, and the features are not images here",
                     "remove the step" if len(shape) == 3 or not image else "remove `flatten`: models do it",
                     path,
                 )
@@ -77,7 +77,7 @@ def check_steps(data: Data) -> Iterator[Finding]:
         if isinstance(operation, Flatten | DpPca):
             pixels = False
         shape = shape_after(step, shape)
-        if isinstance(operation, DpCount):  # it changes nothing, and stands anywhere
+        if isinstance(operation, DpCount):  # it changes nothing, and may be anywhere
             continue
         if _rank(operation) < rank:
             yield Finding(
@@ -114,10 +114,10 @@ def _scale(step: Scale, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
 
 
 def _no_image(shape: tuple[int, ...], image: bool, path: str) -> Iterator[Finding]:
-    again = ", they have been scattered before" if len(shape) == 3 else ""
+    again = ": they are already scattered" if len(shape) == 3 else ""
     yield Finding(
         "R221",
-        f"scattering transforms the pixels of an image, and the features are none here{again}",
+        f"scattering transforms the pixels of an image, and the features are not pixels here{again}",
         "remove the step" if len(shape) == 3 or not image else "remove `flatten`: models do it",
         path,
     )
@@ -131,7 +131,7 @@ def _scattering(step: Scattering, shape: tuple[int, ...], path: str) -> Iterator
         fits = [scales for scales in fits if min(height, width) >= 2 * 2**scales]
         yield Finding(
             "R221",
-            f"an image of {height}×{width} has no scattering of {step.scales} scales: height and width have to be "
+            f"an image of {height}×{width} has no scattering of {step.scales} scales: height and width must be "
             f"multiples of {unit}, and at least {2 * unit}",
             f"write scales: {fits[-1]}" if fits else "store the images padded to such a size, or remove the step",
             f"{path}.scales",
@@ -144,7 +144,7 @@ def _groups(step: GroupNorm, shape: tuple[int, ...], path: str) -> Finding:
     fits = max(groups for groups in range(1, min(step.groups, count) + 1) if count % groups == 0)
     return Finding(
         "R222",
-        f"{count} {what} do not make {step.groups} groups of one size",
+        f"{count} {what} can't be divided into {step.groups} groups of equal size",
         f"write groups: {fits}, or another divisor of {count}",
         f"{path}.groups",
     )
@@ -196,7 +196,7 @@ def check_encodings(data: Data) -> Iterator[Finding]:
         operation = step.operation
         if isinstance(operation, Encoding):
             for written in _encoded_by(operation, columns):
-                # A misspelt name is told of by itself; the column that was meant counts as encoded.
+                # A misspelt name is a finding of its own; the column that was meant counts as encoded.
                 name = written if written in columns else nearest_word(written, columns) or written
                 times[name] = times.get(name, 0) + 1
     for name, column in columns.items():
@@ -219,7 +219,7 @@ def check_encodings(data: Data) -> Iterator[Finding]:
 
 
 def check_tokens(data: Data) -> Iterator[Finding]:
-    """A column of tokens is the only one, and no step makes other words of them (R220)."""
+    """A column of tokens is the only column, and no step changes the tokens (R220)."""
     tokens = tokenize_step(data.preprocess)
     columns = data.train.table_columns or {}
     if tokens is None or tokens.column not in columns:
@@ -228,8 +228,8 @@ def check_tokens(data: Data) -> Iterator[Finding]:
     if others:
         yield Finding(
             "R220",
-            f"tokens are read one after another, and {', '.join(map(repr, others))} would stand among them",
-            f"declare {tokens.column!r} alone, or encode it with hash: {{columns: [{tokens.column}], buckets: "
+            f"a model of tokens reads no other columns, and {', '.join(map(repr, others))} would be read as tokens",
+            f"declare only {tokens.column!r}, or encode it with hash: {{columns: [{tokens.column}], buckets: "
             f"{tokens.buckets}, tokens: words}}",
             "data.train.columns",
         )
@@ -237,7 +237,7 @@ def check_tokens(data: Data) -> Iterator[Finding]:
         if not isinstance(step.operation, Encoding | Flatten | DpCount):
             yield Finding(
                 "R220",
-                f"tokens are numbers of words, and {_name(step)} would make other words of them",
+                f"tokens are numbers of words, and {_name(step)} would turn them into other words",
                 "remove the step",
                 f"data.preprocess.{index}.{_name(step)}",
             )

@@ -189,7 +189,7 @@ def encode_labels(
                 row,
                 f"a label is not an integer in 0 … {classes - 1}",
                 "declare label.classes as the number of classes that can occur, counted from 0; name the classes in "
-                "label.values; or mend the row",
+                "label.values; or correct the row",
             )
     return result
 
@@ -213,13 +213,13 @@ def _classes_by_name(values: Sequence[Value], names: Sequence[str], report: _Col
             report.add(
                 row,
                 "a label differs from a declared value in its capitals only",
-                "declare label.values as the file spells them, or mend the row",
+                "declare label.values as the file spells them, or correct the row",
             )
         elif not _no_label(value, row, report):
             report.add(
                 row,
                 f"a label is not among the {len(numbers)} declared values",
-                "declare in label.values every class that can occur (from domain knowledge), or mend the row",
+                "declare in label.values every class that can occur (from domain knowledge), or correct the row",
             )
     return result
 
@@ -310,7 +310,7 @@ def _numbers(values: Sequence[Value], report: _ColumnReport) -> NDArray[np.float
             report.add(
                 row,
                 "a label is not a finite number",
-                "mend the row or leave it out, or declare the classes in label.values",
+                "correct the row or omit it, or declare the classes in label.values",
             )
     return numbers
 

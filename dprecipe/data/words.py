@@ -1,4 +1,4 @@
-"""Words for what stands in a file where something else was expected, by its form and never by its content."""
+"""Descriptions of unexpected content in a file, by its form; its values are never quoted."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from dprecipe.data.schema import Numeric
 from dprecipe.faults import DataFault
 
 MARKS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null", "none", ".", "-", "?"))
-"""What stands for a missing number, in any capitals."""
+"""Texts that count as a missing number, in any capitalisation."""
 
 MAX_COMPARED = 500
-"""Names of a header that a misspelt one is compared with; more take seconds."""
+"""A misspelt name is compared with at most this many names of a header; more take seconds."""
 MAX_COMPARED_LENGTH = 100
 
 DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", ",": "a comma"}
 
 
 def describe_text(text: str, column: Numeric) -> tuple[str, str]:
-    """What a text is that should have been a number, and what to do about it."""
+    """What is wrong with a text that should be a number, and the remedy."""
     if re.match(r"[<>≤≥]=?\s*[0-9]", text):
         low, high = f"{column.min:g}", f"{column.max:g}"
         return (
-            "a field holds a number behind < or >",
-            "write the number itself; or declare such texts as missing: "
-            f"{{kind: numeric, min: {low}, max: {high}, missing: {low}, marks: ['<0.5']}}, with the text of the file",
+            "a field has < or > before its number",
+            "write only the number; or declare such texts as missing: "
+            f"{{kind: numeric, min: {low}, max: {high}, missing: {low}, marks: ['<0.5']}}, with the text from the file",
         )
     if re.fullmatch(r"[+-]?[0-9][0-9.]*,[0-9]+", text):
-        return "a field holds a number with a comma in it", "write a decimal point, and no mark between thousands"
+        return "a field has a number with a comma", "write a decimal point, and no thousands separators"
     if re.search(r"[0-9]\s*[%€$£]|[€$£]\s*[0-9]|[0-9]\s*[A-Za-zµ]+$", text):
-        return "a field holds a number with a unit or a sign", "write the number alone"
-    return "a field is not a finite number", "mend the value, or declare the column as a category or as text"
+        return "a field has a number with a unit or a currency sign", "write only the number"
+    return "a field is not a finite number", "correct the value, or declare the column as a category or as text"
 
 
 def wrong_format_fault(file: Path, start: bytes, expected: str) -> DataFault | None:
-    """The fault of a file that begins as one of another kind; None where it does not."""
+    """The fault for a file that begins like one of another format; None if it does not."""
     kinds = {
         b"\xd0\xcf\x11\xe0": ("an Excel workbook (.xls)", "save it as CSV (UTF-8)"),
         b"PK\x03\x04": ("an Excel workbook (.xlsx) or another zip archive", "save it as CSV (UTF-8)"),
@@ -58,13 +58,13 @@ def wrong_format_fault(file: Path, start: bytes, expected: str) -> DataFault | N
 
 
 def plain_name(name: str) -> str:
-    """A column's name without capitals, blanks and marks between words."""
+    """A column's name in lower case, without blanks and punctuation."""
     return re.sub(r"[\W_]+", "", name).casefold()
 
 
 @final
 class Header:
-    """The names of a header, for telling which was meant; their forms are made once, on first use."""
+    """The names of a header, to find the one that was meant; their plain forms are computed on first use."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -74,8 +74,8 @@ class Header:
         return {form: name for name in self._names if (form := plain_name(name))}
 
     def nearest(self, name: str) -> str | None:
-        """The name that was meant, if one is hardly different; of names in great number, or long ones, only one that
-        is the same but for capitals and marks."""
+        """The name that was meant, if one is nearly equal. Among very many or very long names, only one that differs
+        in nothing but capitals and punctuation."""
         form = plain_name(name)
         if form in self._by_form:
             return self._by_form[form]
@@ -87,7 +87,7 @@ class Header:
 
 
 def find_delimiter(line: Sequence[str], names: Sequence[str], delimiter: str) -> str | None:
-    """The delimiter that makes a header of a first line in which no declared name was found; None where none does."""
+    """The delimiter with which a first line without any declared name contains one; None if there is none."""
     whole, expected = delimiter.join(line), {plain_name(name) for name in names}
     for other in DELIMITERS:
         if other != delimiter and expected & {plain_name(part.strip('"')) for part in whole.split(other)}:

@@ -16,15 +16,24 @@ _BELOW = np.uint64(2**63 - 1)
 
 
 def draw_noise(distribution: Distribution, stream: Stream, count: int) -> NDArray[np.float64]:
-    """`count` independent draws of a distribution of scale 1, float64.
+    """`count` independent draws of a distribution of scale 1: (count,) float64.
 
-    Every family is an exact transformation of uniforms with 63 bits, so its tails end only at the
-    uniform nearest to 0. The largest draws, and the probability beyond them:
+    Guarantees: every family is an exact transformation of uniforms with 63 bits, so its tails end only at the uniform
+    nearest to 0.
 
-    - laplace reaches 44.3 and sech 44.6, cauchy 1.1e19: 2^-64;
-    - student_t reaches sqrt(df (2^(128/df) - 1)), 415 for df = 9: less than 2^-64;
-    - variance_gamma, a sum of λ Laplace draws, 44.3 λ: less than λ 2^-64;
-    - gaussian: see `draw_gaussian`.
+    | family | largest draw | probability of a larger value |
+    |---|---|---|
+    | laplace | 44.3 | 2^-64 |
+    | sech | 44.6 | 2^-64 |
+    | cauchy | 1.1e19 | 2^-64 |
+    | student_t | sqrt(df (2^(128/df) - 1)): 415 for df = 9 | less than 2^-64 |
+    | variance_gamma, a sum of λ Laplace draws | 44.3 λ | less than λ 2^-64 |
+    | gaussian | see `draw_gaussian` | |
+
+    With `count` = 0 nothing is drawn. The scale is the caller's: `training.noise` refuses a scale of 0.
+
+    Raises:
+        ValueError: the stream was shared.
 
     Source: Laplace, Cauchy and hyperbolic secant: inversion of the distribution function of |X|. Student's t: Bailey
     1994. Variance-gamma with whole λ: Kotz, Kozubowski & Podgórski 2001, section 2.3.
@@ -46,10 +55,10 @@ def draw_noise(distribution: Distribution, stream: Stream, count: int) -> NDArra
 
 
 def draw_gaussian(stream: Stream, count: int) -> NDArray[np.float64]:
-    """`count` independent standard normal draws, float64.
+    """`count` independent standard normal draws: (count,) float64. An odd count discards one draw; 0 draws nothing.
 
-    Guarantees: the radius comes from a 63-bit uniform, so draws reach 9.4 standard deviations (a normal passes that
-    with probability 5e-21).
+    Guarantees: the radius comes from a 63-bit uniform, so draws reach 9.4 standard deviations (a normal draw exceeds
+    that with probability 5e-21).
     Source: Box and Muller 1958.
     """
     out = np.empty(count + count % 2)
@@ -71,7 +80,7 @@ def draw_gaussian(stream: Stream, count: int) -> NDArray[np.float64]:
 
 
 def _fine(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Uniforms in (0, 1] of the lower 63 bits, (k + 1/2) 2^-63: the closer to 0, the finer. Overwrites the words."""
+    """Uniforms in (0, 1] from the lower 63 bits, (k + 1/2) 2^-63, finest near 0. Overwrites the words."""
     np.bitwise_and(words, _BELOW, out=words)
     uniform = words.astype(np.float64)
     np.add(uniform, 0.5, out=uniform)
@@ -80,7 +89,7 @@ def _fine(words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def _inverted(family: str, stream: Stream, count: int) -> NDArray[np.float64]:
-    """One word a draw: a bit is the sign, the rest P(|X| > x)."""
+    """One word per draw: one bit is the sign, the rest is P(|X| > x)."""
     words = stream.words(count)
     sign = np.where(words > _BELOW, 1.0, -1.0)
     beyond = _fine(words)
@@ -95,6 +104,6 @@ def _inverted(family: str, stream: Stream, count: int) -> NDArray[np.float64]:
 
 
 def _student_t(df: float, stream: Stream, count: int) -> NDArray[np.float64]:
-    """One coordinate of the bivariate t: sqrt(df (U^(-2/df) - 1)) is its radius. The other is not independent."""
+    """One coordinate of the bivariate t, whose radius is sqrt(df (U^(-2/df) - 1)). The other is not independent."""
     radius = np.sqrt(df * np.expm1(np.log(_fine(stream.words(count))) * (-2.0 / df)))
     return radius * np.cos((2.0 * np.pi) * stream.uniform(count))

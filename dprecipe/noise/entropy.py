@@ -1,8 +1,17 @@
 """Secret randomness: keyed ChaCha20 streams for sampling and noise.
 
 Each attempt has one 256-bit root from the operating system, kept in memory only. Each purpose and step has its own
-stream, derived by HMAC-SHA256. So no two draws share key and counter, and a resumed run, which has a new root, can't
-replay noise. The model's seed is never used for these streams.
+stream, derived by HMAC-SHA256. The model's seed is never used for these streams.
+
+Guarantees: no two draws share key and counter, and a resumed run, which has a new root, can't repeat noise.
+
+| case | what happens |
+|---|---|
+| 0 draws are requested | an empty array; the counter does not move |
+| a stream is used after it was shared, or shared after it was used | ValueError |
+| the same purpose and index are requested twice | the same stream twice: callers request each index once |
+| `insecure_seed` | fixed streams, for tests; a release of such a run never verifies |
+
 
 Source: RFC 8439 (ChaCha20); RFC 2104 (HMAC).
 """
@@ -43,10 +52,10 @@ class Secrets:
 
 @final
 class Stream:
-    """Uniform draws from one ChaCha20 key, of 256 bits; its nonce is zero, and so is its first counter."""
+    """Uniform draws from one ChaCha20 key of 256 bits, with nonce 0 and a counter from 0."""
 
     def __init__(self, key: bytes, block: int = 0) -> None:
-        """`block`: the first counter, of blocks of 64 bytes."""
+        """`block`: the first counter value; a block has 64 bytes."""
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
         self.key = key
@@ -56,7 +65,7 @@ class Stream:
         self._started = self._shared = False
 
     def share(self, blocks: Sequence[int]) -> list[Stream]:
-        """The same stream from each of these blocks on, for parallel draws; this stream can't be used afterwards.
+        """Streams that start at these blocks of this one, for parallel draws; this one can't be used afterwards.
 
         Raises:
             ValueError: something was drawn from it, or it was shared before.
@@ -73,7 +82,7 @@ class Stream:
             ValueError: the stream was shared.
         """
         if self._shared:
-            raise ValueError("this stream was shared: its draws belong to others")
+            raise ValueError("this stream was shared: its draws belong to other streams")
         self._started = True
         for start in range(0, len(out_B), len(_ZEROS)):
             part = out_B[start : start + len(_ZEROS)]
@@ -86,15 +95,15 @@ class Stream:
         return words.astype(np.uint64, copy=False)
 
     def uniform(self, count: int) -> NDArray[np.float64]:
-        """`count` uniforms in (0, 1): odd multiples of 2^-53, which doubles hold exactly, so neither end is drawn."""
+        """`count` uniforms in (0, 1): odd multiples of 2^-53, which are exact doubles; 0 and 1 are never drawn."""
         return ((self.words(count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
     def seed(self) -> int:
-        """A seed for a generator of torch, 63 bits."""
+        """A 63-bit seed for a generator of torch."""
         return int(self.words(1)[0] >> np.uint64(1))
 
     def integers(self, bound: int, count: int) -> NDArray[np.int64]:
-        """`count` uniform integers in [0, bound), without modulo bias beyond 2^-32 (bound < 2^32)."""
+        """`count` uniform integers in [0, bound), for 0 < bound < 2^32; each probability is within 2^-32 of uniform."""
         if not 0 < bound < 2**32:
             raise ValueError(f"expected 0 < bound < 2^32, got {bound}")
         high = self.words(count) >> np.uint64(32)

@@ -24,13 +24,13 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.training import log
 
 WHEN = ("step", "epsilon")
-"""The first columns of the metrics; those that follow are the score's."""
+"""The first columns of the metrics; the score's columns follow."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where a run keeps its things (`docs/contract.md`)."""
+    """The files of a run (`docs/contract.md`)."""
 
     path: Path
 
@@ -59,14 +59,14 @@ class RunFolder:
         """The key of the commitment to the private data.
 
         Raises:
-            RunFailed: it can't be read, so that nobody can tell whether the records are the run's own.
+            RunFailed: it can't be read, so nothing shows whether the records are the run's own.
         """
         path = self.private / "commitment.key"
         try:
             return durable.read_bytes(path)
         except OSError as error:
             raise RunFailed(
-                f"{path}: can't be read: {error.strerror}", "put the run's own files back, or start anew with --out"
+                f"{path}: can't be read: {error.strerror}", "restore the run's own files, or start a new run with --out"
             ) from None
 
     @staticmethod
@@ -75,7 +75,7 @@ class RunFolder:
 
     @staticmethod
     def absent(path: Path) -> RunFolder:
-        """A folder that is still to be made.
+        """A folder that does not exist yet.
 
         Raises:
             UsageFault: it exists, and is not an empty folder; a run folder is never overwritten.
@@ -89,7 +89,7 @@ class RunFolder:
 
     @staticmethod
     def create(path: Path, plan: Plan) -> RunFolder:
-        """Make the folder, whole or not at all.
+        """Create the folder, completely or not at all.
 
         Raises:
             UsageFault: it exists.
@@ -119,11 +119,11 @@ class RunFolder:
                 os.rename(draft, path)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
-            raise RunFailed(f"{path}: can't make the run folder: {error.strerror}") from None
+            raise RunFailed(f"{path}: can't create the run folder: {error.strerror}") from None
         return RunFolder(path).sync_name()
 
     def sync_name(self) -> RunFolder:
-        """This folder, whose name is on disk: a ledger in it can't be lost with it.
+        """Flush this folder's name to disk, so that a power failure can't remove the folder and the ledger in it.
 
         Raises:
             RunFailed: the disk refuses; nothing more was spent.
@@ -132,16 +132,16 @@ class RunFolder:
             durable.sync_folder(self.path.parent)
         except OSError as error:
             raise RunFailed(
-                f"{self.path}: the disk would not keep its name: {error.strerror}",
-                "see to the disk, then continue with --resume; nothing more was spent",
+                f"{self.path}: can't flush the folder's name to disk: {error.strerror}",
+                "check the disk, then continue with --resume; nothing more was spent",
             ) from None
         return self
 
     def open_ledger(
         self, plan: Plan, program: Mapping[str, Any], check: Callable[[Ledger | None], None]
     ) -> LedgerWriter:
-        """The next attempt on the ledger, where the run has no release yet: asked under the ledger's lock, since
-        another process may have made one while this one read its records. See `LedgerWriter` for `check`.
+        """Open the ledger for the next attempt of a run without a release. This is checked under the ledger's lock,
+        since another process may have published while this one read its records. See `LedgerWriter` for `check`.
 
         Raises:
             UsageFault: the run is complete.
@@ -156,7 +156,7 @@ class RunFolder:
     def _check_unreleased(self) -> None:
         if os.path.lexists(self.release):
             raise UsageFault(
-                f"{self.path}: this run is complete", "see its release/ folder; start a new run with --out"
+                f"{self.path}: this run is complete", "its release is in release/; start a new run with --out"
             )
 
     @staticmethod
@@ -164,7 +164,7 @@ class RunFolder:
         """An existing folder, to be resumed.
 
         Raises:
-            UsageFault: there is none, it is of another plan, or its run is complete.
+            UsageFault: there is none, it belongs to another plan, or its run is complete.
         """
         try:
             digest = str(json.loads(durable.read_bytes(path / "plan.json"))["digest"])
@@ -173,13 +173,13 @@ class RunFolder:
         if digest != plan.digest:
             raise UsageFault(
                 f"{path}: this run follows another plan ({digest[:15]}…, the recipe gives {plan.digest[:15]}…)",
-                f"resume as it was started ({RunFolder(path)._started_with()}), or start anew with --out",
+                f"resume it as it was started ({RunFolder(path)._describe_start()}), or start a new run with --out",
             )
         folder = RunFolder(path)
         folder._check_unreleased()
         return folder.sync_name()
 
-    def _started_with(self) -> str:
+    def _describe_start(self) -> str:
         try:
             overrides = [str(each) for each in json.loads(durable.read_bytes(self.private / "overrides.json"))]
         except (OSError, ValueError, TypeError):
@@ -188,15 +188,16 @@ class RunFolder:
         return " ".join(["the recipe is recipe.yaml in the folder", *(["with", shlex.join(words)] if words else [])])
 
     def record(self, step: int, epsilon: float, metrics: Mapping[str, float]) -> None:
-        """Add a line to the private metrics: the same ones each time. One that can't be written stops no run."""
+        """Add a line to the private metrics, with the same columns each time. A line that can't be written does not
+        stop the run.
+        """
         figures = {"epsilon": epsilon, **metrics}
         log.append_line(
             self.metrics, {"step": step, **{name: float(f"{value:.6g}") for name, value in figures.items()}}
         )
 
     def history(self) -> tuple[list[dict[str, float]], int]:
-        """All recorded metrics, the latest of each step, in order of steps, which are whole numbers; and how many
-        damaged lines were left out."""
+        """All recorded metrics, the latest of each step, in order of steps; and how many damaged lines were skipped."""
         lines = log.read(self.metrics)
         if lines.names[: len(WHEN)] != WHEN:
             return [], lines.damaged + len(lines.rows)
@@ -205,7 +206,7 @@ class RunFolder:
 
 
 def _drafts_of(path: Path) -> list[Path]:
-    """What runs that were killed while they made this folder left beside it: it holds a key."""
+    """Incomplete folders left beside this one by runs that were killed while they created it: they contain a key."""
     named = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{8}")
     results = [entry for entry in path.parent.iterdir() if named.fullmatch(entry.name) and entry.is_dir()]
     ours = [draft for draft in results if (draft / "private").is_dir() or not any(draft.iterdir())]
@@ -214,7 +215,7 @@ def _drafts_of(path: Path) -> list[Path]:
 
 @contextmanager
 def _busy(draft: Path) -> Iterator[None]:
-    """While the block lasts, `_is_busy` says so to other processes."""
+    """Inside the block, `_is_busy` is true in other processes."""
     if sys.platform == "win32":
         yield
         return

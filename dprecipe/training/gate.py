@@ -122,7 +122,7 @@ class Gate:
         return run_lengths([*self._charged, *block])
 
     def admit(self) -> Ticket | None:
-        """A ticket for the next event, which the ledger has recorded; `None` if the run is complete or out of budget."""
+        """A ticket for the next event, which the ledger holds; `None` if the run is complete or out of budget."""
         if self.stop_reason is not None:
             return None
         following = self._next()
@@ -146,8 +146,8 @@ class Gate:
         return Ticket(event, self._admitted)
 
     def release(self, ticket: Ticket, clipped: ClippedSum) -> Tensor:
-        """The clipped sum plus noise: (P,) float64, on the sum's device (for a sum on Apple's GPU, which has no float64,
-        on the CPU). The sum is overwritten. A ticket allows as many releases as its event has.
+        """The clipped sum plus noise: (P,) float64, on the sum's device (on the CPU for Apple's GPU, which has no
+        float64). The sum is overwritten. A ticket allows as many releases as its event has.
 
         Guarantees: the noise has the event's distribution at scale `noise_multiplier` × the sum's own sensitivity (for
         Gaussian noise, its standard deviation), is added in float64, and comes from a stream that no other release

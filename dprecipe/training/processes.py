@@ -1,11 +1,11 @@
-"""Several processes as one program: one batch, one ledger, noise once.
+"""Several processes that run one program: one batch, one ledger, one draw of noise.
 
-Every process holds the records and the model. The leader alone admits events, keeps the ledger and draws noise; all
-draw the same batch from the same secret stream, and each takes the gradients of a part of it. So whatever their number,
-what is released is what one process would release.
+Every process holds the records and the model. Only the leader admits events, writes the ledger and draws noise. All
+processes draw the same batch from the same secret stream, and each computes the gradients of its part. So the release
+does not depend on their number.
 
-Guarantees: given the same secrets, batches are those of a single process, and a sum differs from its by the rounding of
-double precision alone.
+Guarantees: given the same secrets, batches are those of a single process, and sums differ from its sums only by
+rounding in double precision.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from dprecipe.training.gate import Ticket
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=2)
-"""How long a process waits for the others: longer than scoring, compiling and publishing take. One that has died is
-noticed by whoever launched them."""
+"""How long a process waits for the others: longer than scoring, compiling and publishing take. The launcher notices
+a process that has died."""
 
 LAUNCHER = "DPRECIPE_LAUNCHER"
-"""In the environment of processes that `launch_processes` started: its process."""
+"""Environment variable of processes that `launch_processes` started: the launcher's process id."""
 WATCH_SECONDS = 0.5
 
 
 class Processes(Protocol):
-    """What takes part in a run, and which of it this process is."""
+    """The processes of a run, and the number of this one."""
 
     rank: int
     count: int
 
     def agree(self, answer: Callable[[], T]) -> T:
-        """The leader's answer, in every process; it is asked nowhere else."""
+        """The leader's answer, in every process; the other processes do not call `answer`."""
 
     def part(self, units: UnitNumbers) -> UnitNumbers:
-        """This process's part of a batch; together the parts are the batch. It may be empty.
+        """This process's part of a batch; the parts partition the batch. A part may be empty.
 
-        Whose part a unit is in depends on its number alone: one more unit changes the sum of one process.
+        Only a unit's number decides which part it is in, so one more unit changes the sum of one process.
         """
 
     def summed(self, value: Tensor) -> Tensor:
@@ -62,13 +62,13 @@ class Processes(Protocol):
         """The leader's noisy sum, (P,) float64, in every process; `like` has its shape."""
 
     def seed(self, stream: Stream) -> int:
-        """A seed of this process's own."""
+        """A seed that no other process has."""
 
     def check_same(self, name: str, value: object) -> None:
-        """Every process has the same value.
+        """Check that every process has the same value.
 
         Raises:
-            UsageFault: one has another.
+            UsageFault: one has a different value.
         """
 
 
@@ -99,11 +99,11 @@ class SingleProcess:
 
 @final
 class ProcessGroup:
-    """Processes of one group of torch.distributed; the one of rank 0 leads."""
+    """The processes of a torch.distributed group; rank 0 is the leader."""
 
     def __init__(self, device: torch.device) -> None:
-        """`device`: where tensors are added up. What is no tensor goes by gloo, between the processors: there nobody
-        loses patience with a leader who scores, saves and publishes."""
+        """`device`: where tensors are added. Everything else is sent with gloo, between CPUs, with a time limit that
+        allows the leader to score, save and publish."""
         self.rank, self.count = distributed.get_rank(), distributed.get_world_size()
         self._device = device if device.type == "cuda" else torch.device("cpu")
         self._objects = distributed.new_group(backend="gloo", timeout=PATIENCE)
@@ -142,14 +142,14 @@ class ProcessGroup:
         other = next((rank for rank, result in enumerate(values) if result != values[0]), None)
         if other is not None:
             raise UsageFault(
-                f"process {other} of this run has another {name} than process 0",
+                f"process {other} of this run has a different {name} than process 0",
                 "start every process with the same recipe, records and version",
             )
 
 
 @final
 class FollowerGate:
-    """In the place of a gate, where another process leads: it admits nothing and releases nothing."""
+    """Replaces the gate in processes that are not the leader: it admits nothing and releases nothing."""
 
     stop_reason = None
 
@@ -157,14 +157,14 @@ class FollowerGate:
         self.done = done
 
     def admit(self) -> Ticket | None:
-        raise RunFailed("internal fault: a process that is led asked for an event", "please report this")
+        raise RunFailed("internal fault: a process that is not the leader requested an event", "please report this")
 
     def release(self, ticket: Ticket, clipped: ClippedSum) -> Tensor:
-        raise RunFailed("internal fault: a process that is led asked for noise", "please report this")
+        raise RunFailed("internal fault: a process that is not the leader requested noise", "please report this")
 
 
 def world_size() -> int:
-    """How many processes take part, as `torchrun` and `launch_processes` start them."""
+    """The number of processes, as set by `torchrun` and `launch_processes`."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -174,17 +174,17 @@ def is_worker() -> bool:
 
 
 def is_leader() -> bool:
-    """Whether this process is the one that keeps the ledger; alone, it is."""
+    """Whether this process writes the ledger; a single process does."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def local_rank() -> int:
-    """The number of this process among those on its machine: that of its GPU."""
+    """The number of this process among those on its machine, which is also the number of its GPU."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def join_processes(device: torch.device) -> Processes:
-    """The processes of this run, once all of them have come.
+    """The processes of this run, once all of them have joined.
 
     Raises:
         RunFailed: they can't reach each other.
@@ -194,7 +194,7 @@ def join_processes(device: torch.device) -> Processes:
     if not distributed.is_initialized():
         with reporting_unreachable():
             if device.type == "cuda":
-                torch.cuda.set_device(device)  # else every process of a machine takes its first GPU
+                torch.cuda.set_device(device)  # otherwise every process of a machine would use its first GPU
                 distributed.init_process_group("cpu:gloo,cuda:nccl", timeout=PATIENCE)
             else:
                 distributed.init_process_group("gloo", timeout=PATIENCE)
@@ -204,20 +204,20 @@ def join_processes(device: torch.device) -> Processes:
 
 @contextmanager
 def reporting_unreachable() -> Iterator[None]:
-    """What torch says of a process that can't be reached, as a fault."""
+    """Turn torch's error about an unreachable process into a fault."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise RunFailed(
             f"another process of this run can't be reached: {reason}",
-            "see what it said, and continue with --resume",
+            "read that process's output, then continue with --resume",
         ) from None
 
 
 def end_with_launcher() -> None:
-    """From now on, end at once when the process that started this one does: what a ledger holds stays spent, and the
-    run can be resumed. Without it, the processes of a launcher that was killed would train on, unseen."""
+    """From now on, end this process when the process that started it ends. What the ledger holds stays spent, and the
+    run can be resumed. Without this, processes would train on unnoticed after their launcher was killed."""
     launcher = int(os.environ.get(LAUNCHER, os.getppid()))
 
     def watch() -> None:
@@ -235,12 +235,12 @@ def leave_processes() -> None:
 
 
 def launch_processes(count: int, arguments: list[str], device: str) -> int:
-    """Run `python -m dprecipe` with these arguments in `count` processes of this machine; the leader's exit code.
+    """Run `python -m dprecipe` with these arguments in `count` processes on this machine; returns the exit code.
 
-    `device`: that of the recipe's runtime.
+    `device`: `runtime.device` of the recipe.
 
     Raises:
-        UsageFault: there are GPUs, and fewer of them.
+        UsageFault: the machine has GPUs, but fewer than `count`.
     """
     gpus = torch.cuda.device_count()
     if device in ("auto", "cuda") and 0 < gpus < count:
@@ -261,7 +261,7 @@ def launch_processes(count: int, arguments: list[str], device: str) -> int:
         max_restarts=0,
         run_id=f"dprecipe-{os.getpid()}",
     )
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # each process speaks for itself
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # each process reports its own errors
     os.environ[LAUNCHER] = str(os.getpid())
     try:
         elastic_launch(config, sys.executable)("-u", "-m", "dprecipe", *arguments)

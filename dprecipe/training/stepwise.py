@@ -1,4 +1,4 @@
-"""Runs of the mechanisms that step on noisy sums: the program under its trainer, attempt by attempt."""
+"""Runs of the mechanisms that take steps on noisy sums: the program under its trainer, attempt by attempt."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ from dprecipe.training.watch import SpentCurve, Stopping, Watch
 @final
 @dataclass(frozen=True, slots=True)
 class StepwiseRunner(Runner[StepwiseProgram]):
-    """The runner of every mechanism that steps on noisy sums, given its module and what tests it."""
+    """The runner of every mechanism that takes steps on noisy sums, given its module and the tests of its sums."""
 
     build: Build
     tests: Callable[[Plan, nn.Module], SumTests]
-    """What the probe asks of its sums."""
+    """The probe's tests of its sums."""
 
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> StepwiseProgram:
-        """The program of a plan, on its own records or those that were given: see `training.program.prepare`."""
+        """The program of a plan, on its own records or on those from Python: see `training.program.prepare`."""
         if inputs.public is not None:
-            raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
+            raise UsageFault(f"mechanism {plan.mechanism} does not use public records", "omit `public`")
         program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
         check_memory(plan, self.build, program.model, program.sets.train, program.device)
         weights = merge_adapters(program.model, program.model.state_dict())
@@ -73,7 +73,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return program
 
     def attempt(self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start) -> Run:
-        """Train from where the folder is to the end of the plan or of the budget, and publish."""
+        """Train from the folder's last state to the end of the plan or of the budget, and publish."""
         processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
         state: dict[str, Any] | None = None
 
@@ -116,13 +116,13 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return processes.agree(lambda: done)
 
     def follow(self, plan: Plan, program: StepwiseProgram) -> Run:
-        """Take part in an attempt that another process leads; what it made of it.
+        """Take part in an attempt that another process leads; returns the leader's run.
 
         Raises:
-            Interrupted: it was stopped.
+            Interrupted: the leader was stopped.
         """
         processes = processes_of(plan, program)
-        # What the leader has drawn and read, sent by itself: no file of anybody's.
+        # The leader sends its secrets and its checkpoint; this process reads no files of its own.
         secrets, state = processes.agree(refuse_answer)
         module = self.build(plan, program.model, program.store, FollowerGate(), secrets)
         if state is not None:
@@ -130,12 +130,12 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         module.processes, module.snapshot = processes, take_snapshot(program)
         fit_steps(module, lightning.Callback(), program.device, module.steps_left)
         if processes.agree(refuse_answer) == "interrupted":
-            raise Interrupted("stopped by the process that leads")
+            raise Interrupted("stopped by the leading process")
         done: Run = processes.agree(refuse_answer)
         return done
 
     def rehearse(self, plan: Plan, steps: int = 5) -> Rehearsal:
-        """A few steps on synthetic records."""
+        """Take a few steps on synthetic records."""
         program = program_of(plan, self.tests, lambda: Sets(Synthetic(plan)))
         with tempfile.TemporaryDirectory() as folder:
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
@@ -146,37 +146,37 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             fit_steps(module, stopwatch, program.device, steps)
             ledger.abandon()
         seconds = stopwatch.seconds_per_step
-        done = f"{module.steps_done} steps on synthetic records: {seconds * 1000:.0f} ms a step"
+        done = f"{module.steps_done} steps on synthetic records: {seconds * 1000:.0f} ms per step"
         with in_full_precision():
             remarks = module.remarks()
         return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
 
 
 def report_moved(module: NoisySteps) -> None:
-    """Name the tensors that a module from Python wrote to by itself, which are not released as they are now."""
+    """Name the tensors that a module from Python changed by itself; their current values are not released."""
     moved = () if module.snapshot is None else module.snapshot.moved()
     if moved:
         report_progress(
-            f"the module from Python wrote to tensors that no noisy step makes: {quote_names(moved)}; released are the "
-            "values from before training, and no tensor that was not there then"
+            f"the module from Python changed tensors outside the noisy steps: {quote_names(moved)}; the release has "
+            "their values from before training, and no tensor that was added later"
         )
 
 
 def take_snapshot(program: StepwiseProgram) -> TensorSnapshot | None:
-    """What a module from Python is now, before this attempt's first step; of our own no code writes anywhere."""
+    """The tensors of a module from Python before this attempt's first step; our own modules never change theirs."""
     return TensorSnapshot(program.model) if program.custom_model else None
 
 
 def refuse_answer() -> Any:
-    """What a process that is led has to say, which is never asked."""
-    raise RunFailed("internal fault: a process that is led was asked", "please report this")
+    """The answer of a process that is not the leader; it is never requested."""
+    raise RunFailed("internal fault: a process that is not the leader was asked", "please report this")
 
 
 def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
     """The processes of this run, once all of them hold the same plan, weights and records.
 
     Raises:
-        UsageFault: they don't.
+        UsageFault: they hold different ones.
         RunFailed: they can't reach each other.
     """
     processes = join_processes(program.device)
@@ -189,7 +189,7 @@ def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
 
 
 def digest_of(arrays: Iterable[NDArray[Any]]) -> str:
-    """The same for the same numbers; told to other processes of the run and never written down."""
+    """A digest of the numbers; sent to other processes of the run and never written to disk."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
@@ -197,7 +197,7 @@ def digest_of(arrays: Iterable[NDArray[Any]]) -> str:
 
 
 def watch_of(plan: Plan, folder: RunFolder, program: StepwiseProgram, curve: SpentCurve, ledger: LedgerWriter) -> Watch:
-    """The callback that shows, scores and saves, into the run's own folder."""
+    """The callback that reports, scores and saves, into the run's own folder."""
     held_out = None
     if program.sets.test is not None:
         held_out = HeldOut(program.model, program.sets.test, program.device, plan.runtime.physical_batch)
@@ -212,14 +212,14 @@ def watch_of(plan: Plan, folder: RunFolder, program: StepwiseProgram, curve: Spe
 
 
 def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
-    """Run the program under a trainer whose every argument is ours: none that could break privacy can be passed."""
+    """Run the program under a trainer with fixed arguments: a caller can't pass one that breaks privacy."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"lightning\..*")
         trainer = lightning.Trainer(
             accelerator={"cuda": "gpu"}.get(device.type, device.type),
             devices=1,
-            # What processes tell each other is ours: to the trainer each is alone.
+            # Processes communicate through `Processes`; the trainer sees a single device.
             strategy=SingleDeviceStrategy(device),
             max_epochs=1,
             precision="32-true",
@@ -230,13 +230,13 @@ def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, step
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-        # The trainer counts steps; the batches are drawn inside the step, by the event that is accounted. One step
-        # more than planned, so that the refusal that ends a run is the gate's.
+        # The trainer only counts steps; each step draws its batch for the accounted event. One step more than planned,
+        # so that the gate's refusal ends the run.
         counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
         try:
             with in_full_precision():
                 trainer.fit(module, counter)
-        except SystemExit:  # what the trainer makes of a second Ctrl-C
+        except SystemExit:  # the trainer's reaction to a second Ctrl-C
             raise KeyboardInterrupt from None
         except torch.OutOfMemoryError as error:
             raise RunFailed(
@@ -244,13 +244,13 @@ def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, step
                 "set runtime.physical_batch to half of it, and continue with --resume",
             ) from None
         finally:
-            put_back(module, device)
+            move_back(module, device)
 
 
-def put_back(module: Any, device: torch.device) -> None:
-    """Bring the model, and what its optimisers hold, to the device: at its end the trainer moves them to the CPU.
+def move_back(module: Any, device: torch.device) -> None:
+    """Move the model and the state of its optimisers to the device: the trainer moves them to the CPU when it ends.
 
-    Counters of steps stay where they are: optimisers read them there.
+    Step counters stay on the CPU, where optimisers read them.
     """
     module.to(device)
     for state in module.configure_optimizers().state.values():
@@ -267,7 +267,7 @@ class Stopwatch(lightning.Callback):
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
         if module.device.type == "cuda":
-            torch.cuda.synchronize(module.device)  # else this is when the step was asked for
+            torch.cuda.synchronize(module.device)  # otherwise this is only when the step was queued
         self._ends.append(time.monotonic())
 
     @property

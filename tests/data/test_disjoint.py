@@ -42,14 +42,14 @@ SAME = {
 def test_public_records_in_the_training_file_under_another_name(block, root: Path, name: str) -> None:
     train, public = SAME[name]
     public = {key: value.format(root.name) if key == "path" else value for key, value in public.items()}
-    with pytest.raises(DataFault, match=r"data\.public is declared public, and this is the same file") as caught:
+    with pytest.raises(DataFault, match=r"data\.public is declared public, but this is the file of") as caught:
         check_files(block(train, public=public), root)
     assert caught.value.remedy
 
 
 def test_public_test_records_in_the_training_file_under_another_name(block, root: Path) -> None:
     test = {**PUBLIC, "classes": 2, "access": "public"}
-    with pytest.raises(DataFault, match=r"data\.test is declared public, and this is the same file"):
+    with pytest.raises(DataFault, match=r"data\.test is declared public, but this is the file of"):
         check_files(block(NPZ, test=test), root)
     check_files(block(NPZ, test={**test, "access": "private_internal"}), root)
 
@@ -101,9 +101,9 @@ HOLDS = {
 @pytest.mark.parametrize("name", HOLDS)
 def test_an_array_of_the_training_file_that_holds_a_training_record(block, tmp_path: Path, name: str) -> None:
     arrays = {"features": RECORDS_N3, "labels": np.zeros(len(RECORDS_N3), np.int64), **HOLDS[name]}
-    with pytest.raises(DataFault, match=r"array 'other' is declared public .* equals one of the training") as caught:
+    with pytest.raises(DataFault, match=r"array 'other' is declared public .* equals a training") as caught:
         compare(block, archive(tmp_path, **arrays), OTHER)
-    assert "file of their own" in (caught.value.remedy or "")
+    assert "separate file" in (caught.value.remedy or "")
     # The remedy works: nobody can tell copies in another file from other people's records.
     np.savez(tmp_path / "own.npz", other=arrays["other"])
     compare(block, tmp_path, {**OTHER, "path": "own.npz"})
@@ -122,7 +122,7 @@ def test_ranges_of_different_arrays_are_compared_too(block, tmp_path: Path) -> N
     data = block({**TRAIN, "records": [0, 3]}, public={**OTHER, "records": [4, 5]}, size=3)
     check_files(data, root)
     sources = {"train": data.train, "public": data.public}
-    with pytest.raises(DataFault, match="equals one of the training records"):
+    with pytest.raises(DataFault, match="equals a training record"):
         check_records(data, root, lambda role: role in sources and read(sources[role], data, root, role)[0])
 
 
@@ -134,5 +134,5 @@ def test_a_run_refuses_them_before_anything_is_built(block, tmp_path: Path) -> N
     plan = SimpleNamespace(
         data=data, mechanism="dpsgd", room=SimpleNamespace(reads_training_records=True, identity=None)
     )
-    with pytest.raises(DataFault, match="equals one of the training records"):
+    with pytest.raises(DataFault, match="equals a training record"):
         gather_records(plan, root)  # type: ignore[arg-type]

@@ -125,24 +125,24 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "below a limit of detection": Mistake(
         row(3, "<0.5,icu,yes"),
-        "column 'age': a field holds a number behind < or >",
+        "column 'age': a field has < or > before its number",
         "marks: ['<0.5']",
         then_source=with_column(age={**AGE, "marks": ["<0.5"]}),
     ),
     "a decimal comma": Mistake(
         SEMICOLONS.replace("26;", "26,5;", 1),
-        "column 'age': a field holds a number with a comma in it",
+        "column 'age': a field has a number with a comma",
         "write a decimal point",
         {**CSV, "delimiter": ";"},
         then=SEMICOLONS.replace("26;", "26.5;", 1),
     ),
     "a unit behind a number": Mistake(
-        row(3, "26 y,icu,yes"), "column 'age': a field holds a number with a unit", "write the number alone", then=TABLE
+        row(3, "26 y,icu,yes"), "column 'age': a field has a number with a unit", "write only the number", then=TABLE
     ),
     "words for a number": Mistake(
         row(3, f"{SECRET},icu,yes"),
         "column 'age': a field is not a finite number",
-        "mend the value",
+        "correct the value",
         private="line 5",
         then=TABLE,
     ),
@@ -198,7 +198,7 @@ MISTAKES: dict[str, Mistake] = {
         row(3, "26,icü,yes").encode("latin-1"), "a line is not UTF-8", "convert the file to UTF-8", then=TABLE
     ),
     "a row with a field too few": Mistake(
-        row(3, "26,icu"), "a row has fewer fields than the header line", "mend the row", private="line 5", then=TABLE
+        row(3, "26,icu"), "a row has fewer fields than the header line", "correct the row", private="line 5", then=TABLE
     ),
     "an open quote": Mistake(row(3, '26,"icu,yes'), "a row is not well-formed CSV", "enclose a field", then=TABLE),
     "a size of another file": Mistake(
@@ -256,7 +256,7 @@ MISTAKES: dict[str, Mistake] = {
         npz(labels=ARRAYS["labels"] / 2), "holds float64, expected integers", "as integers", NPZ, then=npz()
     ),
     "fewer labels than records": Mistake(
-        npz(labels=ARRAYS["labels"][:9]), "have different numbers of records", "one entry a record", NPZ, then=npz()
+        npz(labels=ARRAYS["labels"][:9]), "have different numbers of records", "one entry per record", NPZ, then=npz()
     ),
     "no number is finite": Mistake(
         npz(features=np.full((24, 3), np.nan, np.float32)), "every record has a value that is not finite", "mend", NPZ,

@@ -203,7 +203,7 @@ def test_nothing_is_spent_in_a_folder_whose_name_the_disk_does_not_confirm(
     plan, out = small("training.steps=9"), tmp_path / "run"
     failing(monkeypatch, "fsync", errno.EIO, at(tmp_path))
     for resume in (False, True):
-        with pytest.raises(RunFailed, match="would not keep its name") as failed:
+        with pytest.raises(RunFailed, match="can't flush the folder's name") as failed:
             run(plan, out, resume=resume)
         assert "--resume" in failed.value.remedy
         assert not (out / "private" / "ledger.jsonl").exists()

@@ -58,7 +58,7 @@ def test_a_sum_that_is_bounded_in_another_norm_than_the_account_says_is_not_rele
     tmp_path: Path, event: Event, norm: Norm
 ) -> None:
     ticket = Ticket(event, 1)
-    with pytest.raises(RunFailed, match="released as one in another"):
+    with pytest.raises(RunFailed, match=f"bounded in the {norm} norm"):
         gate(tmp_path / "l", 1, event).release(ticket, ClippedSum(torch.zeros(3), 1.0, norm))
     assert ticket.used == 0
 

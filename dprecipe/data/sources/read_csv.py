@@ -1,6 +1,6 @@
 """`csv`: a table in UTF-8 with a header line (RFC 4180), plain or gzipped, read a chunk at a time.
 
-No more is read than the recipe declares records, and no row takes more than `MAX_ROW_BYTES` bytes.
+At most as many records are read as the recipe declares, and a row has at most `MAX_ROW_BYTES` bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNK_BYTES = 16 << 20
 MAX_LINE_BYTES = 1 << 20
 MAX_ROW_BYTES = 4 << 20
 MAX_BLANK = 100_000
-"""Blank lines of a file that are passed over."""
+"""Blank lines that are skipped."""
 EXPECTED = "a CSV file"
 Row = tuple[int, list[str]]
 """A row's fields, and the line of the file on which it begins."""
@@ -40,8 +40,8 @@ def read_csv(
 ) -> Raw:
     """The selected records, encoded: features (N, D) float32, and the texts of `reading.name_column`.
 
-    Rows before `records` are split into fields but not looked at; rows after it, and rows beyond those that are
-    declared, are not read. Blank lines are passed over. All that is wrong with fields is found before it is told.
+    Rows before `records` are split into fields but not checked; rows after it, and rows beyond the declared number, are
+    not read. Blank lines are skipped. All problems with fields are collected before one fault reports them.
 
     Raises:
         DataFault: the file is missing, damaged, has too many rows, or is not what the recipe declares.
@@ -85,7 +85,7 @@ def _collect(collector: Collector, chunk: list[Row], positions: dict[str, int], 
 
 @final
 class _Lines:
-    """The lines of a file as text; `row` counts the bytes of the row at hand, `since` those of the chunk."""
+    """The lines of a file as text; `row` counts the bytes of the current row, `since` those of the chunk."""
 
     def __init__(self, stream: BinaryIO, file: Path, reading: Reading) -> None:
         self._stream, self.file, self._problems = stream, file, reading.problems
@@ -107,7 +107,9 @@ class _Lines:
                 limit = f"{MAX_LINE_BYTES:,} bytes" if len(line) > MAX_LINE_BYTES else f"{MAX_ROW_BYTES:,} bytes"
                 raise self.fault(self.number, f"a line or a row is longer than {limit}", "is this a CSV file?")
             if b"\0" in line:
-                raise self.fault(self.number, "a line holds a byte of value 0, as no text does", "is this a CSV file?")
+                raise self.fault(
+                    self.number, "a line contains a zero byte, which text never does", "is this a CSV file?"
+                )
             try:
                 yield line.decode("utf-8-sig" if self.number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -132,7 +134,7 @@ def _rows(lines: _Lines, delimiter: str) -> Iterator[Row]:
                 line,
                 "a row is not well-formed CSV (a quote that does not close, text after a closing quote, or a field of "
                 f"more than {csv.field_size_limit()} characters)",
-                'enclose a field that holds quotes or line breaks in "…", and double the quotes in it',
+                'enclose a field that contains quotes or line breaks in "…", and double the quotes in it',
             ) from error
         if fields is None:
             return
@@ -146,14 +148,14 @@ def _rows(lines: _Lines, delimiter: str) -> Iterator[Row]:
             raise lines.fault(
                 line,
                 f"a row has {'fewer' if len(fields) < width else 'more'} fields than the header line",
-                "mend the row (a delimiter inside a field that is not quoted?), or declare the right `delimiter`",
+                "correct the row (an unquoted field that contains a delimiter?), or declare the right `delimiter`",
             )
         yield line, fields
 
 
 def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file: Path) -> dict[str, int]:
-    """Where each named column is. Of the header only names that are hardly different from a declared one are cited: in
-    a file without one it is somebody's record."""
+    """The position of each named column. Only header names that nearly equal a declared one are quoted: in a file
+    without a header, the first line is a private record."""
     if header is None:
         raise DataFault(f"{file.name}: is empty", "name another file: a CSV file begins with a header line")
     present = [name.strip() for name in header[1]]
@@ -176,7 +178,7 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
         described = ", ".join(results + missing)
         remedy = "write the names in the recipe as the file has them" if results else "check the spelling in the recipe"
         if len(missing) == len(names):
-            remedy = "does the file begin with a header line? The first line has to name the columns"
+            remedy = "does the file begin with a header line? The first line must name the columns"
         is_are = "column {} is" if len(absent) == 1 else "columns {} are"
         raise DataFault(f"{file.name}: {is_are.format(described)} not in the header line", remedy)
     if twice:

@@ -42,13 +42,15 @@ def read_idx(
     """The selected records: images as uint8 (N, C, H, W) or (N, D), labels in [0, classes), or zeros.
 
     Raises:
-        DataFault: a file is missing, damaged, no IDX, or not of the declared shape, length or classes.
+        DataFault: a file is missing, damaged, not IDX, or not of the declared shape, length or classes.
     """
     file = locate_file(images, root)
     label_file = None if labels is None else locate_file(labels, root)
     count = _count(file, shape)
     if label_file is not None and _count(label_file, ()) != count:
-        raise DataFault(f"{images} and {labels} do not hold as many images as labels", "name the two files of one set")
+        raise DataFault(
+            f"{images} and {labels} have different numbers of images and labels", "name the two files of one data set"
+        )
     part = reading.span(records, count, images)
     chosen = channels_first(read_array(file, shape, part))
     reading.counts.records = len(chosen)
@@ -59,7 +61,7 @@ def read_idx(
 
 
 def _count(file: Path, shape: tuple[int, ...]) -> int:
-    """The number of records that a header announces, of this shape."""
+    """The number of records in the header of a file with this record shape."""
     try:
         with open_file(file) as stream:
             return _header(file, stream, shape)[0]
@@ -82,10 +84,10 @@ def _header(file: Path, stream: BinaryIO, shape: tuple[int, ...]) -> tuple[int, 
 def read_array(file: Path, shape: tuple[int, ...], part: slice) -> NDArray[np.uint8]:
     """Records of an IDX file, each of this shape: (part.stop - part.start, *shape).
 
-    Memory is that of the records asked for; what comes after them is looked at only where they are the last.
+    Memory is that of the requested records; data after them are checked only if they are the last records.
 
     Raises:
-        DataFault: the file is not that.
+        DataFault: the file is damaged, or has another format or shape.
     """
     try:
         with open_file(file) as stream:
@@ -105,9 +107,9 @@ def read_array(file: Path, shape: tuple[int, ...], part: slice) -> NDArray[np.ui
 def _dimensions(file: Path, stream: BinaryIO) -> tuple[int, ...]:
     magic = stream.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[3] == 0:
-        raise DataFault(f"{file}: is no IDX file; {FORMAT}", "name another file or another `source`")
+        raise DataFault(f"{file}: is not an IDX file; {FORMAT}", "name another file or another `source`")
     if magic[2] != UNSIGNED_BYTE:
-        raise DataFault(f"{file}: its values are no unsigned bytes; {FORMAT}", "store the values as unsigned bytes")
+        raise DataFault(f"{file}: its values are not unsigned bytes; {FORMAT}", "store the values as unsigned bytes")
     header = stream.read(4 * magic[3])
     if len(header) < 4 * magic[3]:
         raise DataFault(f"{file}: ends within its header; {FORMAT}", "copy the file again")
@@ -116,6 +118,6 @@ def _dimensions(file: Path, stream: BinaryIO) -> tuple[int, ...]:
 
 def _short(file: Path) -> DataFault:
     return DataFault(
-        f"{file}: ends before the last record that its header announces",
-        "the file is cut off: copy it again",
+        f"{file}: ends before the last record of its header",
+        "the file is truncated: copy it again",
     )

@@ -30,10 +30,10 @@ def read_npz(
     """The selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0, classes),
     or mapped from their range to [-1, 1].
 
-    What the headers say is held against the recipe before an array is unpacked.
+    The headers are checked against the recipe before an array is unpacked.
 
     Raises:
-        DataFault: the file is missing, no archive, holds Python objects, or is not what the recipe declares.
+        DataFault: the file is missing, is not an archive, holds Python objects, or is not what the recipe declares.
     """
     file = locate_file(path, root)
     numeric = labelled is not None and labelled.range is not None
@@ -48,7 +48,7 @@ def read_npz(
             if archive.dims(name, (), expected, accepts)[0] != count:
                 raise DataFault(
                     f"{file}: {features!r} and {name!r} have different numbers of records",
-                    "give each array one entry a record",
+                    "store one entry per record in each array",
                 )
         part = reading.span(records, count, file.name)
         chosen = archive.array(features, shape, "numbers", _is_number, part)
@@ -58,7 +58,7 @@ def read_npz(
         names = None if name_array is None else archive.array(name_array, (), "texts or integers", _is_id, part)
     reading.counts.records = len(chosen)
     if chosen.dtype != np.uint8:
-        with np.errstate(over="ignore"):  # too large becomes infinite; such a record contributes nothing
+        with np.errstate(over="ignore"):  # overflow becomes infinite; such a record contributes nothing
             chosen = chosen.astype(np.float32)
         finite = np.isfinite(chosen).reshape(len(chosen), -1).all(axis=1)
         reading.counts.not_finite = len(chosen) - int(finite.sum())

@@ -25,11 +25,11 @@ from dprecipe.faults import DataFault
 
 BATCH_ROWS = 1024
 MAX_VALUE_BYTES = 1 << 17
-"""Bytes of a number or a text on average, of a row group."""
+"""Average bytes of a number or text in a row group."""
 MAX_IMAGE_BYTES = 16 << 20
 SLACK = 1 << 20
 MAX_BATCH_BYTES = 1 << 30
-"""Bytes that the values of a batch take at most: of long ones it has fewer rows."""
+"""The values of a batch take at most this many bytes: a batch of long values has fewer rows."""
 
 
 def read_parquet(
@@ -67,15 +67,15 @@ def read_parquet(
 
 
 def _unreadable(file: Path, error: Exception) -> DataFault:
-    """What a file is that Parquet's reader does not take."""
+    """The fault for a file that Parquet's reader rejects."""
     with open_file(file) as stream:
         start = stream.read(16)
     if not start:
         return DataFault(f"{file.name}: is empty", "name another file")
     if not start.startswith(b"PAR1"):
         return wrong_format_fault(file, start, "a Parquet file") or DataFault(
-            f"{file.name}: is no Parquet file",
-            "name another file, or write `source: csv` where it is a text with a header line",
+            f"{file.name}: is not a Parquet file",
+            "name another file, or write `source: csv` if it is a text file with a header line",
         )
     return unreadable_fault(file, error)
 
@@ -108,14 +108,14 @@ def _images(
 def _batches(
     file: Path, records: tuple[int, ...] | None, names: tuple[str, ...], reading: Reading, max_bytes: int
 ) -> Iterator[tuple[int, Any]]:
-    """(number of the first row, batch) for the selected rows; memory is that of a row group, whose columns take at most
-    `max_bytes` bytes a value, as its header says."""
+    """(number of the first row, batch) for the selected rows. Memory is that of a row group, whose columns take at most
+    `max_bytes` bytes per value by its header."""
     import pyarrow.parquet as pq
 
     schema = pq.read_schema(file)
     texts = [name for name in names if name in schema.names and _is_text(schema.types[schema.names.index(name)])]
     rows = max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max_bytes))
-    # Texts stay in the dictionaries they are stored in: a long one that each row repeats is held once.
+    # Texts stay in their stored dictionaries: a long text that every row repeats is in memory once.
     with pq.ParquetFile(file, read_dictionary=texts) as table:
         present, metadata = table.schema_arrow.names, table.metadata
         _check_columns(names, present, file)
@@ -154,15 +154,15 @@ def _check_columns(names: tuple[str, ...], present: list[str], file: Path) -> No
 
 
 def _check_footer(metadata: Any, file: Path) -> None:
-    """The footer can be asked about each column. Of a damaged one pyarrow ends the process (SIGABRT): it is asked in a
-    copy of the process first, where there are such.
+    """Check that the footer describes each column. A damaged one makes pyarrow abort the process (SIGABRT), so this is
+    tried in a forked process first, where the platform has fork.
     """
     if not hasattr(os, "fork"):
         return
-    import resource  # where there is no fork there is none of it
+    import resource  # not available where there is no fork
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the copy starts none, and takes no lock
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads: the child starts none, and takes no lock
         child = os.fork()
     if child == 0:
         try:
@@ -181,7 +181,7 @@ def _check_footer(metadata: Any, file: Path) -> None:
 
 
 def _check_unpacked(group: Any, names: tuple[str, ...], max_bytes: int, file: Path) -> None:
-    """The columns of a row group take no more memory than so many values can."""
+    """Check that the columns of a row group take at most `max_bytes` per value."""
     for number in range(group.num_columns):
         column = group.column(number)
         path = column.path_in_schema
@@ -195,7 +195,7 @@ def _check_unpacked(group: Any, names: tuple[str, ...], max_bytes: int, file: Pa
 
 
 def _values(column: Any, name: str, file: Path) -> list[Any]:
-    """A column of numbers, truth values or texts, as Python values; a missing one is None."""
+    """A column of numbers, truth values or texts as Python values; None if missing."""
     import pyarrow.types as types
 
     stored = types.is_dictionary(column.type)
@@ -205,18 +205,18 @@ def _values(column: Any, name: str, file: Path) -> list[Any]:
     if not (scalar or text or types.is_null(kind)):
         raise DataFault(
             f"{file.name}: column {name!r} holds {kind}, expected numbers, truth values or text",
-            "store it so, or name another column",
+            "convert the column, or name another one",
         )
     if text:
         _check_lengths(column.dictionary if stored else column, name, file)
     try:
         values: list[Any] = column.to_pylist()
     except (UnicodeDecodeError, ValueError, OverflowError):
-        # What Python says of it cites the value.
+        # Python's message would quote the value.
         raise DataFault(
-            f"{file.name}: column {name!r} holds a value that can't be read: a text that is not UTF-8, or a "
-            "number that is out of range",
-            "write the file again, texts in UTF-8",
+            f"{file.name}: column {name!r} has a value that can't be read: a text that is not UTF-8, or a number out "
+            "of range",
+            "write the file again, with texts in UTF-8",
         ) from None
     return [None if value is None else float(value) for value in values] if types.is_decimal(kind) else values
 

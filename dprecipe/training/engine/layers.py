@@ -1,7 +1,7 @@
-"""What the gradients of each kind of layer are made of.
+"""The gradient terms of each kind of layer.
 
-A layer that is not here is differentiated by itself (`terms.SingleRecordTerm`). Kinds are exact types: a subclass may
-compute anything.
+A layer that is not listed here is differentiated by `torch.func` (`terms.SingleRecordTerm`). Kinds are exact types: a
+subclass may compute anything.
 
 Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, C channels.
 """
@@ -26,10 +26,10 @@ NamedTerms = Iterator[tuple[str, Term]]
 
 
 def layer_terms(call: Call) -> NamedTerms:
-    """The terms of one call, for each of its trained parameters; none where its output led to no loss.
+    """The terms of one call, for each of its trained parameters; none if its output does not affect the loss.
 
     Raises:
-        Unplanned: the layer is called in a way that none can be given for.
+        Unplanned: the layer is called in a way that has no terms.
     """
     if all(gradient is None for gradient in call.gradients):
         return
@@ -38,7 +38,7 @@ def layer_terms(call: Call) -> NamedTerms:
 
 
 def _plain(call: Call) -> bool:
-    """Not one of the ways to call or to set up a layer that only the layer itself understands."""
+    """Whether the layer's settings and this call are among those that this module implements."""
     layer = call.layer
     if call.kind is nn.Linear:
         return True
@@ -87,7 +87,7 @@ def _convolution(call: Call) -> NamedTerms:
 
 
 def _rows_of(call: Call) -> tuple[Tensor, Tensor, int]:
-    """Input and gradient, of as many rows for each record as is answered, one after the other."""
+    """Input, gradient, and how many consecutive rows of both belong to each record."""
     place = call.places.inputs[0]
     inputs, gradient = call.input().detach(), cast(Tensor, call.gradient())
     if place is None or place[1] == 1:
@@ -127,12 +127,12 @@ def _of_windows(
 
 
 MIN_MULTIPLICATIONS = 1 << 18
-"""Multiplications of a product that are worth calling for it, where one call could do more of them."""
+"""A product is computed by a call of its own only if it has at least this many multiplications."""
 
 
 @final
 class WindowRows:
-    """The rows of a convolution without groups, from one product for each place of the window but for its last side.
+    """The rows of a convolution without groups, from one product for each position in the window's leading sides.
 
     Only windows along the last side are copied: the others are views of that copy. Where another side has a stride,
     its positions are sorted by their phase first.
@@ -148,7 +148,7 @@ class WindowRows:
         *,
         standard: bool = False,
     ) -> None:
-        """`counts`: of outputs along each side; `each`: images of a record; `standard`: weights are standardised."""
+        """`counts`: outputs along each side; `each`: images of a record; `standard`: weights are standardised."""
         self._layer, self._images, self._counts = layer, images, tuple(counts)
         self._right_NOT, self._each = right_NOT, each
         self._padding = _padding(layer)
@@ -204,10 +204,11 @@ class WindowRows:
 
 @final
 class _Standard:
-    """The derivative of standardisation, transposed: from gradients by the kernels in use to those by the weights.
+    """The transposed derivative of standardisation: from gradients with respect to the standardised kernels to those
+    with respect to the weights.
 
-    With c the centred kernel of an output and s the root of its squares, g becomes (g - mean(g) - c (c·g) / s²) / s;
-    where s is held from below, without what the length takes part in.
+    With c the centred kernel of an output and s the root of its sum of squares, g becomes
+    (g - mean(g) - c (c·g) / s²) / s; where s is bounded from below, the term with c is omitted.
     """
 
     def __init__(self, weight: Tensor, unordered: Callable[[Tensor], Tensor]) -> None:
@@ -246,7 +247,7 @@ def _channels_last(inputs: Tensor, layer: nn.modules.conv._ConvNd, padding: list
 
 
 def layer_windows(inputs: Tensor, layer: nn.modules.conv._ConvNd) -> Tensor:
-    """(R, C, …) to (R, G, T, I): what each output position was computed from."""
+    """(R, C, …) to (R, G, T, I): the inputs of each output position."""
     padded = _channels_last(inputs, layer, _padding(layer))
     space = slice(1, -1)
     strides = padded.stride()[space]
@@ -287,7 +288,8 @@ def _embedding(call: Call) -> NamedTerms:
 
 
 def _scale(normalised: Callable[[Any, Tensor], Tensor], dim: Callable[[Any], int]) -> Callable[[Call], NamedTerms]:
-    """Layers that scale and shift what they normalised; the numbers of a scale lie in `dim` and after, or in 1."""
+    """Terms of layers that scale and shift normalised values; `dim` is the number of trailing dimensions that the scale
+    has, or 0 if it has one number per channel."""
 
     def terms(call: Call) -> NamedTerms:
         last = dim(call.layer)

@@ -1,10 +1,10 @@
 """Strategies for the norms of single records' gradients, and for their weighted sum, for parameters of one layer.
 
-Guarantee, of each strategy: let g be the gradients whose norms `squares` answers. `add` adds the sum of w·g, and
-nothing of records of weight zero. Numbers that belong to one record each may be in single precision, until the norm is
-taken of them. Whatever adds records up, or cancels between what the norm was taken of, is in double precision; but sums
-of `Weights.block_size` records at a time, of numbers that the norm was taken of, are in single. What that may cost is
-what `reserve.Reserve` counts.
+Guarantees of each strategy: let g be the gradients whose norms `squares` returns. `add` adds the sum of w·g, and
+nothing of records with weight zero. Numbers that belong to one record may be in single precision until their norm is
+taken. Whatever adds records, or cancels after the norm was taken, is in double precision, with one exception: numbers
+whose norm was taken are summed in single precision for `Weights.block_size` records at a time; `reserve.Reserve` counts
+the error.
 
 Legend: N records, R some of them, T positions, I inputs, O outputs, P numbers of the parameter.
 """
@@ -22,41 +22,41 @@ from dprecipe.training.engine.reserve import BLOCKS
 from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, Term
 
 CACHE = 3 << 17
-"""Numbers that are worked on at a time on a CPU, so that they stay in its cache: 1.5 MiB in single precision."""
+"""Numbers processed at a time on a CPU, so that they stay in its cache: 1.5 MiB in single precision."""
 WIDENED_NUMBERS = 1 << 20
-"""Numbers that are widened at a time for a product."""
+"""Numbers converted to double precision at a time for a product."""
 BLOCK = 128
-"""Numbers whose squares are added in single precision, twice as many where there are no more. In any order that, a root
-and its square lose no more than (their number + 6) 2^-24 of the sum."""
+"""Numbers whose squares are added in single precision; twice as many if there are no more. In any order, adding them,
+taking the root and squaring it loses at most (their number + 6) 2^-24 of the sum."""
 LARGE = 1 << 14
-"""Sums of products of fewer numbers gain nothing by single precision."""
+"""Single precision does not speed up sums of products with fewer numbers."""
 TINY = 2.0**-125
-"""Above what may be lost of a square that is too small for single precision."""
+"""A bound on the loss from a square that is too small for single precision."""
 MARGIN = 2.0**-53
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What each record's gradient is multiplied by."""
+    """The factor of each record's gradient."""
 
     exact: Tensor
     """(N,) float64."""
     sound: bool = False
-    """None is zero: there is no record whose numbers may not be finite."""
+    """No weight is zero: the numbers of all records are finite."""
     block_size: int = 1
-    """How many records may be added up in single precision."""
+    """How many records may be added in single precision."""
     fresh: bool = False
-    """What is to be added to is zero."""
+    """The totals are zero before the addition."""
     separate_blocks: bool = False
-    """Products of blocks are added up in double precision: compilers join them to one, in single."""
+    """Products of blocks are added in double precision: a compiler would merge them into one, in single precision."""
 
     def rounded(self) -> Tensor:
         """(N,) float32."""
         return self.exact.float()
 
     def clean(self, values: Tensor, part: slice = slice(None)) -> Tensor:
-        """(R, …): the values, with zeros for records of weight zero: theirs may not be finite."""
+        """(R, …): the values, with zeros for records with weight zero, whose values may be non-finite."""
         if self.sound:
             return values
         return torch.where((self.exact[part] > 0).view(-1, *[1] * (values.dim() - 1)), values, 0.0)
@@ -64,7 +64,7 @@ class Weights:
 
 class Strategy(Protocol):
     def squares(self) -> Tensor:
-        """(N,) float64: the squared norm of each record's gradient, or more by what rounding may take from it."""
+        """(N,) float64: the squared norm of each record's gradient, increased by what rounding may have removed."""
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         """Add the weighted sum to `totals`, (P,) float64 for each parameter. Call after `squares`."""
@@ -72,13 +72,13 @@ class Strategy(Protocol):
 
 @final
 class GradientStore:
-    """Memory that is used again by the next sum: fresh pages cost as much as what is written to them."""
+    """Memory that the next sum reuses: fresh pages cost as much as writing to them."""
 
     def __init__(self) -> None:
         self._numbers = torch.empty(0)
 
     def rows(self, count: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """(count, size), of any content; what was given before is overwritten."""
+        """(count, size), with any content; earlier results of this method are overwritten."""
         needed, numbers = count * size, self._numbers
         if numbers.numel() < needed or numbers.dtype != dtype or numbers.device != device:
             self._numbers = torch.empty(needed, dtype=dtype, device=device)
@@ -87,7 +87,7 @@ class GradientStore:
 
 @final
 class Small:
-    """Rows that are at hand, of any number of parameters."""
+    """Rows that are already computed, for any number of parameters."""
 
     def __init__(self, terms: Sequence[Rows | OfLayer], count: int) -> None:
         values = [term.rows(slice(0, count)) for term in terms]
@@ -105,7 +105,7 @@ class Small:
 
 @final
 class StoredGradients:
-    """Rows of all records, held from the norms to the sum: in `store`, where there is one that fits and is free."""
+    """Rows of all records, stored from the norms to the sum: in `store`, if one is given."""
 
     def __init__(
         self, terms: Sequence[Term], count: int, size: int, like: Tensor, store: GradientStore | None = None
@@ -124,7 +124,7 @@ class StoredGradients:
 
 @final
 class Recomputed:
-    """Rows of a few records at a time, dropped after their norms and computed again for the sum."""
+    """Rows of a few records at a time, discarded after their norms and computed again for the sum."""
 
     def __init__(self, terms: Sequence[Term], count: int, size: int, like: Tensor) -> None:
         self._terms = terms
@@ -144,7 +144,7 @@ class Recomputed:
         sum_P = weights.exact.new_zeros(self._few_RP.shape[1])
         for part in self._parts:
             rows_RP = self._compute_rows(part)
-            # Nothing promises that a product computed again has the same bits: its norm may not have grown.
+            # A product that is computed again may have other bits. If its norm has grown, it is scaled back.
             grown_R = (self._squares_N[part] / _squares(rows_RP)).sqrt().nan_to_num(1.0).clamp(max=1.0)
             again = Weights(weights.exact[part] * grown_R, weights.sound, weights.block_size)
             sum_P += _summed(rows_RP, again)
@@ -153,7 +153,7 @@ class Recomputed:
 
 @final
 class Vectors:
-    """A product with vectors, and its bias: norms from two lengths, and one product of matrices for the sum.
+    """A product with vectors, and its bias: norms from two lengths, and one matrix product for the sum.
 
     Source: I. Goodfellow, "Efficient Per-Example Gradient Computations", 2015.
     """
@@ -195,7 +195,7 @@ class Vectors:
 
 @final
 class Ghost:
-    """Norms from the products of inputs, and of gradients, at pairs of positions; one product of matrices for the sum.
+    """Norms from products of inputs, and of gradients, at pairs of positions; one matrix product for the sum.
 
     Source: X. Li et al., "Large Language Models Can Be Strong Differentially Private Learners", ICLR 2022.
     """
@@ -216,7 +216,7 @@ class Ghost:
         left_RTI, right_ROT = term.left(part)[:, 0].double(), term.right[part, 0].double()
         left_RTT, right_RTT = left_RTI @ left_RTI.mT, right_ROT.mT @ right_ROT
         lengths_R = (left_RTT.diagonal(dim1=1, dim2=2) * right_RTT.diagonal(dim1=1, dim2=2)).sqrt().sum(1)
-        # Positions can cancel: what their products were rounded by is added.
+        # Positions can cancel: the rounding error of their products is added.
         operations = term.inputs + term.outputs + term.positions**2 + 8
         return left_RTT.mul_(right_RTT).sum((1, 2)).clamp(min=0.0) + 2 * operations * MARGIN * lengths_R.square()
 
@@ -233,14 +233,14 @@ class Ghost:
 
 @final
 class Sparse:
-    """Lookups in a table: of each record only the rows that it looked up are ever held."""
+    """Lookups in a table: only the rows that a record looked up are stored for it."""
 
     def __init__(self, term: Lookups) -> None:
         self._term = term
 
     def squares(self) -> Tensor:
         indices_NT, gradients = self._term.indices, self._term.gradients.double()
-        # Equal lookups of a record are added up at the place of one of them, whose number is that of its first.
+        # Equal lookups of a record are added at the position of the first of them.
         sorted_NT, order_NT = torch.sort(indices_NT, 1)
         starts_NT = torch.nn.functional.pad(sorted_NT[:, 1:] != sorted_NT[:, :-1], (1, 0)).cumsum(1)
         cells_NT = torch.empty_like(starts_NT).scatter_(1, order_NT, starts_NT)
@@ -256,7 +256,7 @@ class Sparse:
 
 
 def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:
-    """(R, P), written to `out_RP`: in the term's order, or in the parameter's where there are several."""
+    """(R, P), written to `out_RP`: in the term's order, or in the parameter's order for several terms."""
     if len(terms) == 1:
         return terms[0].rows(part, out_RP)
     out_RP.copy_(terms[0].ordered(terms[0].rows(part)))
@@ -273,7 +273,7 @@ def _add_ordered(terms: Sequence[Term], totals: Sequence[Tensor], sum_P: Tensor)
 def _squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
     """(R,) float64: squared norms, rounded up where they were added in single precision, `block` numbers at a time.
 
-    Not finite where a number is not, or is larger than 2^60: such a gradient counts as one that is not finite.
+    Non-finite if a number is non-finite or larger than 2^60: such a gradient is treated as non-finite.
     """
     if rows_RP.dtype != torch.float32:
         norms_R: Tensor = torch.linalg.vector_norm(rows_RP.double(), dim=1)
@@ -308,7 +308,7 @@ def _summed(rows_NP: Tensor, weights: Weights) -> Tensor:
 
 
 def chunk_size(per_record: int, device: torch.device, numbers: int = CACHE) -> int:
-    """How many records to work on at a time, given the numbers that each one takes."""
+    """How many records to process at a time, given how many numbers each one takes."""
     return max(1, (numbers if device.type == "cpu" else numbers << 8) // max(1, per_record))
 
 

@@ -1,8 +1,8 @@
-"""One forward and one backward pass in which layers keep what the gradients of their parameters are made of.
+"""One forward and one backward pass that store what the gradients of each layer's parameters are computed from.
 
-The weights need no gradient in that pass: each layer computes with a detached view of its own parameters, and its
-output passes through a tap that keeps the output's gradient. Whatever else reads a trained parameter (a formula outside
-of its layer, a parametrisation) still finds one that needs a gradient, and is noticed when the backward pass arrives.
+The weights need no gradient in this pass: each layer computes with detached parameters, and a tap on its output stores
+the output's gradient. Any other use of a trained parameter (a formula outside its layer, a parametrisation) sees the
+original parameter, which needs a gradient; the backward pass reaches it, and the model is refused.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 Dim = tuple[int, int] | None
-"""Where the records lie: a dimension, and how many rows of it belong to each; `None`: it is the same for all."""
+"""The dimension of the records, and how many of its rows belong to each; `None`: the tensor is shared by all."""
 
 
 class Unplanned(Exception):
-    """The model did what its layers' bookkeeping can't account for; the message says what."""
+    """The model did something that the bookkeeping of its layers can't handle; the message says what."""
 
 
 class Places(NamedTuple):
-    """Where the records lie in the tensors of one call of a layer."""
+    """The dimensions of the records in the tensors of one call of a layer."""
 
     inputs: tuple[Dim, ...]
     outputs: tuple[Dim, ...]
     expanded: bool = False
-    """The input is one for all records (positions), and is repeated for each, so that gradients stay apart."""
+    """One input serves all records (positions); it is repeated for each, so that their gradients are separate."""
 
 
 NOWHERE = Places((), ())
@@ -41,12 +41,12 @@ NOWHERE = Places((), ())
 
 @dataclass(slots=True)
 class Call:
-    """One call of a layer: what came in, and the gradient of the losses' sum by what came out."""
+    """One call of a layer: its inputs, and the gradient of the summed losses with respect to its outputs."""
 
     kind: type[nn.Module]
     layer: nn.Module
     parameters: dict[str, nn.Parameter]
-    """The trained ones, by their names in the layer."""
+    """The trained parameters, by their names in the layer."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     gradients: list[Tensor | None] = field(default_factory=list)
@@ -64,13 +64,13 @@ class Call:
         return in_single(records_first(self.tensors()[0], self.places.inputs[0]))
 
     def gradient(self) -> Tensor | None:
-        """(N, …): the gradient by the first output, records first."""
+        """(N, …): the gradient with respect to the first output, records first."""
         gradient = self.gradients[0]
         return None if gradient is None else in_single(records_first(gradient, self.places.outputs[0]))
 
 
 def in_single(tensor: Tensor) -> Tensor:
-    """What was computed in half precision, in single: gradients of records are never in less."""
+    """Convert half precision to single precision: gradients of records are never less precise."""
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
 
 
@@ -84,7 +84,7 @@ def records_first(tensor: Tensor, dim: Dim) -> Tensor:
 
 
 class _Anchored(torch.autograd.Function):
-    """The identity, in place; what comes out needs a gradient."""
+    """The identity, in place; its output needs a gradient."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, output: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class _Anchored(torch.autograd.Function):
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
-    """All of the model's modules, each once and after one that holds it: `modules()` takes ten times as long."""
+    """All modules of the model, each once and after its parent: `modules()` takes ten times as long."""
     result, visited = [model], {model}
     for layer in result:
         for inner in layer._modules.values():
@@ -127,9 +127,9 @@ def trained_of(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 class Taps:
-    """Layers of `model` with trained parameters of their own, tapped while it is entered; then as they were.
+    """Taps on the layers of `model` that have trained parameters; the layers are restored on exit.
 
-    `places`: those of each call, in order; without them the calls are recorded as they come.
+    `places`: the places of each call, in order; without them the calls are recorded as they come.
     """
 
     def __init__(self, model: nn.Module, records: int, places: Sequence[Places] | None = None) -> None:
@@ -164,10 +164,10 @@ class Taps:
         self._stack.close()
 
     def backward(self, losses: Tensor) -> None:
-        """Bring each call the gradient by its output.
+        """Give each call the gradient with respect to its output.
 
         Raises:
-            Unplanned: a trained parameter was read by other than its own layer, or an input was overwritten.
+            Unplanned: a trained parameter is used outside its layer, or an input was overwritten.
         """
         if self._places is not None and len(self.calls) != len(self._places):
             raise Unplanned("the model calls its layers differently for other records")
@@ -176,7 +176,7 @@ class Taps:
             sources = [*[edge for _, _, edge in self._edges], *weights]
             reached = torch.autograd.grad(losses.sum(), sources, allow_unused=True)
             if any(gradient is not None for gradient in reached[len(self._edges) :]):
-                raise Unplanned("a trained parameter is read outside of its layer")
+                raise Unplanned("a trained parameter is used outside its layer")
             for (call, index, _), gradient in zip(self._edges, reached, strict=False):
                 call.gradients[index] = gradient
         self._edges.clear()
@@ -238,7 +238,7 @@ class Taps:
             self._check_rows(output, call.places.outputs[index])
         if not output.is_floating_point():
             return output
-        # Only what belongs to nobody else tells the gradient by this output alone.
+        # Without a tensor of its own, the gradient would include that of other users of the tensor.
         if output._is_view() or any(output is tensor for tensor in call.tensors()):
             output = output.clone()
         if not output.requires_grad:
@@ -251,7 +251,7 @@ class Taps:
             raise Unplanned("a layer does not get one row for each record")
 
     def _attend(self, layer: nn.MultiheadAttention, *args: Any, **kwargs: Any) -> Any:
-        """Self-attention with its two products tapped; any other attention is kept as a whole."""
+        """Self-attention with its two products tapped; any other attention is one call."""
         arguments = dict(zip(_ATTENTION, args, strict=False)) | kwargs
         query = arguments["query"]
         if not (
@@ -288,7 +288,7 @@ _ATTENTION = ("query", "key", "value", "key_padding_mask", "need_weights", "attn
 def _attention(
     layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, arguments: dict[str, Any]
 ) -> tuple[Tensor, Tensor | None]:
-    """(N, H, L, E) mixed values, and the weights as `nn.MultiheadAttention` answers them."""
+    """(N, H, L, E) mixed values, and the weights as `nn.MultiheadAttention` returns them."""
     mask = _mask(arguments.get("attn_mask"), query)
     if mask is not None and mask.dim() == 3:
         mask = torch.unflatten(mask, 0, (-1, layer.num_heads))
@@ -311,7 +311,7 @@ def _mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
 
 
 def trained_layers(layer: nn.Module) -> dict[str, nn.Parameter]:
-    """The trained parameters that the layer itself holds; of attention, those of its output product too."""
+    """The layer's own trained parameters; for attention, also those of its output product."""
     if isinstance(layer, nn.MultiheadAttention):
         return {name: p for name, p in layer.named_parameters() if p.requires_grad}
     return {name: p for name, p in layer._parameters.items() if p is not None and p.requires_grad}
@@ -319,7 +319,7 @@ def trained_layers(layer: nn.Module) -> dict[str, nn.Parameter]:
 
 @contextmanager
 def _detached(layer: nn.Module) -> Iterator[None]:
-    """The layer's own parameters, without gradients."""
+    """Inside the block, the layer's own parameters are detached."""
     layers = list(layer.modules()) if isinstance(layer, nn.MultiheadAttention) else [layer]
     originals = [(one, one._parameters) for one in layers]
     try:
@@ -333,7 +333,7 @@ def _detached(layer: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def copy_buffers(layers: Iterable[nn.Module]) -> Iterator[None]:
-    """Copies of the layers' buffers in their place, to be written to."""
+    """Inside the block, the layers' buffers are copies, which may be written to."""
     originals = [(layer, layer._buffers) for layer in layers if layer._buffers]
     try:
         for layer, buffers in originals:

@@ -1,7 +1,7 @@
-"""What gradients of single records are made of, one parameter and one call of its layer at a time.
+"""Terms of single records' gradients, one for each parameter and call of its layer.
 
-Each term can give the gradients of some records as rows, (R, P) in an order of its own; most know a cheaper way to
-their norms and to their weighted sum (`dprecipe.training.engine.strategies`).
+Each term can compute the gradients of some records as rows, (R, P) in an order of its own. For most there is a cheaper
+way to their norms and weighted sum (`dprecipe.training.engine.strategies`).
 
 Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, P numbers of the parameter.
 """
@@ -25,16 +25,16 @@ from dprecipe.training.engine.taps import Call, Unplanned, in_single
 
 
 class Term(Protocol):
-    """One parameter's gradient, as far as it comes from one call of its layer."""
+    """The part of one parameter's gradient that comes from one call of its layer."""
 
     @property
     def per_record(self) -> int:
-        """Numbers that one record's row takes, its making included."""
+        """How many numbers one record's row and its computation take."""
 
     def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
-        """(R, P): the gradients of these records, each computed apart from the others, in the term's order.
+        """(R, P): the gradients of these records, each computed independently of the others, in the term's order.
 
-        They are written to `out_RP`, where it is given.
+        They are written to `out_RP` if it is given.
         """
 
     def ordered(self, values: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class Term(Protocol):
 @final
 @dataclass(slots=True)
 class Rows:
-    """Gradients that are small enough to be at hand: (N, P)."""
+    """Gradients that are small enough to be stored: (N, P)."""
 
     values: Tensor
 
@@ -60,11 +60,11 @@ class Rows:
 
 
 class Slabs(Protocol):
-    """Rows that are made of several products: of the windows of a convolution, one row of the window at a time."""
+    """Rows computed by several products: for a convolution, one for each row of the window."""
 
     @property
     def row_cost(self) -> int:
-        """Numbers that the making of one record's row takes."""
+        """How many numbers the computation of one record's row takes."""
 
     def rows(self, part: slice, out_RP: Tensor) -> None:
         """Write (R, P) to `out_RP`, in an order of its own."""
@@ -76,21 +76,21 @@ class Slabs(Protocol):
 @final
 @dataclass(slots=True)
 class Products:
-    """Sums over positions of outer products: of a product with weights, or of a convolution."""
+    """Sums of outer products over positions, for a linear layer or a convolution."""
 
     left: Callable[[slice], Tensor]
-    """(R, G, T, I): what the weights were multiplied with."""
+    """(R, G, T, I): the inputs that the weights were multiplied with."""
     right: Tensor
-    """(N, G, O, T): the gradient by the output."""
+    """(N, G, O, T): the gradient with respect to the output."""
     inputs: int
     order: Callable[[Tensor], Tensor] | None = None
     """From (…, G·O·I) to the parameter's order."""
     slabs: Slabs | None = None
-    """A cheaper way to rows than by `left`."""
+    """A cheaper way to compute rows than with `left`."""
     paired: bool = True
-    """`left` and `right` are all there is to the gradient, and there is one group: pairs of positions tell norms."""
+    """`left` and `right` determine the gradient, and there is one group: norms follow from pairs of positions."""
     bias: Rows | None = None
-    """The gradient of the same layer's bias: the rows of `right`, added up."""
+    """The gradient of the same layer's bias: the sum of the rows of `right`."""
 
     @property
     def outputs(self) -> int:
@@ -115,11 +115,11 @@ class Products:
 
     @property
     def of_vectors(self) -> bool:
-        """There is one position, and it is no window."""
+        """There is one position, and it is not a window."""
         return self.positions == 1 and self.order is None
 
     def vectors(self) -> tuple[Tensor, Tensor]:
-        """(N, I) and (N, O), where it is of vectors."""
+        """(N, I) and (N, O), if `of_vectors`."""
         return self.left(slice(None))[:, 0, 0], self.right[:, 0, :, 0]
 
     def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
@@ -145,7 +145,7 @@ class Products:
 @final
 @dataclass(slots=True)
 class Lookups:
-    """Gradients by the rows of a table that were looked up: (N, T) indices, (N, T, O) gradients."""
+    """Gradients with respect to the rows of a table that were looked up: (N, T) indices, (N, T, O) gradients."""
 
     indices: Tensor
     gradients: Tensor
@@ -167,16 +167,16 @@ class Lookups:
 
 @final
 class SingleRecordTerm:
-    """A layer nobody knows, differentiated by itself, record by record, from its input and its output's gradient.
+    """A layer of unknown kind, differentiated by `torch.func`, record by record, from its input and output gradient.
 
     Raises:
-        Unplanned: it answers something other than one row for each record.
+        Unplanned: it does not return one row for each record, or would draw new random numbers.
     """
 
     def __init__(self, call: Call) -> None:
         layer = call.layer
         if isinstance(layer, nn.RNNBase) and layer.dropout and layer.training and layer.num_layers > 1:
-            raise Unplanned(f"a {type(layer).__name__} with dropout would draw anew")
+            raise Unplanned(f"a {type(layer).__name__} with dropout, which would draw new random numbers")
         self._call = call
         self._leaves, self._spec = pytree.tree_flatten((call.args, call.kwargs))
         places = iter(call.places.inputs)
@@ -186,7 +186,7 @@ class SingleRecordTerm:
         self._output_dims = [dim[0] for dim in outputs if dim is not None]
         rows = [dim[1] for dim in [*self._dims, *outputs] if dim is not None]
         if len(self._output_dims) < len(outputs) or any(count > 1 for count in rows):
-            raise Unplanned(f"a {type(call.layer).__name__} that answers other than one row for each record")
+            raise Unplanned(f"a {type(call.layer).__name__} that does not return one row for each record")
         self.parameters = {name: parameter.detach() for name, parameter in call.parameters.items()}
         self.row_cost: int = sum(
             leaf.numel() // leaf.shape[dim[0]] for leaf, dim in zip(self._leaves, self._dims, strict=True) if dim
@@ -236,7 +236,7 @@ class SingleRecordTerm:
             return {name: gradient.flatten() for name, gradient in by_name.items()}
 
         dims = [None if dim is None else dim[0] for dim in self._dims]
-        if isinstance(self._call.layer, nn.RNNBase):  # torch can't batch these, or does so by a loop of its own
+        if isinstance(self._call.layer, nn.RNNBase):  # torch can't batch these, or loops over them itself
             each = [
                 one(
                     [leaf if dim is None else leaf.select(dim, i) for leaf, dim in zip(leaves, dims, strict=True)],
@@ -255,7 +255,7 @@ class SingleRecordTerm:
 @final
 @dataclass(slots=True)
 class OfLayer:
-    """One parameter of a layer that is differentiated by itself."""
+    """One parameter of a layer that `torch.func` differentiates."""
 
     layer: SingleRecordTerm
     name: str
@@ -272,8 +272,8 @@ class OfLayer:
 
 
 def plain_attention(device: torch.device) -> AbstractContextManager[None]:
-    """On a GPU: attention by products alone. The backward pass of no other kernel has a rule for many records at once,
-    so that torch takes them one by one."""
+    """On a GPU: attention with plain products only. The backward passes of other kernels have no batching rule, so
+    torch would process the records one by one."""
     context: AbstractContextManager[None] = sdpa_kernel(SDPBackend.MATH) if one_size(device) else nullcontext()
     return context
 

@@ -43,15 +43,15 @@ def test_images_and_labels(write, pack) -> None:
 BAD = {
     "labels swapped with images": ({"images": idx(LABELS)}, r"one record has shape \[\], .* declares \[2, 3\]"),
     "another shape": ({"images": idx(PIXELS.reshape(4, 3, 2))}, r"has shape \[3, 2\]"),
-    "not idx": ({"images": b"PK\x03\x04 something"}, "is no IDX file; expected"),
-    "empty": ({"images": b""}, "is no IDX file"),
-    "floats": ({"images": idx(PIXELS, code=0x0D)}, "no unsigned bytes"),
+    "not idx": ({"images": b"PK\x03\x04 something"}, "is not an IDX file; expected"),
+    "empty": ({"images": b""}, "is not an IDX file"),
+    "floats": ({"images": idx(PIXELS, code=0x0D)}, "not unsigned bytes"),
     "ends in header": ({"images": idx(PIXELS)[:9]}, "ends within its header"),
     "cut off": ({"images": idx(PIXELS)[:-1]}, "ends before the last record"),
     "too long": ({"images": idx(PIXELS) + b"x"}, "goes on after the last record"),
     "gzip cut off": ({"images": gzip.compress(idx(PIXELS))[:-12]}, "can't be read .damaged or cut off."),
     "gzip damaged": ({"images": gzip.compress(idx(PIXELS))[:14] + b"\xff" * 20}, "can't be read|IDX|ends"),
-    "fewer labels": ({"labels": idx(LABELS[:3])}, "do not hold as many images as labels"),
+    "fewer labels": ({"labels": idx(LABELS[:3])}, "have different numbers of images and labels"),
     "label out of range": ({"labels": idx(np.array([0, 1, 3, 1], np.uint8))}, "a label is outside 0 … 2"),
 }
 

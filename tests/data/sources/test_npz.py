@@ -130,7 +130,7 @@ def test_files_that_are_no_archive(read) -> None:
     npy = io.BytesIO()
     np.save(npy, FEATURES)
     for content in (b"", b"PK\x03\x04", npy.getvalue(), b"\x80\x04\x95pickle"):
-        with pytest.raises(DataFault, match="no NumPy archive"):
+        with pytest.raises(DataFault, match="not a NumPy archive"):
             read(content)
 
 

@@ -218,7 +218,7 @@ def test_a_long_text_that_each_row_repeats_is_not_unpacked(read) -> None:
 def test_a_text_that_is_not_utf_8_is_a_fault_without_its_bytes(table) -> None:
     buffers = [None, pa.py_buffer(np.arange(5, dtype=np.int32).tobytes()), pa.py_buffer(b"\xe9\xff\xfe\xfd")]
     with pytest.raises(
-        DataFault, match=r"column 'sex' holds a value that can't be read: a text that is not UTF-8"
+        DataFault, match=r"column 'sex' has a value that can't be read: a text that is not UTF-8"
     ) as caught:
         table({"sex": pa.Array.from_buffers(pa.string(), 4, buffers)})
     assert "e9" not in f"{caught.value} {caught.value.remedy} {caught.value.private}"

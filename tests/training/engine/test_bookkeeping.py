@@ -44,7 +44,7 @@ class Again(nn.Module):
 
 
 class Outside(nn.Module):
-    """The weight of a layer is read outside of it too."""
+    """The weight of a layer is used outside it too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def test_what_layers_do_not_account_for_is_left_to_gradients_of_single_records(n
 
 def test_a_parameter_that_is_read_outside_of_its_layer_is_noticed_in_every_pass() -> None:
     """Not by the check of the plan alone: a model may do so later."""
-    with Taps(net := Outside(), 7) as taps, pytest.raises(Unplanned, match="read outside of its layer"):
+    with Taps(net := Outside(), 7) as taps, pytest.raises(Unplanned, match="used outside its layer"):
         taps.backward(cross_entropy(net(torch.randn(7, 5)), torch.zeros(7).long()))
 
 

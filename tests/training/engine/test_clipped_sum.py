@@ -182,7 +182,7 @@ def test_what_falls_back_to_gradients_of_single_records_is_told_with_the_reason(
     assert "head" not in line
     elsewhere = Elsewhere()
     (line,) = find_fallbacks(elsewhere, cross_entropy, data, flat, elsewhere)
-    assert line == "all gradients are those of single records: a trained parameter is read outside of its layer"
+    assert line == "all gradients are those of single records: a trained parameter is used outside its layer"
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
