@@ -73,8 +73,8 @@ def spending_lines(plan: Plan) -> list[str]:
     """Who spends what, where more than the mechanism does: each part alone, and all together."""
     if not plan.spending:
         return []
-    noise = {stage.step: f"noise multiplier {stage.noise_multiplier:g}" for stage in plan.stages}
-    rows = [(part.name, f"ε = {part.epsilon:g}", noise.get(part.step, "")) for part in plan.spending]  # type: ignore[arg-type]
+    noise: dict[int | None, str] = {s.step: f"noise multiplier {s.noise_multiplier:g}" for s in plan.stages}
+    rows = [(part.name, f"ε = {part.epsilon:g}", noise.get(part.step, "")) for part in plan.spending]
     rows.append(("together", f"ε = {plan.guarantee.epsilon:g}", "less than the sum: they compose"))
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
     lines = (f"    {name.ljust(first)}  {cost.ljust(second)}  {more}".rstrip() for name, cost, more in rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -117,6 +117,18 @@ class Records:
         if progress is not None:
             progress.end(len(self))
         return replace(self, features=result, pending=self.pending[len(ready) :])
+
+    def with_all_constants(self, released: Sequence[StageConstants]) -> Records:
+        """The same records with what the first paid steps that are pending have released, and then all steps applied up
+        to the next one that is.
+
+        Raises:
+            ValueError: see `with_constants`.
+        """
+        records = self
+        for constants in released:
+            records = records.prepared().with_constants(constants)
+        return records.prepared()
 
     @property
     def next_stage(self) -> int | None:

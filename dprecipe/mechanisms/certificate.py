@@ -117,7 +117,7 @@ class CertificatePart(Protocol[F, N]):
 
     def count_steps(self, event: Event) -> int:
         """Noisy steps that an event takes; 0: it is charged in addition to them."""
-        return 1
+        return min(1, event.steps)
 
     def count_steps_charged(self, charges: Sequence[Charge]) -> int:
         """Steps that these charges pay for."""
@@ -125,7 +125,7 @@ class CertificatePart(Protocol[F, N]):
 
     def count_reservable(self, plan: Plan) -> int:
         """Events (or steps) of the run; the gate reserves at most a fiftieth of them at once."""
-        return count_events(plan.events)
+        return count_events(plan.room.events)
 
     def is_adaptive(self, plan: Plan) -> bool:
         """Whether released results decide when the run ends, so that the run is charged a limit fixed in advance."""

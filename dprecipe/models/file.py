@@ -6,6 +6,7 @@ untrusted when they are read: strict JSON and plain tensors, never a pickle, nev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -18,6 +19,10 @@ from dprecipe.data.facts import (
     feature_shape,
     source_shape,
 )
+from dprecipe.data.paid.constants import AnyConstants, StageConstants
+from dprecipe.data.paid.fit import find_wrong_shape
+from dprecipe.data.paid.schema import PaidStep
+from dprecipe.data.preprocess import ReadyStep, is_pending
 from dprecipe.data.schema import Data, Step
 from dprecipe.data.sources.base import Classes, Columns, Range, Shape
 from dprecipe.faults import DataFault
@@ -40,7 +45,16 @@ class ModelFile(Block):
     columns: Columns | None = Field(None, description="of a table: raw features are rows")
     source_shape: Shape | None = Field(None, description="of an array: raw features as the source holds them")
     preprocess: tuple[Step, ...] = ()
+    stages: tuple[AnyConstants, ...] | None = Field(
+        None, description="what the paid steps of `preprocess` have released, in order"
+    )
     config: dict[str, str | int | float | bool] | None = Field(None, description="of a model of transformers")
+
+    @property
+    def ready_steps(self) -> tuple[ReadyStep, ...]:
+        """The steps of preprocessing, with released constants in the place of paid steps."""
+        released = iter(self.stages or ())
+        return tuple(next(released) if is_pending(step) else step for step in self.preprocess)
 
     @property
     def facts(self) -> DataFacts:
@@ -50,9 +64,11 @@ class ModelFile(Block):
         return DataFacts(self.shape, self.classes or 1, self.shape, target=target, vocabulary=tokens)
 
 
-def describe_file(model: Model | None, data: Data, config: Config | None = None) -> dict[str, Any]:
+def describe_file(
+    model: Model | None, data: Data, config: Config | None = None, stages: Sequence[StageConstants] = ()
+) -> dict[str, Any]:
     """The content of `model.json`, JSON types only. `model` is None for a module that came from Python; `config` is of
-    a model of transformers.
+    a model of transformers; `stages` are what paid steps have released.
     """
     public = describe_data(data)
     file = ModelFile(
@@ -64,6 +80,7 @@ def describe_file(model: Model | None, data: Data, config: Config | None = None)
         columns=data.train.table_columns,
         source_shape=data.train.record_shape or None,
         preprocess=data.preprocess,
+        stages=tuple(stages) or None,
         config=None if config is None else dict(config),
     )
     content: dict[str, Any] = file.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -87,6 +104,9 @@ def parse_description(text: str | bytes) -> ModelFile:
     before = source_shape(column_facts(file.columns or {}, file.preprocess), file.source_shape or ())
     if feature_shape(before, file.preprocess) != file.shape:
         raise _damaged("its preprocessing does not make features of its shape")
+    misfit = _find_misfit(file, before)
+    if misfit is not None:
+        raise _damaged(misfit)
     if (file.config is not None) != isinstance(file.model, Transformers):
         raise _damaged("a configuration belongs to a model of transformers, and to no other")
     if file.config is not None and check_config(file.config) != file.config:
@@ -96,6 +116,19 @@ def parse_description(text: str | bytes) -> ModelFile:
     if file.target is not None and not file.target[0] / 2 < file.target[1] / 2:
         raise _damaged("its range is empty")
     return file
+
+
+def _find_misfit(file: ModelFile, shape: tuple[int, ...]) -> str | None:
+    """Why the constants can't be those of the paid steps; `shape` is that of features before the first step."""
+    paid = [(index, step.operation) for index, step in enumerate(file.preprocess) if is_pending(step)]
+    if len(paid) != len(file.stages or ()):
+        return "there are not constants for each paid step"
+    for (index, step), constants in zip(paid, file.stages or (), strict=True):
+        if isinstance(step, PaidStep):
+            reason = find_wrong_shape(step, feature_shape(shape, file.preprocess[:index]), constants)
+            if reason is not None:
+                return f"the constants of {constants.kind} are not those of its step: {reason}"
+    return None
 
 
 def _damaged(reason: str) -> DataFault:

@@ -17,6 +17,7 @@ from dprecipe.data.counts import SourceCounts
 from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import channels_first, record_number
+from dprecipe.data.records import Records
 from dprecipe.data.table import TableEncoder, Value
 from dprecipe.faults import DataFault
 from dprecipe.models.build import build
@@ -55,7 +56,7 @@ class Released(nn.Module):
             DataFault: they are not of the shape, or not of the columns, that the model was trained on.
         """
         if self.file.columns is not None:
-            return torch.from_numpy(prepare_features(self._encoded(raw), self.file.preprocess))  # type: ignore[arg-type]
+            return torch.from_numpy(self._prepared_rows(raw))  # type: ignore[arg-type]
         array = np.asarray(raw)
         expected = self.file.source_shape or ()
         if array.shape[1:] != expected or array.dtype.kind not in "uif" or array.ndim == 0:
@@ -65,7 +66,7 @@ class Released(nn.Module):
                 "pass raw features in the layout of the recipe's source",
             )
         array = array if array.dtype == np.uint8 else array.astype(np.float32)
-        return torch.from_numpy(prepare_features(channels_first(array), self.file.preprocess))
+        return torch.from_numpy(prepare_features(channels_first(array), self.file.ready_steps))
 
     def predict(self, raw: ArrayLike | Rows) -> NDArray[np.int64] | NDArray[np.float64]:
         """Of each raw record, (N,), its most likely class, or the number that is predicted, in the target's units.
@@ -81,7 +82,7 @@ class Released(nn.Module):
     def class_names(self) -> tuple[str, ...] | None:
         return self.file.class_names
 
-    def _encoded(self, rows: Rows) -> NDArray[np.float32]:
+    def _prepared_rows(self, rows: Rows) -> NDArray[np.float32]:
         problems = Problems(private=False)
         encoder = TableEncoder(self.file.columns or {}, self.file.preprocess, problems, SourceCounts())
         for number, row in enumerate(rows):
@@ -93,7 +94,10 @@ class Released(nn.Module):
         columns = {name: [row[name] for row in rows] for name in encoder.names}
         encoded = encoder.encode(columns, len(rows), lambda row: f"the records passed, {record_number(row)}")
         problems.check()
-        return encoded
+        labels = np.zeros(len(rows), np.int64)
+        records = Records(encoded, labels, pending=self.file.preprocess, texts=encoder.text_values())
+        features, _ = records.with_all_constants(self.file.stages or ()).batch(slice(None))
+        return features
 
 
 def load(release: str | Path, module: nn.Module | None = None) -> Released:

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 _ZEROS = memoryview(bytes(1 << 17))
 
-Purpose = Literal["sampling", "noise", "augmentation", "layers"]
-"""`layers`: draws of the model's layers while gradients are computed."""
+Purpose = Literal["sampling", "noise", "augmentation", "layers", "stages"]
+"""`layers`: draws of the model's layers while gradients are computed. `stages`: paid steps of preprocessing."""
 
 
 @final

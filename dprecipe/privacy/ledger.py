@@ -27,7 +27,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -283,7 +283,11 @@ class LedgerWriter:
 
     def reserve(self, event: Event, count: int) -> None:
         """Put on record that up to `count` events are about to run."""
-        self._append({"type": "reserve", "events": [Charge(event, count).to_json()]})
+        self.reserve_all((Charge(event, count),))
+
+    def reserve_all(self, charges: Sequence[Charge]) -> None:
+        """Put on record that all of these are about to run: events of several kinds, drawn as one."""
+        self._append({"type": "reserve", "events": [charge.to_json() for charge in charges]})
 
     def carry(self, event: Event) -> None:
         """Put on record that this attempt, which has just opened, goes on with the hidden event that an earlier one
@@ -292,7 +296,11 @@ class LedgerWriter:
 
     def settle(self, event: Event, count: int) -> None:
         """Put on record that `count` of the events reserved last did run, and the rest never will."""
-        self._append({"type": "settle", "events": [Charge(event, count).to_json()] if count else []}, sync=False)
+        self.settle_all((Charge(event, count),) if count else ())
+
+    def settle_all(self, charges: Sequence[Charge]) -> None:
+        """Put on record that these of the events reserved last, in their order, did run, and the rest never will."""
+        self._append({"type": "settle", "events": [charge.to_json() for charge in charges]}, sync=False)
 
     def close(self, reason: StopReason) -> None:
         """End the attempt and let go of the file."""

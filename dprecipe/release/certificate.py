@@ -17,7 +17,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import origins, schema, tensors, untrusted
+from dprecipe.release import origins, schema, stages, tensors, untrusted
 from dprecipe.release.checks import MAX_DEVICE, check_facts, shorten_record
 from dprecipe.release.claim import Numbers, compute_numbers, make_claim
 from dprecipe.release.facts import PublicScore, RunFacts, Spent
@@ -117,6 +117,7 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers
         tensors=tuple(
             schema.TensorFacts(name=t.name, shape=t.shape, made_by=t.made_by, dtype=t.dtype) for t in run.tensors
         ),
+        stages=stages.describe_stages(plan, run.stages),
         data_access=_data_access(plan, run),
         budget=_budget(plan, numbers.epsilon, spent),
         randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),
@@ -182,7 +183,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
             + ("images made from a seed, and from no real data" if run.initial.prior else "public data alone")
             + ": the file is named under provenance, and the data it was learned from are not covered",
         ),
-        preprocessing=origins.describe_preprocessing(run.data),
+        preprocessing=stages.ACCESS if plan.stages else origins.describe_preprocessing(run.data),
         tuning=Access(
             status="declared",
             text="the recipe's constants were chosen without these records; a choice among several runs on "

@@ -17,7 +17,7 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.schema import Transformers
 from dprecipe.privacy.events import Charge
-from dprecipe.release import card, figures, report, tensors
+from dprecipe.release import card, figures, report, stages, tensors
 from dprecipe.release.folder import select_history
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import NOT_CANONICAL, ContentError, parse_object, read_bytes, to_bytes
@@ -65,7 +65,8 @@ def _check_model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
         model = plan.model if stated.provenance.model == "recipe" else None
         # A transformers model is built from a configuration in this file; `parse_description` bounds what it may say.
         config = parse_description(text).config if isinstance(model, Transformers) else None
-        expected = describe_file(model, plan.data, config)
+        released = stages.read_constants(content)
+        expected = describe_file(model, plan.data, config, released)
     except ContentError as error:
         return list(error.failures)
     except Fault as fault:
@@ -74,6 +75,7 @@ def _check_model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
         return [f"model.json: not as dprecipe writes it: {type(error).__name__}"]
     differing = [key for key in {**expected, **content} if expected.get(key, ...) != content.get(key, ...)]
     problems = [f"model.json: {key[:80]!a} is not what the recipe says" for key in differing[:20]]
+    problems += stages.find_differences(stated, plan, released)
     return problems or _check_form("model.json", text, to_bytes(expected))
 
 

@@ -15,7 +15,7 @@ from dprecipe.faults import Fault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants, rounding
-from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.events import Charge, Event, count_events
 from dprecipe.release.schema import Predicate
 
 BLOCKS = 50
@@ -33,7 +33,8 @@ def find_impossible_end(stated: Predicate, plan: Plan) -> list[str]:
     if (trained is None) != part.hides_iterates:
         return ["sampling.steps_trained: expected null exactly in runs that release the last iterate alone"]
     problems = []
-    max_block = max(1, math.ceil(part.count_reservable(plan) / BLOCKS))
+    blocks = [math.ceil(part.count_reservable(plan) / BLOCKS), *(count_events(stage.charges) for stage in plan.stages)]
+    max_block = max(1, *blocks)
     if budget.events_reserved_unsettled > (budget.attempts - 1) * max_block:
         problems.append(
             f"budget.events_reserved_unsettled: a crashed attempt leaves at most {max_block:,} events of this plan "

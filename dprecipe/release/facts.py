@@ -89,6 +89,7 @@ class RunFacts:
     `score`: set only where `data.test.access` is public.
     `published`: what the mechanism's own part of the certificate states; set only where the recipe publishes it, after
     its event was charged.
+    `stages`: of each paid step of preprocessing, the digest of the constants that it released.
     `commitment`: the hexadecimal HMAC of the private data (see `commit_to_data`).
     `steps_lost`: steps that were charged and are not in the model.
     `started`, `finished`: ISO 8601, in UTC.
@@ -111,6 +112,7 @@ class RunFacts:
     data: Origin = "recipe"
     initial: InitialWeights | None = None
     tensors: tuple[ReleasedTensor, ...] = ()
+    stages: tuple[str, ...] = ()
     generator: str = GENERATOR
     sum_dtype: str = "float64"
     noise_dtype: str = "float64"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from dprecipe.mechanisms.drawing import CAP, INK, LINE, MARK, SOFT
@@ -20,9 +21,10 @@ POINTS = 24
 def trace_spending(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
     """(steps or queries, ε spent up to there) along the charged events; every ε is an upper bound."""
     events, budget, part = count_events(charges), plan.budget, mechanism_of(plan.mechanism).certificate
-    # What is charged at the end, besides the steps, shows as a jump.
+    # What is charged before or after the steps shows as a jump.
     step_events = sum(charge.count for charge in charges if part.count_steps(charge.event))
-    counts = sorted({step_events, *(round(events * i / POINTS) for i in range(1, POINTS + 1))} - {0})
+    first = sum(charge.count for charge in takewhile(lambda charge: not part.count_steps(charge.event), charges))
+    counts = sorted({first, step_events, *(round(events * i / POINTS) for i in range(1, POINTS + 1))} - {0})
     points = [(0, 0.0)]
     for count in counts:
         prefix = take_first(charges, count)

@@ -183,6 +183,7 @@ def read_run(stated: Predicate) -> RunFacts:
         data=provenance.data,
         initial=None if initial is None else InitialWeights(initial.file, initial.digest, initial.head, initial.prior),
         tensors=tuple(ReleasedTensor(t.name, t.shape, t.made_by, t.dtype) for t in stated.tensors),
+        stages=tuple(stage.constants for stage in stated.stages or ()),
         generator=stated.randomness.generator,
         sum_dtype=stated.numerics.sum_dtype,
         noise_dtype=stated.numerics.noise_dtype,

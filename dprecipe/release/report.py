@@ -32,6 +32,7 @@ from dprecipe.release.schema import (
     EventRun,
     Predicate,
 )
+from dprecipe.release.stages import render_stages
 
 
 def render_html(
@@ -56,6 +57,7 @@ def render_html(
         *_declared(predicate),
         *map(_mechanism_section, mechanism_of(plan.mechanism).certificate.list_sections(predicate.mechanism)),
         render_section(title, f'<div class="plots">{figures}</div>'),
+        *render_stages(plan, predicate),
         _events(predicate),
         _assumptions(plan, predicate),
         _checks(predicate),

@@ -152,6 +152,16 @@ class DataAccess(Block):
     evaluation: EvaluationAccess
 
 
+class StageFacts(Block):
+    """A paid step of preprocessing: its release is among the events, and its constants are covered by the claim."""
+
+    step: NonNegativeInt = Field(description="its number in data.preprocess, from 0")
+    kind: Word
+    noise_multiplier: PositiveFloat
+    epsilon_alone: NonNegativeFloat = Field(description="what the planned step would cost alone, at the claim's δ")
+    constants: Digest = Field(description="of the constants in model.json, as canonical JSON")
+
+
 class Randomness(Block):
     """Where the randomness of sampling and noise came from."""
 
@@ -259,6 +269,9 @@ class Predicate(Block):
     accounting: Annotated[tuple[Accountant, ...], Field(min_length=2)]
     assumptions: Annotated[tuple[AssumptionFacts, ...], Field(max_length=100)]
     tensors: Annotated[tuple[TensorFacts, ...], Field(min_length=1, max_length=100_000)]
+    stages: Annotated[tuple[StageFacts, ...], Field(max_length=100)] | None = Field(
+        None, description="paid steps of preprocessing, in order; null: there is none"
+    )
     data_access: DataAccess
     budget: BudgetFacts
     randomness: Randomness

@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import final
 
+from dprecipe.data.paid.constants import StageConstants
+from dprecipe.data.records import RecordSource
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
@@ -35,6 +37,8 @@ from dprecipe.training.folder import RunFolder
 from dprecipe.training.provenance import Private, RunProvenance, check_identity
 from dprecipe.training.publish import Finished, publish
 from dprecipe.training.runner import Run, Start
+from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.stages import StageRuns
 
 
 @final
@@ -60,11 +64,36 @@ class Attempt:
         self._provenance = provenance
         self._commitment = commitment
         self._opened = time.monotonic()
+        before = () if ledger.before is None else ledger.before.charges
+        self._stages = StageRuns(plan, folder.stages, ledger, self.secrets, before)
 
     @property
     def charged(self) -> tuple[Charge, ...]:
-        """What earlier attempts have spent."""
-        return () if self.ledger.before is None else self.ledger.before.charges
+        """What earlier attempts, and this one's paid steps of preprocessing, have spent."""
+        return self._stages.charged
+
+    @property
+    def constants(self) -> tuple[StageConstants, ...]:
+        """What paid steps of preprocessing have released, in this attempt or an earlier one."""
+        return self._stages.constants
+
+    def run_stages(self, records: RecordSource | None) -> None:
+        """Run the paid steps that no earlier attempt has run; the first thing that an attempt does.
+
+        Raises:
+            Interrupted: the user stopped it; what was drawn is kept.
+            BudgetSpent, RunFailed: see `StageRuns.run`.
+        """
+        stop_requested = False
+
+        def request_stop() -> None:
+            nonlocal stop_requested
+            stop_requested = True
+
+        with stopping_on_signals(request_stop, "step of preprocessing"):
+            if not self._stages.run(records, lambda: stop_requested):
+                done = f"{len(self.constants)} of {len(self._plan.stages)} paid steps of preprocessing"
+                raise self.interrupted(done)
 
     def interrupted(self, done: str) -> Interrupted:
         """Close the ledger, where it is open; the fault of an attempt that was stopped after `done`, to be raised, and
@@ -90,7 +119,7 @@ class Attempt:
         if reason is None or reason == "interrupted":
             raise RunFailed("internal fault: a release was to be made of an attempt that goes on", "please report this")
         folder, plan = self._folder, self._plan
-        result = publish(plan, folder, self._start.moment, self._provenance, self._commitment, finished)
+        result = publish(plan, folder, self._start.moment, self._provenance, self._commitment, finished, self.constants)
         return Run(
             folder=folder.path,
             release=folder.release,
@@ -112,13 +141,16 @@ def open_attempt(
     provenance: RunProvenance,
     private: Private,
     check: Callable[[Ledger | None], None] = lambda before: None,
+    records: RecordSource | None = None,
 ) -> Iterator[Attempt]:
     """The next attempt of a run; its ledger is let go of at the end of the block, however that comes.
 
     `private`: what the attempt commits to, by name. `check` is shown the ledger as it was, under its lock and before
-    anything is written: what it raises leaves the run as it is.
+    anything is written: what it raises leaves the run as it is. `records`: training records, for paid steps of
+    preprocessing; where the plan has any, they are run before the block, and `Attempt.constants` are their results.
 
     Raises:
+        Interrupted, BudgetSpent: see `Attempt.run_stages`.
         UsageFault: the run is complete, or was started with other records or another model.
         RunFailed: another process spends on it, the ledger is damaged or of another plan, or the disk refuses.
     """
@@ -132,6 +164,9 @@ def open_attempt(
     text = {"insecure_seed": None if insecure is None else insecure.seed, **identity}
     ledger = folder.open_ledger(plan, text, check_all)
     try:
-        yield Attempt(plan, folder, start, provenance, identity.get("commitment"), ledger)
+        attempt = Attempt(plan, folder, start, provenance, identity.get("commitment"), ledger)
+        if plan.stages:
+            attempt.run_stages(records)
+        yield attempt
     finally:
         ledger.abandon()

@@ -47,6 +47,11 @@ class RunFolder:
         return self.private / "ledger.jsonl"
 
     @property
+    def stages(self) -> Path:
+        """What paid steps of preprocessing have released."""
+        return self.private / "stages"
+
+    @property
     def checkpoint(self) -> Path:
         return self.private / "checkpoints" / "last.pt"
 

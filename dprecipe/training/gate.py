@@ -96,14 +96,17 @@ class Gate:
         secrets: Secrets,
         charged: Sequence[Charge] = (),
         done: int = 0,
+        stages: Sequence[Charge] = (),
     ) -> None:
         """Guard a run of `events`, the first `done` of which are already in the model.
 
-        `charged`: everything that earlier attempts spent, whether or not it is in the model.
+        `charged`: everything spent before, whether or not it is in the model. `stages`: what the plan was solved for
+        besides these events: paid steps of preprocessing.
         """
         self.planned = run_lengths(events)
         self.done = done
         self.stop_reason: StopReason | None = None
+        self._stages = tuple(stages)
         self._budget = budget
         self._ledger = ledger
         self._secrets = secrets
@@ -213,7 +216,7 @@ class Gate:
         for charge in [*self._charged, Charge(event, count)]:
             counts[charge.event] += charge.count
         planned: Counter[Event] = Counter()
-        for charge in self.planned:
+        for charge in (*self._stages, *self.planned):
             planned[charge.event] += charge.count
         if counts <= planned:
             return count  # part of the solved plan

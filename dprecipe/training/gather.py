@@ -14,6 +14,7 @@ from dprecipe.data.counts import SourceCounts, as_text
 from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import Role
 from dprecipe.data.load import read
+from dprecipe.data.preprocess import is_pending
 from dprecipe.data.problems import combine_faults
 from dprecipe.data.python_records import records_from_python
 from dprecipe.data.records import Records, RecordSource
@@ -58,6 +59,14 @@ class Gathered:
                 write_note(f"{private / name}: can't be written ({error.strerror}); the run goes on without it")
 
 
+def _waits_for_stages(plan: Plan, value: object) -> bool:
+    """Whether all paid steps of the plan are pending on an object from Python; true where there is none."""
+    if not plan.stages:
+        return True
+    steps = [plan.data.preprocess[stage.step] for stage in plan.stages]
+    return type(value) is Records and [step for step in value.pending if is_pending(step)] == steps
+
+
 def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None = None) -> Gathered:
     """What a plan reads, from its files or from the `objects` that Python passed in their place.
 
@@ -70,6 +79,12 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
     if objects.get("train") is not None and not plan.room.reads_training_records:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
+    for role, value in objects.items():
+        if value is not None and not _waits_for_stages(plan, value):
+            raise UsageFault(
+                f"`{role}` comes from Python, prepared as the model takes it, and paid steps have to run first",
+                "name a file in the recipe, or pass what `dprecipe.data.load.read` returns",
+            )
     gathered = Gathered()
     faults: list[DataFault] = []
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.raw import Labels
-from dprecipe.data.records import RecordSource
+from dprecipe.data.records import Records, RecordSource
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
@@ -99,7 +99,8 @@ class Zeros:
     def __init__(self, plan: Plan, records: RecordSource) -> None:
         synthetic = Synthetic(plan)
         self.units, self.unit_count, self._count = synthetic.units, synthetic.unit_count, len(synthetic)
-        features, labels = records.batch(np.arange(min(1, len(records))))
+        pending = isinstance(records, Records) and records.next_stage is not None
+        features, labels = (synthetic if pending else records).batch(np.arange(min(1, len(records))))
         self._like = np.zeros((1, *features.shape[1:]), features.dtype), np.zeros(1, labels.dtype)
 
     def __len__(self) -> int:
@@ -122,7 +123,7 @@ def run_synthetic_step(
     with tempfile.TemporaryDirectory() as folder:
         ledger, secrets = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest), Secrets()
         try:
-            gate = Gate(take_first(plan.events, 1), plan.budget, ledger, secrets)
+            gate = Gate(take_first(plan.room.events, 1), plan.budget, ledger, secrets)
             module = build(plan, model, store, gate, secrets)
             ticket = gate.admit()
             if ticket is None:

@@ -48,7 +48,7 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
     """
     noises = {
         (distribution_of(c.event), multiplier_of(c.event), c.event.norm, _bounds_of(c.event)): Charge(c.event, 1)
-        for c in plan.events
+        for c in plan.room.events
     }
     place = widest_type(device)
     if place.type != "cpu":

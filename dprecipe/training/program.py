@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -15,6 +15,7 @@ from torch import nn
 
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.facts import DataFacts, describe_data
+from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
@@ -81,6 +82,15 @@ class StepwiseProgram:
     config: Config | None = None
     """Of a model of transformers: what it is built from."""
 
+    def with_constants(self, plan: Plan, constants: Sequence[StageConstants]) -> StepwiseProgram:
+        """The same program on its records as they are after the paid steps that have released these constants."""
+        if not constants:
+            return self
+        train, test = (_apply_all(records, constants) for records in (self.sets.train, self.sets.test))
+        if train is None:
+            raise RunFailed("internal fault: a run without training records", "please report this")
+        return replace(self, sets=replace(self.sets, train=train, test=test), store=_store_of(plan, train, self.device))
+
     @property
     def provenance(self) -> RunProvenance:
         """What the certificate says of it."""
@@ -137,9 +147,21 @@ def prepare(
     )
     checks = (*checks, single_precision(device), noise_scale(plan, device))
     sets = records()
-    store = Store(sets.train, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
+    store = _store_of(plan, sets.train, device)
     config = built.config if isinstance(built, SequenceClassifier) and model is None else None
     return StepwiseProgram(built, model is not None, store, sets, data_facts, device, checks, initial, config)
+
+
+def _store_of(plan: Plan, records: RecordSource, device: torch.device) -> Store:
+    return Store(records, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
+
+
+def _apply_all(records: RecordSource | None, constants: Sequence[StageConstants]) -> RecordSource | None:
+    if isinstance(records, Records):
+        return records.with_all_constants(constants)
+    if records is not None:
+        raise RunFailed("internal fault: records on which no paid step is pending", "please report this")
+    return None
 
 
 def form_of(plan: Plan, public: DataFacts, built: nn.Module, python_records: object | None = None) -> Form:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,11 +65,13 @@ def _bytes(part: NDArray[Any] | bytes) -> bytes | memoryview:
     return part if isinstance(part, bytes) else np.ascontiguousarray(part).data
 
 
-def private_of(records: object) -> list[NDArray[Any]] | None:
-    """The arrays of training records; None for a kind of our own."""
+def private_of(records: object) -> list[NDArray[Any] | bytes] | None:
+    """The arrays of training records, and their texts that a paid step will encode; None for a kind of our own."""
     if not isinstance(records, Records):
         return None
-    return [array for array in (records.features, records.labels, records.units) if array is not None]
+    arrays = [array for array in (records.features, records.labels, records.units) if array is not None]
+    texts = [json.dumps([name, records.texts[name].values]).encode() for name in sorted(records.texts)]
+    return [*arrays, *texts]
 
 
 OTHERS = {

@@ -6,15 +6,17 @@ import errno
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.file import describe_file
@@ -24,6 +26,7 @@ from dprecipe.privacy.ledger import Ledger, lock_ledger
 from dprecipe.progress import report_progress
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
+from dprecipe.release.stages import digest_constants
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
 from dprecipe.training.evaluate import Score
@@ -72,6 +75,7 @@ def publish(
     provenance: RunProvenance,
     commitment: str | None,
     finished: Finished,
+    constants: Sequence[StageConstants] = (),
 ) -> PublishedRun:
     """Write `release/`, verified as a stranger would. The ledger is held so long: no other process can resume the run
     meanwhile.
@@ -94,15 +98,17 @@ def publish(
             insecure_seed=ledger.insecure_seed,
             score=_published(finished.score) if public else None,
             published=finished.published,
+            stages=tuple(map(digest_constants, constants)),
         )
-        return _publish(plan, folder, ledger, facts, finished, public)
+        description = describe_file(finished.model, plan.data, finished.config, constants)
+        return _publish(plan, folder, ledger, facts, finished, description)
 
 
 def _publish(
-    plan: Plan, folder: RunFolder, ledger: Ledger, facts: RunFacts, finished: Finished, public: bool
+    plan: Plan, folder: RunFolder, ledger: Ledger, facts: RunFacts, finished: Finished, description: Mapping[str, Any]
 ) -> PublishedRun:
+    public = plan.publishes_scores and not finished.test_from_python
     history = _history(plan, folder, finished.score) if public else []
-    description = describe_file(finished.model, plan.data, finished.config)
 
     def write(path: Path) -> None:
         cpu = {name: value.detach().to("cpu").contiguous() for name, value in finished.weights.items()}

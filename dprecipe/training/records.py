@@ -31,6 +31,8 @@ def resident_batch(records: RecordSource, device: torch.device) -> tuple[Tensor,
     batch at a time from the machine's, they keep it waiting. `None`: they are fetched."""
     if not keeps_records(device) or not isinstance(records, Records) or not len(records):
         return None
+    if records.next_stage is not None:  # what they will be is not known yet
+        return None
     first, label = records.batch(slice(0, 1))
     if len(records) * (first.nbytes + label.nbytes) > room_for_records(device):
         return None

@@ -49,8 +49,6 @@ def run(
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
-    if plan.stages:
-        raise UsageFault("paid steps of preprocessing can be planned, and not be run yet", "remove them")
     if plan.tuning is not None:
         raise UsageFault("this recipe trains several times", "start it with: dprecipe tune")
     load_signing_key(plan)  # one that can't be used should be known before anything is spent

@@ -85,14 +85,22 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 check_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
 
         private = {"commitment": private_of(program.sets.train)}
-        with open_attempt(plan, folder, start, program.provenance, private, check) as attempt:
-            gate = Gate(plan.events, plan.budget, attempt.ledger, attempt.secrets, attempt.charged)
+        with open_attempt(plan, folder, start, program.provenance, private, check, program.sets.train) as attempt:
+            program = program.with_constants(plan, attempt.constants)
+            gate = Gate(
+                plan.room.events,
+                plan.budget,
+                attempt.ledger,
+                attempt.secrets,
+                attempt.charged,
+                stages=plan.stage_charges,
+            )
             module = self.build(plan, program.model, program.store, gate, attempt.secrets)
             if state is not None:
                 checkpoint.restore(module, state, folder.checkpoint)
             module.processes, module.snapshot = processes, take_snapshot(program)
             trained = trained_names(program.model)
-            processes.agree(lambda: (attempt.secrets, state))
+            processes.agree(lambda: (attempt.secrets, state, attempt.constants))
             curve = SpentCurve(plan, attempt.charged, module.events_done)
             watch = watch_of(plan, folder, program, curve, attempt.ledger)
             fit_steps(module, watch, program.device, module.steps_left)
@@ -122,8 +130,9 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             Interrupted: the leader was stopped.
         """
         processes = processes_of(plan, program)
-        # The leader sends its secrets and its checkpoint; this process reads no files of its own.
-        secrets, state = processes.agree(refuse_answer)
+        # The leader sends its secrets, its checkpoint and released constants; this process reads no files of its own.
+        secrets, state, constants = processes.agree(refuse_answer)
+        program = program.with_constants(plan, constants)
         module = self.build(plan, program.model, program.store, FollowerGate(), secrets)
         if state is not None:
             module.restore(state)
@@ -140,7 +149,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         with tempfile.TemporaryDirectory() as folder:
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
             secrets = Secrets()
-            gate = Gate(take_first(plan.events, steps), plan.budget, ledger, secrets)
+            gate = Gate(take_first(plan.room.events, steps), plan.budget, ledger, secrets)
             module = self.build(plan, program.model, program.store, gate, secrets)
             stopwatch = Stopwatch()
             fit_steps(module, stopwatch, program.device, steps)
@@ -188,11 +197,11 @@ def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
     return processes
 
 
-def digest_of(arrays: Iterable[NDArray[Any]]) -> str:
+def digest_of(parts: Iterable[NDArray[Any] | bytes]) -> str:
     """A digest of the numbers; sent to other processes of the run and never written to disk."""
     digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).data)
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
     return digest.hexdigest()
 
 

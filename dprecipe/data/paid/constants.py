@@ -166,7 +166,9 @@ class CountConstants(PublicConstants):
 
 
 StageConstants = QuantileConstants | MomentConstants | ProjectionConstants | ItemConstants | CountConstants
-_PARSER: TypeAdapter[StageConstants] = TypeAdapter(Annotated[StageConstants, Field(discriminator="kind")])
+AnyConstants = Annotated[StageConstants, Field(discriminator="kind")]
+"""As a field of a document."""
+_PARSER: TypeAdapter[StageConstants] = TypeAdapter(AnyConstants)
 
 
 def dump_constants(constants: StageConstants) -> dict[str, Any]:

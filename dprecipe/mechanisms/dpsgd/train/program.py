@@ -46,7 +46,7 @@ def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | FollowerGate,
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
     """The probe's tests of this mechanism's sums."""
     sums = ClippedSums(plan, model)
-    clipping = sums.clipping(NoisyStep(0, plan.events[0].event))
+    clipping = sums.clipping(NoisyStep(0, plan.room.events[0].event))
     rows = None if sums.several is None else 2 * sums.copies
     return clipping_tests(clipped_sum, clipping, rows)
 

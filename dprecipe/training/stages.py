@@ -1,0 +1,151 @@
+"""Paid steps of preprocessing, each run once: reserved, drawn, kept, settled. A later attempt reads what was kept.
+
+    private/stages/<number of the step>.json
+
+| when a run is killed | the step's result | what it costs |
+|---|---|---|
+| before the reservation is on disk | drawn by the next attempt | nothing |
+| after it, before the file is | never seen; drawn anew, where the budget holds a further charge | twice |
+| after the file is, before the settlement | read by the next attempt | once: a reservation counts as spent |
+
+Formal guarantee: each file holds what was drawn under a reservation of its own, on record before the draw; so the
+ledger accounts for every result that was ever drawn, used or not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dprecipe import durable
+from dprecipe.data.paid.constants import StageConstants, dump_constants, parse_constants
+from dprecipe.data.paid.fit import find_misfit
+from dprecipe.data.paid.stage import release_stage
+from dprecipe.data.records import Records, RecordSource
+from dprecipe.faults import BudgetSpent, RunFailed
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.stages import PaidStage
+from dprecipe.noise.entropy import Secrets
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge, Event, run_lengths
+from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.progress import report_progress
+
+SCHEMA = "dprecipe.stage/v1"
+
+
+class StageRuns:
+    """The paid steps of one attempt, on its open ledger."""
+
+    def __init__(
+        self, plan: Plan, folder: Path, ledger: LedgerWriter, secrets: Secrets, charged: Sequence[Charge]
+    ) -> None:
+        """`folder`: where results are kept. `charged`: what earlier attempts have spent."""
+        self.charged = run_lengths(charged)
+        """What is spent by now."""
+        self.constants: tuple[StageConstants, ...] = ()
+        """What the steps have released so far, in order."""
+        self._plan = plan
+        self._folder = folder
+        self._ledger = ledger
+        self._secrets = secrets
+
+    def run(self, records: RecordSource | None, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Run all steps, or read what earlier attempts have kept; whether it came to the end and wasn't stopped.
+
+        `records`: training records, on which all paid steps are pending. `stopped` is asked before each draw.
+
+        Raises:
+            BudgetSpent: a result was lost, and the budget does not hold its step a second time.
+            RunFailed: the disk refuses, or a file is not of this run.
+        """
+        for stage in self._plan.stages:
+            kept = self._read(stage)
+            if kept is None:
+                if stopped():
+                    return False
+                if not isinstance(records, Records):
+                    raise RunFailed("internal fault: a paid step has no records to read", "please report this")
+                report_progress(f"{stage.kind} reads the private records, with its noise")
+                kept = self._release(stage, records.with_all_constants(self.constants))
+            self.constants = (*self.constants, kept)
+        return True
+
+    def _release(self, stage: PaidStage, records: Records) -> StageConstants:
+        """Reserve, draw, keep, settle."""
+        if not self._is_affordable(stage.charges):
+            raise BudgetSpent(
+                f"the result of {stage.path} was lost after it was charged, and the budget does not hold it once more",
+                "put private/stages back, if there is a copy; or start a new run, which spends a second budget",
+            )
+        self._ledger.reserve_all(stage.charges)
+        self.charged = run_lengths([*self.charged, *stage.charges])
+        stream = self._secrets.stream("stages", stage.step)
+        constants = release_stage(self._plan.data, records, stage.charges, self.constants, stream)
+        self._write(stage, constants)
+        self._ledger.settle_all(stage.charges)
+        return constants
+
+    def _is_affordable(self, charges: Sequence[Charge]) -> bool:
+        """Whether these are part of what the plan was solved for, or the budget holds them beside all that is spent."""
+        together = [*self.charged, *charges]
+        if _count(together) <= _count(self._plan.events):
+            return True
+        budget = self._plan.budget
+        return accountants.epsilon(together, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon
+
+    def _path(self, stage: PaidStage) -> Path:
+        return self._folder / f"{stage.step}.json"
+
+    def _write(self, stage: PaidStage, constants: StageConstants) -> None:
+        content = {"schema": SCHEMA, "ledger": self._ledger.head, "constants": dump_constants(constants)}
+        path = self._path(stage)
+        try:
+            if not self._folder.is_dir():
+                self._folder.mkdir(mode=durable.FOLDER_MODE)
+                durable.sync_folder(self._folder.parent)
+            durable.replace_file(path, json.dumps(content).encode())
+        except OSError as error:
+            raise RunFailed(
+                f"{path}: can't keep what {stage.kind} released: {error.strerror}",
+                "make room on the disk, then continue with --resume: the step is charged again, if the budget holds it",
+            ) from None
+
+    def _read(self, stage: PaidStage) -> StageConstants | None:
+        """What an earlier attempt has kept; None where it kept nothing.
+
+        Raises:
+            RunFailed: the file is damaged, or was not drawn under a reservation of this ledger.
+        """
+        path, before = self._path(stage), self._ledger.before
+        if not os.path.lexists(path):
+            return None
+        try:
+            content = json.loads(durable.read_bytes(path))
+            if content.keys() != {"schema", "ledger", "constants"} or content["schema"] != SCHEMA:
+                raise ValueError("not a result of a paid step")
+            constants = parse_constants(content["constants"])
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            raise RunFailed(
+                f"{path}: can't be read: {str(error).splitlines()[0]}",
+                "put the run's own file back; without it the step is drawn again, and charged again",
+            ) from None
+        if before is None or content["ledger"] not in before.heads:
+            raise RunFailed(
+                f"{path}: not of this ledger: what it says would be left out of the certificate",
+                "put the run's own ledger back, or start anew in another folder",
+            )
+        misfit = find_misfit(self._plan.data, stage.step, stage.charges, constants, self.constants)
+        if misfit is not None:
+            raise RunFailed(f"{path}: not what this step releases: {misfit}", "start anew in another folder")
+        return constants
+
+
+def _count(charges: Sequence[Charge]) -> Counter[Event]:
+    counts: Counter[Event] = Counter()
+    for charge in charges:
+        counts[charge.event] += charge.count
+    return counts
