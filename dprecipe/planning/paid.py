@@ -128,7 +128,7 @@ def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float |
     others = (*list_charges(facts.stages), *own)
 
     def compose(multiplier: float) -> tuple[Charge, ...]:
-        return (*charge_step(recipe.data, index, multiplier, relation), *others)
+        return facts.select((*charge_step(recipe.data, index, multiplier, relation), *others))
 
     path = f"{path_of(index, step)}.noise_multiplier"
     left = f"what training and the other steps leave of ε = {cap:g}"

@@ -152,7 +152,7 @@ class DataAccess(Block):
     evaluation: EvaluationAccess
 
 
-class StageFacts(Block):
+class PaidStageFacts(Block):
     """A paid step of preprocessing: its release is among the events, and its constants are covered by the claim."""
 
     step: NonNegativeInt = Field(description="its number in data.preprocess, from 0")
@@ -269,8 +269,8 @@ class Predicate(Block):
     accounting: Annotated[tuple[Accountant, ...], Field(min_length=2)]
     assumptions: Annotated[tuple[AssumptionFacts, ...], Field(max_length=100)]
     tensors: Annotated[tuple[TensorFacts, ...], Field(min_length=1, max_length=100_000)]
-    stages: Annotated[tuple[StageFacts, ...], Field(max_length=100)] | None = Field(
-        None, description="paid steps of preprocessing, in order; null: there is none"
+    stages: Annotated[tuple[PaidStageFacts, ...], Field(max_length=100)] | None = Field(
+        description="paid steps of preprocessing, in order; null: there is none"
     )
     data_access: DataAccess
     budget: BudgetFacts

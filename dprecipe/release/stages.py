@@ -15,7 +15,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.facts import Access
 from dprecipe.mechanisms.plan import Plan, digest_of
 from dprecipe.release.page import escape_html, render_number, render_section, render_table
-from dprecipe.release.schema import Predicate, StageFacts
+from dprecipe.release.schema import PaidStageFacts, Predicate
 
 ACCESS = Access(
     status="covered",
@@ -30,7 +30,7 @@ def digest_constants(constants: StageConstants) -> str:
     return digest_of(dump_constants(constants))
 
 
-def describe_stages(plan: Plan, digests: Sequence[str]) -> tuple[StageFacts, ...] | None:
+def describe_stages(plan: Plan, digests: Sequence[str]) -> tuple[PaidStageFacts, ...] | None:
     """What the certificate states of the plan's paid steps; None where there is none.
 
     Raises:
@@ -42,7 +42,7 @@ def describe_stages(plan: Plan, digests: Sequence[str]) -> tuple[StageFacts, ...
     stages = zip(plan.stages, digests, strict=True)
     return (
         tuple(
-            StageFacts(
+            PaidStageFacts(
                 step=stage.step,
                 kind=stage.kind,
                 noise_multiplier=stage.noise_multiplier,

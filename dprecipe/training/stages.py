@@ -92,7 +92,7 @@ class StageRuns:
     def _is_affordable(self, charges: Sequence[Charge]) -> bool:
         """Whether these are part of what the plan was solved for, or the budget holds them beside all that is spent."""
         together = [*self.charged, *charges]
-        if _count(together) <= _count(self._plan.events):
+        if _count(together) <= _count(self._plan.base_events):
             return True
         budget = self._plan.budget
         return accountants.epsilon(together, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon

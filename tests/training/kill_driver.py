@@ -19,13 +19,15 @@ import torch
 
 torch.set_num_threads(1)
 
+from dprecipe.data.paid.stage import release_stage  # noqa: E402
 from dprecipe.mechanisms.pate.events import NoisyMax  # noqa: E402
 from dprecipe.mechanisms.pate.train import ballot, program  # noqa: E402
 from dprecipe.mechanisms.plan import Plan  # noqa: E402
 from dprecipe.mechanisms.table import mechanism_of  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
+from dprecipe.privacy.events import count_events  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
-from dprecipe.training import gate, noise  # noqa: E402
+from dprecipe.training import gate, noise, stages  # noqa: E402
 from dprecipe.training.noise_check import DRAWS  # noqa: E402
 from dprecipe.training.run import run  # noqa: E402
 
@@ -46,7 +48,12 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
         os.write(counter, b"." * (count // classes))
         return honest(event, stream, count)  # type: ignore[arg-type]
 
+    def counted_stage(*terms: object) -> object:
+        os.write(counter, b"." * count_events(terms[2]))  # type: ignore[arg-type]
+        return release_stage(*terms)  # type: ignore[arg-type]
+
     gate.add_noise = counted  # type: ignore[assignment]
+    stages.release_stage = counted_stage  # type: ignore[assignment]
     ballot.noise = counted_votes  # type: ignore[assignment]
     if plan.mechanism == "pate":
         checked_once(plan)
