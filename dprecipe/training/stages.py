@@ -81,6 +81,7 @@ class StageRuns:
                 f"the result of {stage.path} was lost after it was charged, and the budget does not hold it once more",
                 "put private/stages back, if there is a copy; or start a new run, which spends a second budget",
             )
+        self._make_folder()  # before anything is spent
         self._ledger.reserve_all(stage.charges)
         self.charged = run_lengths([*self.charged, *stage.charges])
         stream = self._secrets.stream("stages", stage.step)
@@ -100,13 +101,20 @@ class StageRuns:
     def _path(self, stage: PaidStage) -> Path:
         return self._folder / f"{stage.step}.json"
 
+    def _make_folder(self) -> None:
+        try:
+            self._folder.mkdir(mode=durable.FOLDER_MODE, exist_ok=True)
+            durable.sync_folder(self._folder.parent)
+        except OSError as error:
+            raise RunFailed(
+                f"{self._folder}: can't make this folder: {error.strerror}; nothing more was spent",
+                "make room on the disk, then continue with --resume",
+            ) from None
+
     def _write(self, stage: PaidStage, constants: StageConstants) -> None:
         content = {"schema": SCHEMA, "ledger": self._ledger.head, "constants": dump_constants(constants)}
         path = self._path(stage)
         try:
-            if not self._folder.is_dir():
-                self._folder.mkdir(mode=durable.FOLDER_MODE)
-                durable.sync_folder(self._folder.parent)
             durable.replace_file(path, json.dumps(content).encode())
         except OSError as error:
             raise RunFailed(
