@@ -85,6 +85,21 @@ def test_every_update_is_that_of_a_single_process(tmp_path: Path, processes: int
 
 
 @pytest.mark.slow
+def test_paid_steps_are_run_by_one_process_and_known_to_all(tmp_path: Path) -> None:
+    steps = "[{flatten: {}}, {dp_standardize: {bounds: [0, 1], noise_multiplier: 5}}, {dp_pca: {components: 20, "
+    steps += "noise_multiplier: 5}}]"
+    text = RECIPE.replace("  size: 1438\n", f"  size: 1438\n  preprocess: {steps}\n")
+    for count in (1, 2):
+        code, _, err = finished(started(tmp_path, count, text=text))
+        assert code == 0, err
+        assert err.count("dp_pca reads the private records") == 1
+    kept = [(tmp_path / f"run-{count}" / "private" / "stages" / "2.json").read_text() for count in (1, 2)]
+    assert json.loads(kept[0])["constants"] == json.loads(kept[1])["constants"]
+    alone, together = (weights(tmp_path / f"run-{count}") for count in (1, 2))
+    assert float((alone - together).abs().max()) < 2e-5 * float(alone.abs().max())
+
+
+@pytest.mark.slow
 def test_a_release_of_several_processes_verifies(tmp_path: Path) -> None:
     secure = RECIPE.replace(", insecure: {seed: 5}", "")
     code, _, err = finished(started(tmp_path, 2, text=secure))
