@@ -45,7 +45,7 @@ class SelectedBest(Event):
     hides_iterates: ClassVar[bool] = True
     exact_losses: ClassVar[bool] = False
     cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-2, 2e-3)
-    """The cross-check cuts the scores in cells of its own, and knows no Rényi bound."""
+    """The cross-check cuts the scores in cells of its own."""
     distribution: Annotated[str, one_of("negative_binomial", "poisson", "fixed")]
     mean: PositiveFloat
     shape: NonNegativeFloat | None

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.curves import DEFAULT_ORDERS
 from dprecipe.privacy.library_sums import compose_batches
 from dprecipe.privacy.questions import (
     BoundedRange,
@@ -101,9 +102,37 @@ def _selected_pmf(forward: Any, backward: Any, question: SelectedRuns, step: flo
     deltas = sums[epsilons - first + reach + losses_reach] + question.mean * forward._infinity_mass
     if many is not None:
         deltas = np.minimum(deltas, np.array(many.get_delta_for_epsilon((epsilons * width).tolist())))
+    else:
+        above = epsilons >= 0
+        divergences = _renyi_deltas((forward, backward), question, epsilons[above] * width)
+        deltas[above] = np.minimum(deltas[above], divergences + question.mean * forward._infinity_mass)
     deltas = np.clip(deltas + question.mean * rest, 0.0, 1.0)
     deltas = np.minimum.accumulate(np.maximum(deltas, -np.expm1(epsilons * width)))
     return create_pmf_pessimistic_connect_dots(step, (epsilons * stride).tolist(), deltas.tolist())
+
+
+def _renyi_deltas(pair: tuple[Any, Any], question: SelectedRuns, epsilons: Array) -> Array:
+    """δ at each ε >= 0 of the best of a secret number by Rényi divergences, which give less where a Poisson number is
+    large; without the mass at infinite losses."""
+    orders, mean = np.array(DEFAULT_ORDERS), question.mean
+    curves = []
+    for pmf in pair:
+        losses = (pmf._lower_loss + np.arange(pmf.size)) * pmf._discretization
+        logs = np.log(np.maximum(pmf._probs, 1e-320))
+        curves.append([np.logaddexp.reduce(logs + (order - 1) * losses) / (order - 1) for order in orders])
+    one = np.maximum(np.max(curves, axis=0), 0.0)
+    if question.distribution == "poisson":
+        near = np.log1p(1 / (orders[::-1] - 1)).tolist()  # the library asks for a rising list
+        missed = np.max([pmf.get_delta_for_epsilon(near) for pmf in pair], axis=0)
+        chosen = one + mean * missed[::-1]
+    else:
+        shape, gamma = float(question.shape or 0.0), _Density(question)._gamma
+        chosen = one + (1 + shape) * float(np.min((1 - 1 / orders) * one - math.log(gamma) / orders))
+    curve = chosen + math.log(mean) / (orders - 1)
+    logs = np.zeros(len(epsilons))
+    for order, divergence in zip(orders, curve, strict=True):  # Canonne, Kamath & Steinke 2020, Proposition 12
+        logs = np.minimum(logs, (order - 1) * (divergence - epsilons + math.log1p(-1 / order)) - math.log(order))
+    return np.asarray(np.exp(logs))
 
 
 def _best_images(backward: Any, step: float) -> tuple[Array, Array]:

@@ -112,9 +112,10 @@ def test_a_pure_guarantee_stays_finite() -> None:
     [
         SelectedBest("negative_binomial", 10.0, 1.0, (Charge(PoissonGaussian(0.02, 1.2), 200),)),
         SelectedBest("poisson", 10.0, None, (Charge(Gaussian(4.0), 1),)),
+        SelectedBest("poisson", 1000.0, None, (Charge(Gaussian(30.0), 1),)),  # Rényi divergences give less
         SelectedBest("fixed", 3.0, None, (Charge(PoissonGaussian(0.05, 2.0), 30), Charge(Gaussian(8.0), 1))),
     ],
-    ids=lambda event: event.distribution,
+    ids=lambda event: f"{event.distribution}-{event.mean:g}",
 )
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_the_cross_check_agrees(event: SelectedBest, relation: Neighbouring) -> None:
