@@ -9,7 +9,7 @@ from typing import Any
 
 from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.planning.schema import plan_schema
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import PublicRecipe, Recipe
 from dprecipe.release.schema import certificate_schema
 from dprecipe.text.codes import CODES
 
@@ -21,24 +21,38 @@ DATA_KEYS = ("const", "enum", "default", "examples")
 
 
 def recipe_schema() -> Schema:
-    """The schema for editors: a complete recipe, or the partial one of a recipe with `extends`."""
-    full = Recipe.model_json_schema(by_alias=True, mode="validation")
-    definitions: Schema = {name: _split_unions(body) for name, body in full.pop("$defs").items()}
-    definitions["Recipe"] = _split_unions(full)
+    """The schema for editors: a complete recipe, or the partial one of a recipe with `extends`; with privacy, or
+    without (`mechanism.kind: none`)."""
+    definitions: Schema = {}
+    for root in (Recipe, PublicRecipe):
+        full = root.model_json_schema(by_alias=True, mode="validation")
+        definitions |= {name: _split_unions(body) for name, body in full.pop("$defs").items()}
+        definitions[root.__name__] = _split_unions(full)
     parts = {name + PART_SUFFIX: _make_optional(body) for name, body in deepcopy(definitions).items()}
-    parts["Recipe" + PART_SUFFIX]["properties"]["extends"] = {
-        "type": "string",
-        "minLength": 1,
-        "description": "the recipe that this one changes, relative to this file",
-    }
+    for root in (Recipe, PublicRecipe):
+        parts[root.__name__ + PART_SUFFIX]["properties"]["extends"] = {
+            "type": "string",
+            "minLength": 1,
+            "description": "the recipe that this one changes, relative to this file",
+        }
     return {
         "$schema": DIALECT,
         "title": "dprecipe recipe",
         "description": "What is learned, and how much privacy may be spent (language dprecipe/v1).",
         "if": {"required": ["extends"]},
-        "then": {"$ref": f"#/$defs/Recipe{PART_SUFFIX}"},
-        "else": {"$ref": "#/$defs/Recipe"},
+        "then": _choose_root(PART_SUFFIX),
+        "else": _choose_root(""),
         "$defs": definitions | parts,
+    }
+
+
+def _choose_root(suffix: str) -> Schema:
+    """A recipe without privacy where the mechanism's kind is `none`, else one with privacy."""
+    kind = {"properties": {"kind": {"const": "none"}}, "required": ["kind"]}
+    return {
+        "if": {"properties": {"mechanism": kind}, "required": ["mechanism"]},
+        "then": {"$ref": f"#/$defs/{PublicRecipe.__name__}{suffix}"},
+        "else": {"$ref": f"#/$defs/{Recipe.__name__}{suffix}"},
     }
 
 

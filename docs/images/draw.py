@@ -192,6 +192,7 @@ LAYERS: list[tuple[str, str, str]] = [
     ("api cli schemas", "Python, command line, JSON Schemas", "box"),
     ("mechanisms/<name>/train", "runs exactly the planned events", "torch"),
     ("training", "attempt, gate, engine, probe", "torch"),
+    ("nonprivate", "recipes without privacy: rules, documents", "box"),
     ("release", "certificate, verify, sign, report", "box"),
     ("planning", "Recipe to Plan, rules across blocks", "box"),
     ("recipe", "root of the recipe, reading, wording", "box"),

@@ -12,9 +12,10 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.layout import trained_parameters
 from dprecipe.models.schema import Pretrained
 from dprecipe.models.trained import layer_of
+from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs
-from dprecipe.recipe.read import read
+from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import as_json, show_document, write_output
 
@@ -33,13 +34,30 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", comp
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
-    result = make_plan(read(recipe, overrides))
+    loaded = read_any(recipe, overrides)
+    if isinstance(loaded, LoadedPublic):
+        _show_public(loaded, output, compare)
+        return
+    result = make_plan(loaded)
     comparisons = _compare(result) if compare else ()
     if output == "json":
         more = {"comparison": [row.to_json() for row in comparisons]} if compare else {}
         show_document(as_json({**result.to_json(), **more}))
     else:
         write_output([*plan_lines(result), *assumption_lines(result), *comparison_lines(result, comparisons)])
+
+
+def _show_public(loaded: LoadedPublic, output: str, compare: bool) -> None:
+    """Print the plan of a recipe without privacy."""
+    if compare:
+        raise UsageFault(
+            "--compare-accountants: a recipe with mechanism none has nothing to account for", "leave it out"
+        )
+    result = make_public_plan(loaded)
+    if output == "json":
+        show_document(as_json(result.to_json()))
+    else:
+        write_output(result.describe())
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -9,11 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dprecipe.cli.plan import plan_lines
+from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.recipe.read import read
+from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import write_note, write_output
 
 
@@ -27,12 +29,14 @@ def run(
     accept_lost_steps: bool = False,
 ) -> int:
     """Plan, then train; returns the exit code. Raises the faults of both."""
-    plan = make_plan(read(recipe, overrides))
+    loaded = read_any(recipe, overrides)
+    if isinstance(loaded, LoadedPublic):
+        options = {"--resume": resume, "--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps}
+        return _run_public(loaded, out, data_root, [option for option, given in options.items() if given])
+    plan = make_plan(loaded)
     if plan.tuning is not None:
         raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe}")
-    missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
-    if missing:
-        raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")
+    _check_libraries()
     if plan.runtime.processes > 1 and not rehearse and "WORLD_SIZE" not in os.environ:
         from dprecipe.training.processes import launch_processes
 
@@ -69,6 +73,41 @@ def run(
     if not finished.verified:
         next_step = f"don't publish {finished.release}: runtime.insecure fixed its randomness, and it does not verify"
     write_output([*finished.remarks, f"{finished.stop_reason}: {spent}{score} in {finished.seconds:.0f} s", next_step])
+    return 0
+
+
+def _check_libraries() -> None:
+    missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
+    if missing:
+        raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")
+
+
+def _run_public(loaded: LoadedPublic, out: Path | None, data_root: Path | None, options: Sequence[str]) -> int:
+    """Train a recipe without privacy, and say so."""
+    from dprecipe.nonprivate.plan import make_plan as make_public_plan
+
+    plan = make_public_plan(loaded)
+    if options:
+        raise UsageFault(
+            f"{', '.join(options)}: a run with mechanism none spends nothing, and starts anew each time",
+            "leave it out",
+        )
+    if "WORLD_SIZE" in os.environ:
+        raise UsageFault("mechanism none runs in one process", "start it without torchrun")
+    _check_libraries()
+    write_output(plan.describe())
+    with importing_libraries():
+        from dprecipe.training import nonprivate
+
+    done = nonprivate.train(plan, find_data_root(data_root, plan.source.file), out)
+    score = "" if done.score is None else f", {done.score.summary} on {done.score.records:,} held-out records"
+    write_output(
+        [
+            f"done: {plan.length.steps:,} steps{score} in {done.seconds:.0f} s",
+            f"wrote {done.weights}: {NO_GUARANTEE}; there is no certificate, and nothing to verify",
+            f"model.safetensors {done.digest}",
+        ]
+    )
     return 0
 
 

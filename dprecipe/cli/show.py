@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dprecipe.recipe.read import Loaded, read
+from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
 from dprecipe.screen import make_printable, show_document
 from dprecipe.text.dump import dump
 
@@ -17,12 +17,12 @@ def show(recipe: Path, overrides: Sequence[str] = (), origin: bool = False) -> N
     Raises:
         RecipeError: with every finding.
     """
-    loaded = read(recipe, overrides)
+    loaded = read_any(recipe, overrides)
     comment = (lambda path: make_printable(loaded.origin(".".join(map(str, path))))) if origin else None
     show_document(dump(resolved_text(loaded), comment))
 
 
-def resolved_text(loaded: Loaded) -> dict[str, Any]:
+def resolved_text(loaded: Loaded | LoadedPublic) -> dict[str, Any]:
     """Every value of the recipe, including defaults; optional values that are absent stay absent."""
     values = loaded.recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
     values["meta"] = loaded.recipe.meta  # free-form: the author's nulls stay

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from dprecipe.cli import render
 from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
+from dprecipe.nonprivate import rules as nonprivate
 from dprecipe.planning import rules
 from dprecipe.planning.paths import declared_files
-from dprecipe.recipe.read import Loaded, read
+from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
 from dprecipe.screen import show_document, write_output
 
 FORMATS = ("text", "json", "github", "sarif")
@@ -40,10 +41,13 @@ def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None
 def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...], dict[str, str]]:
     """The findings of one recipe, each with its place, and the texts they point into."""
     try:
-        loaded = read(file)
+        loaded = read_any(file)
     except RecipeError as error:
         return error.findings, error.texts
-    findings = rules.check(loaded.recipe, loaded.source.attachments)
+    if isinstance(loaded, LoadedPublic):
+        findings = nonprivate.check(loaded.recipe)
+    else:
+        findings = rules.check(loaded.recipe, loaded.source.attachments)
     if data_root is not None:
         findings += _absent_files(loaded, data_root)
     return loaded.located(findings), dict(loaded.texts)
@@ -64,7 +68,7 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _absent_files(loaded: Loaded, root: Path) -> Iterator[Finding]:
+def _absent_files(loaded: Loaded | LoadedPublic, root: Path) -> Iterator[Finding]:
     for key, _, declared in declared_files(loaded.recipe):
         if not (root / declared).is_file():
             yield Finding(

@@ -19,6 +19,7 @@ from dprecipe.faults import DataFault
 from dprecipe.models.lora import LowRankLayer, add_adapters
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.prior_checks import check_prior_file
+from dprecipe.models.public_record import parse_record
 from dprecipe.models.schema import Hub, Model, Pretrained, Primed, TrainedLayers, Transformer, Transformers
 from dprecipe.models.trained import find_unknown_layers, select_tensors
 from dprecipe.models.zoo.hub import WEIGHTS, SequenceClassifier, folder_of
@@ -136,7 +137,8 @@ def load_initial(module: nn.Module, file: Path, head: frozenset[str]) -> Initial
                 f"{file}: {name!r} holds numbers that are not finite", "name weights of a finished training"
             )
     module.load_state_dict({**expected, **loaded})
-    return InitialWeights(file.name, f"sha256:{hashlib.sha256(content).hexdigest()}", "new" if new else "taken over")
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return InitialWeights(file.name, digest, "new" if new else "taken over", learned=parse_record(content, file.name))
 
 
 def _renamed(tensors: Mapping[str, Tensor], module: SequenceClassifier) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from dprecipe.faults import Finding
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import AnyRecipe
 
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\$\w+|%\w+%|\{\{.*?\}\}|\$\([^)]*\)|^~[^/\\]*")
 _FORMATS = {
@@ -33,7 +33,7 @@ _FORMATS = {
 _READ_BY = {"a csv file": "csv", "a parquet file": "parquet", "an archive of arrays": "npz"}
 
 
-def declared_files(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+def declared_files(recipe: AnyRecipe) -> Iterator[tuple[str, str, str]]:
     """The data files of a recipe: the path of the key, the source that reads the file, the file's path."""
     data = recipe.data
     for role, source in (("train", data.train), ("public", data.public), ("test", data.test)):
@@ -41,7 +41,7 @@ def declared_files(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
             yield from ((f"data.{role}.{key}", source.source, path) for key, path in source.files.items())
 
 
-def check_data_files(recipe: Recipe) -> Iterator[Finding]:
+def check_data_files(recipe: AnyRecipe) -> Iterator[Finding]:
     """Paths have no variables, and name files of the kind that the source reads."""
     for key, source, path in declared_files(recipe):
         variable = _VARIABLE.search(path)

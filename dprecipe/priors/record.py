@@ -77,7 +77,7 @@ def read_prior(path: Path) -> PriorFile | None:
 
 def parse_prior(content: bytes, name: str) -> PriorFile | None:
     """`read_prior` of the bytes of a file."""
-    header, body = _split(content, name)
+    header, body = split_header(content, name)
     metadata = header.pop("__metadata__", {})
     text = metadata.get(KEY) if isinstance(metadata, dict) else None
     if text is None:
@@ -95,12 +95,17 @@ def parse_prior(content: bytes, name: str) -> PriorFile | None:
 
 def digest_tensors(content: bytes, name: str = "the file") -> str:
     """`sha256:…` of the tensors of a safetensors file, in the order of their names, whatever else its header says."""
-    header, body = _split(content, name)
+    header, body = split_header(content, name)
     header.pop("__metadata__", None)
     return _digest_entries(header, body, name)
 
 
-def _split(content: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
+def split_header(content: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
+    """The parsed header of a safetensors file, and the bytes behind it.
+
+    Raises:
+        DataFault: it is none.
+    """
     length = int.from_bytes(content[:8], "little")
     if not 2 <= length <= min(MAX_HEADER, len(content) - 8):
         raise _no_safetensors(name)

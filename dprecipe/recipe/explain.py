@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from dprecipe.faults import Finding
 from dprecipe.recipe.places import Spot, find_spot
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import choose_root
 from dprecipe.recipe.screening import screen_recipe
 from dprecipe.recipe.suggest import find_misspelt_tag, suggest_word
 from dprecipe.recipe.vocabulary import find_tag, list_kinds
@@ -32,7 +32,7 @@ def explain_errors(error: ValidationError, tree: Mapping) -> list[Finding]:
         for path, block in repaired.items():
             tree = _insert_block(tree, path, block)
         try:
-            Recipe.model_validate_json(json.dumps(to_plain(tree)))
+            choose_root(tree).model_validate_json(json.dumps(to_plain(tree)))
             break
         except ValidationError as next_error:
             error = next_error

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dprecipe.faults import Place
 from dprecipe.language.base import Block
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import choose_root
 from dprecipe.recipe.vocabulary import Expect, choose_block, expect_below
 from dprecipe.text.tree import Mapping, Node, Path, Scalar, child_node, key_place
 
@@ -43,8 +43,9 @@ def find_spot(tree: Mapping, location: Path, *, missing: bool = False) -> Spot:
     """
     path: Path = ()
     node: Node = tree
-    form: Expect | None = Expect(blocks=(Recipe,))
-    here = Spot(path, tree.place, node, form, tree, (Recipe,))
+    root = choose_root(tree)
+    form: Expect | None = Expect(blocks=(root,))
+    here = Spot(path, tree.place, node, form, tree, (root,))
     for position, step in enumerate(location):
         under = child_node(node, step)
         last = position == len(location) - 1

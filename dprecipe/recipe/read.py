@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import AnyRecipe, PublicRecipe, Recipe, choose_root
 from dprecipe.text.extends import Chain, OpenParent, read_chain
 from dprecipe.text.files import read_file
 from dprecipe.text.merge import overlay_trees
@@ -29,10 +29,9 @@ OpenText = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A recipe, the texts it came from, and where each of its values was written."""
+class Written:
+    """The texts a recipe came from, and where each of its values was written."""
 
-    recipe: Recipe
     source: RecipeSource
     tree: Mapping
     texts: AnyMapping[str, str]
@@ -56,6 +55,20 @@ class Loaded:
         return sort_findings(placed, self.texts)
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded(Written):
+    """A recipe with its texts."""
+
+    recipe: Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPublic(Written):
+    """A recipe without privacy, with its texts."""
+
+    recipe: PublicRecipe
+
+
 def _at(finding: Finding, place: Place) -> Finding:
     return replace(finding, place=place)
 
@@ -66,8 +79,15 @@ def read(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_te
     With `open_text` every text comes from that function and the file system is never touched.
 
     Raises:
-        RecipeError: with all that is wrong, in the order of the text.
+        RecipeError: with all that is wrong, in the order of the text; or the recipe is one without privacy.
     """
+    return _guaranteed(read_any(path, overrides, open_text=open_text))
+
+
+def read_any(
+    path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_text: OpenText | None = None
+) -> Loaded | LoadedPublic:
+    """As `read`, for a recipe with or without privacy."""
     file = os.fspath(path)
     opener = read_file if open_text is None else _guarded(open_text)
 
@@ -75,7 +95,26 @@ def read(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_te
         return opener(posixpath.normpath(posixpath.join(posixpath.dirname(child), name)))
 
     loaded = _read(opener(file), file, tuple(overrides), open_parent)
-    return _with_attachments(loaded, Path(file).parent) if open_text is None else loaded
+    if isinstance(loaded, LoadedPublic) or open_text is not None:
+        return loaded
+    return _with_attachments(loaded, Path(file).parent)
+
+
+def _guaranteed(loaded: Loaded | LoadedPublic) -> Loaded:
+    """A recipe whose mechanism has a guarantee.
+
+    Raises:
+        RecipeError: it has none.
+    """
+    if isinstance(loaded, Loaded):
+        return loaded
+    finding = Finding(
+        "R309",
+        "mechanism none protects nobody, and this needs a guarantee",
+        "choose a mechanism with a guarantee; or use the commands validate, plan, show and run, which take this recipe",
+        "mechanism.kind",
+    )
+    raise RecipeError(loaded.located([finding]), loaded.texts)
 
 
 def read_text(
@@ -100,7 +139,7 @@ def read_text(
             raise _absent(name, "its text is not given")
         return waiting.pop(0)[1]
 
-    loaded = _read(text, file, tuple(overrides), open_parent)
+    loaded = _guaranteed(_read(text, file, tuple(overrides), open_parent))
     if waiting:
         raise _absent(file, f"it does not extend {waiting[0][0]}, whose text is given")
     return replace(loaded, source=replace(loaded.source, attachments=tuple(attachments)))
@@ -132,7 +171,7 @@ def _absent(file: str, message: str) -> RecipeError:
     return RecipeError((Finding("Y101", message, "check the path", place=Place(file, 1, 1)),))
 
 
-def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenParent) -> Loaded:
+def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenParent) -> Loaded | LoadedPublic:
     chain = read_chain(text, file, open_parent)
     texts = {**chain.texts, **{name_override(index): override for index, override in enumerate(overrides)}}
     over, findings = read_overrides(overrides)
@@ -149,17 +188,20 @@ def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenPar
     recipe = _validated(tree, results)
     if recipe is None or results:
         raise RecipeError(sort_findings(results, texts), texts)
-    return Loaded(recipe, _source(text, file, overrides, chain), tree, texts)
+    source = _source(text, file, overrides, chain)
+    if isinstance(recipe, PublicRecipe):
+        return LoadedPublic(source, tree, texts, recipe)
+    return Loaded(source, tree, texts, recipe)
 
 
 def _source(text: str, file: str, overrides: tuple[str, ...], chain: Chain) -> RecipeSource:
     return RecipeSource(text, file, overrides, tuple(chain.parents))
 
 
-def _validated(tree: Mapping, findings: list[Finding]) -> Recipe | None:
+def _validated(tree: Mapping, findings: list[Finding]) -> AnyRecipe | None:
     """The recipe; or None, with the findings appended."""
     try:
-        recipe = Recipe.model_validate_json(json.dumps(to_plain(tree)))
+        recipe = choose_root(tree).model_validate_json(json.dumps(to_plain(tree)))
     except ValidationError as error:
         from dprecipe.recipe.explain import explain_errors  # needed only by recipes that are wrong
 

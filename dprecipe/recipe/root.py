@@ -1,4 +1,8 @@
-"""The root of a recipe: eleven blocks, each with one job."""
+"""The root of a recipe: eleven blocks, each with one job; and that of a recipe without privacy, which has no budget.
+
+The two are different types. What plans, spends, certifies or verifies takes a `Recipe` and nothing else, so no road
+leads from `mechanism: {kind: none}` to a guarantee.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from dprecipe.data.schema import Data
-from dprecipe.language.base import Block
+from dprecipe.language.base import Block, NonNegativeInt
 from dprecipe.language.blocks import Budget, Reason, Release, Runtime
 from dprecipe.language.training import Training
 from dprecipe.language.tuning import Tuning
 from dprecipe.mechanisms.table import mechanism_block
 from dprecipe.models.schema import Model
+from dprecipe.text.tree import Mapping, Scalar
 
 if TYPE_CHECKING:
     from dprecipe.mechanisms.contract import MechanismBlock
@@ -38,3 +43,43 @@ class Recipe(Block):
         default_factory=dict, max_length=20, description="warnings that are accepted: the code, and the reason"
     )
     meta: dict[str, Any] = Field(default_factory=dict, description="free-form; nothing reads it")
+
+
+class NoMechanism(Block):
+    """No privacy: plain training on records that are declared public."""
+
+    kind: Literal["none"]
+
+
+class PublicRuntime(Block):
+    """Where it runs, and the seed."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    seed: NonNegativeInt = Field(0, description="of the initial weights, the order of records and augmentation")
+
+
+class PublicRecipe(Block):
+    """A recipe without privacy: weights are learned from records that are declared public, and nothing is spent."""
+
+    recipe: Literal["dprecipe/v1"] = Field(description="the version of the language")
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    description: str = ""
+    data: Data
+    model: Model
+    mechanism: NoMechanism
+    training: Training = Field(default_factory=Training)
+    runtime: PublicRuntime = Field(default_factory=PublicRuntime)
+    meta: dict[str, Any] = Field(default_factory=dict, description="free-form; nothing reads it")
+
+
+AnyRecipe = Recipe | PublicRecipe
+Root = type[Recipe] | type[PublicRecipe]
+
+
+def choose_root(tree: Mapping) -> Root:
+    """The type of the recipe that a text states: without privacy if `mechanism.kind` is the word `none`."""
+    mechanism = tree.entries.get("mechanism")
+    block = None if mechanism is None else mechanism.value
+    kind = block.entries.get("kind") if isinstance(block, Mapping) else None
+    named = kind is not None and isinstance(kind.value, Scalar) and kind.value.value == "none"
+    return PublicRecipe if named else Recipe

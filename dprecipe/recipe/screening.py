@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dprecipe.faults import Finding, Place
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import choose_root
 from dprecipe.recipe.vocabulary import Expect, expect_below
 from dprecipe.text.tree import Mapping, Node, Path, Scalar, Sequence
 
@@ -74,7 +74,7 @@ def screen_recipe(tree: Mapping) -> Screened:
     """The refusals, and the places of their keys and values, about which there are no further findings."""
     findings: list[Finding] = []
     handled: set[Place] = set()
-    _screen(tree, Expect(blocks=(Recipe,)), (), findings, handled)
+    _screen(tree, Expect(blocks=(choose_root(tree),)), (), findings, handled)
     return tuple(findings), frozenset(handled)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from dprecipe.faults import Finding
 from dprecipe.language.words import join_with_or
 from dprecipe.recipe.places import Spot
+from dprecipe.recipe.root import PublicRecipe, choose_root
 from dprecipe.recipe.suggest import find_elsewhere, find_synonym, generalise_path, is_read
 from dprecipe.recipe.synonyms import Synonym
 from dprecipe.recipe.vocabulary import Known, has_place, list_every_key, list_keys, quote_word
@@ -53,6 +54,8 @@ def _same_or_above(path: Path, meant: str) -> bool:
 def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | None, str]:
     """The finding where the key can be made out, and the dotted path that was meant."""
     key = str(at.path[-1])
+    if choose_root(tree) is PublicRecipe and any(known.path == at.dotted for known in list_every_key()):
+        return _report_unprotected(at), ""
     known = _remaining_keys(at)
     name, colon, rest = key.partition(":")
     if colon and rest and name in known:
@@ -78,6 +81,17 @@ def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Find
     if close is not None:
         return _report_misspelt(at, close), f"{block}.{close}" if block else close
     return None, ""
+
+
+def _report_unprotected(at: Spot) -> Finding:
+    """The finding for a key that only a recipe with a guarantee has."""
+    return Finding(
+        "R309",
+        f"a recipe with mechanism none has no `{at.dotted}`: nobody is protected, and nothing is spent",
+        "remove it, or choose a mechanism with a guarantee",
+        at.dotted,
+        at.key,
+    )
 
 
 def _named_elsewhere(at: Spot, other: Synonym, known: Sequence[str]) -> tuple[Finding, str]:

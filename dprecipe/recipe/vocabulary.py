@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.root import Recipe, choose_root
 from dprecipe.text.merge import TAGS
 from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, child_node
 
@@ -143,7 +143,7 @@ def expect_below(form: Expect | None, node: Node | None, step: str | int) -> Exp
 
 def has_place(tree: Mapping, dotted: str) -> bool:
     """Whether a path of the language can stand in a recipe, by the kinds that its blocks state."""
-    form: Expect | None = Expect(blocks=(Recipe,))
+    form: Expect | None = Expect(blocks=(choose_root(tree),))
     node: Node | None = tree
     for name in dotted.split("."):
         step = int(name) if name.isdecimal() else name

@@ -153,6 +153,8 @@ def _describe_training(plan: Plan, predicate: Predicate) -> str:
     )
     if initial is not None and initial.prior is not None:
         start += f"\nThey were learned from images made from a seed, and from no real data: {initial.prior.images}."
+    if initial is not None and initial.learned is not None:
+        start += f"\nOf them their file says: {plain_text(initial.learned.describe())}."
     trained = mechanism_of(plan.mechanism).certificate.describe_run(plan, predicate.mechanism)
     return f"{_describe_model(plan, predicate)}{trained}{start}"
 

@@ -111,7 +111,9 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers
             schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by)
             for a in (
                 *plan.assumptions,
-                *origins.list_assumptions(run.model, run.data, run.tensors, tensors.has_known_tensors(plan)),
+                *origins.list_assumptions(
+                    run.model, run.data, run.tensors, tensors.has_known_tensors(plan), run.initial
+                ),
             )
         ),
         tensors=tuple(
@@ -238,7 +240,11 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
         initial_weights=None
         if run.initial is None
         else schema.InitialWeightsFacts(
-            file=run.initial.name, digest=run.initial.digest, head=run.initial.head, prior=run.initial.prior
+            file=run.initial.name,
+            digest=run.initial.digest,
+            head=run.initial.head,
+            prior=run.initial.prior,
+            learned=run.initial.learned,
         ),
         versions=dict(run.versions),
         device=shorten_record(run.device, MAX_DEVICE),

@@ -12,10 +12,11 @@ from typing import Protocol
 
 from dprecipe.mechanisms.facts import Access
 from dprecipe.mechanisms.plan import Assumption
+from dprecipe.models.origin import InitialWeights
 from dprecipe.release.schema import Predicate
 
 MODULE, RECORDS, BEHAVIOUR = "python_module", "python_records", "python_behaviour"
-LIBRARY = "library_tensors"
+LIBRARY, LEARNED = "library_tensors", "initial_weights_origin"
 """The ids of the assumptions."""
 INDEPENDENT = (
     "the module came from Python: it processes each record independently also where no check looked (other batch "
@@ -42,10 +43,21 @@ class Tensor(Protocol):
     def made_by(self) -> str: ...
 
 
-def list_assumptions(model: str, data: str, tensors: Sequence[Tensor], known: bool = True) -> tuple[Assumption, ...]:
+def list_assumptions(
+    model: str, data: str, tensors: Sequence[Tensor], known: bool = True, initial: InitialWeights | None = None
+) -> tuple[Assumption, ...]:
     """The assumptions of a run beyond those of its plan. `model` and `data` are "recipe" or "python". `known`: the
-    tensors of the recipe's model are known without building it."""
+    tensors of the recipe's model are known without building it. `initial`: the file that it started from."""
     results = []
+    if initial is not None and initial.learned is not None:
+        results.append(
+            Assumption(
+                LEARNED,
+                f"the file of initial weights {initial.name} ({initial.digest}) says of itself, and nobody signs it: "
+                f"{initial.learned.describe()}",
+                "declaration",
+            )
+        )
     if model == "recipe" and not known:
         results.append(Assumption(LIBRARY, describe_library(tensors), "declaration"))
     if model == "python":

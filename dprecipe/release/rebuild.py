@@ -181,7 +181,9 @@ def read_run(stated: Predicate) -> RunFacts:
         published=mechanism_of(stated.mechanism.kind).certificate.read_published(stated.mechanism),
         model=provenance.model,
         data=provenance.data,
-        initial=None if initial is None else InitialWeights(initial.file, initial.digest, initial.head, initial.prior),
+        initial=None
+        if initial is None
+        else InitialWeights(initial.file, initial.digest, initial.head, initial.prior, initial.learned),
         tensors=tuple(ReleasedTensor(t.name, t.shape, t.made_by, t.dtype) for t in stated.tensors),
         stages=tuple(stage.constants for stage in stated.stages or ()),
         generator=stated.randomness.generator,

@@ -299,6 +299,7 @@ def _provenance(predicate: Predicate) -> str:
         ("floating point", predicate.numerics.floating_point),
         *([] if initial is None else [("initial weights", f"{initial.file}, {initial.digest}")]),
         *([] if initial is None or initial.prior is None else [("images of the prior", initial.prior.images)]),
+        *([] if initial is None or initial.learned is None else [("their origin", initial.learned.describe())]),
         (f"device ({NOT_CHECKED})", provenance.device),
         (f"time ({NOT_CHECKED})", f"{provenance.started} to {provenance.finished}"),
         (f"versions ({NOT_CHECKED})", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),

@@ -23,6 +23,7 @@ from dprecipe.mechanisms.facts import (
     Word,
 )
 from dprecipe.mechanisms.table import import_events, mechanism_facts
+from dprecipe.models.public_record import PublicRecord
 from dprecipe.priors.record import PriorFacts
 from dprecipe.privacy.charge_shapes import charge_type
 from dprecipe.release.facts import Dtype
@@ -235,6 +236,9 @@ class InitialWeightsFacts(Block):
     digest: Digest
     head: Literal["taken over", "new"] = Field(description="the last layer: `new` where the file's has another shape")
     prior: PriorFacts | None = Field(None, description="of weights learned from images made from a seed; else null")
+    learned: PublicRecord | None = Field(
+        None, description="what the file says of the public records it was learned from; null: nothing"
+    )
 
 
 class Provenance(Block):

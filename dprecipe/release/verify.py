@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
 from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.models.public_record import NO_GUARANTEE, SCHEMA
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.release import certificate, companions, endings, limits, rebuild, recompute, versions
@@ -33,6 +34,8 @@ from dprecipe.release.untrusted import (
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+PROVENANCE = "provenance.json"
+"""What a run without privacy writes in the place of a certificate."""
 LEDGER = Path("private") / "ledger.jsonl"
 MAX_FAILURES = 60
 MAX_SECONDS = 120.0
@@ -135,10 +138,16 @@ def _read_certificate(path: Path, key: Ed25519PublicKey | None, case: _Case) -> 
     if not is_folder and path.name not in (CERTIFICATE, ENVELOPE):
         # A file of another name: its content shows whether it is an envelope.
         content = read_bytes(path)
-        if "payloadType" not in parse_object(content, path.name):
+        parsed = parse_object(content, path.name)
+        if parsed.get("schema") == SCHEMA:
+            raise ContentError(explain_no_certificate(path.name))
+        if "payloadType" not in parsed:
             return _note_unsigned(content, key, case)
         return _open_envelope(content, path.name, key, case)
     if not plain.exists() and not envelope.exists():
+        for folder in (path, path / "weights"):
+            if (folder / PROVENANCE).exists():
+                raise ContentError(explain_no_certificate(folder.name))
         inner = path / "release"
         remedy = f"give {inner}" if inner.is_dir() else "give a certificate or a release/ folder"
         raise UsageFault(f"{path}: holds no {CERTIFICATE}", remedy)
@@ -149,6 +158,11 @@ def _read_certificate(path: Path, key: Ed25519PublicKey | None, case: _Case) -> 
     if plain.exists() and read_bytes(plain) != content:
         case.failures.append(f"{CERTIFICATE}: not the certificate in {ENVELOPE}")
     return content
+
+
+def explain_no_certificate(name: str) -> str:
+    """Why there is nothing to verify where a recipe without privacy was run."""
+    return f"{name}: there is no privacy certificate. The run had mechanism none: {NO_GUARANTEE}"
 
 
 def _open_envelope(content: bytes, name: str, key: Ed25519PublicKey | None, case: _Case) -> bytes:

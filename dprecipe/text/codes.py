@@ -49,5 +49,6 @@ CODES: dict[str, str] = {
     "R123": "an acceptance of what is no warning",
     "R124": "an acceptance of what did not occur",
     "R199": "the value is not accepted",
+    "R309": "a block or a command that needs a guarantee, of a recipe without one",
     "P110": "preprocessing that would be fitted to private data",
 }

@@ -27,7 +27,7 @@ from dprecipe.models.initial import start_from
 from dprecipe.models.modules.adapted import adapt_module
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.private import inspect_module
-from dprecipe.models.schema import Pretrained, Transformer, Transformers
+from dprecipe.models.schema import Model, Pretrained, Transformer, Transformers
 from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
 from dprecipe.progress import report_progress
 from dprecipe.training.device_choice import device_for
@@ -195,9 +195,12 @@ def build_started_model(plan: Plan, public: DataFacts) -> tuple[nn.Module, Initi
         DataFault: the file of initial weights is not there, or not of this model.
         RunFailed: a library that the model is from is not installed.
     """
-    seed, folder, spec, config = plan.runtime.seed, Path(plan.source.file).parent, plan.model, None
-    if isinstance(spec, Transformers):
-        config = config_of(folder_of(spec, folder))
+    return build_from(plan.model, plan.runtime.seed, Path(plan.source.file).parent, public)
+
+
+def build_from(spec: Model, seed: int, folder: Path, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:
+    """A model as its training begins; `folder` is that of the recipe. See `build_started_model`."""
+    config = config_of(folder_of(spec, folder)) if isinstance(spec, Transformers) else None
     built = build(spec, public.shape, public.classes, seed, vocabulary=public.vocabulary, config=config)
     return built, start_from(spec, built, folder, seed)
 

@@ -36,6 +36,7 @@ from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
+from dprecipe.training.initial_check import check_initial_weights
 from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.memory_check import check_memory
 from dprecipe.training.noisy_steps import Build, NoisySteps
@@ -65,6 +66,8 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         if inputs.public is not None:
             raise UsageFault(f"mechanism {plan.mechanism} does not use public records", "omit `public`")
         program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
+        if inputs.train is None:
+            check_initial_weights(plan, root, program.initial)
         check_memory(plan, self.build, program.model, program.sets.train, program.device)
         weights = merge_adapters(program.model, program.model.state_dict())
         trained = trained_names(program.model)

@@ -35,6 +35,7 @@ ORDER = (
     ("recipe",),
     ("planning",),
     ("release",),
+    ("nonprivate",),
     ("training",),
     ("mechanisms.<room>.train",),
     ("api", "cli", "schemas", "__init__", "__main__"),

@@ -15,8 +15,10 @@ import typer
 import yaml
 
 from dprecipe.cli.main import app
+from dprecipe.faults import Finding
+from dprecipe.nonprivate import rules as nonprivate
 from dprecipe.planning import rules
-from dprecipe.recipe.read import read_text
+from dprecipe.recipe.read import LoadedPublic, read_any
 
 ROOT = Path(__file__).parents[2]
 FINDINGS = ROOT / "docs" / "findings"
@@ -44,6 +46,13 @@ def list_recipes(path: Path) -> list[str]:
     return [text for text in list_fences(path, "yaml") if text.startswith("recipe:")]
 
 
+def check_recipe(text: str) -> list[Finding]:
+    loaded = read_any("example.yaml", open_text={"example.yaml": text}.__getitem__)
+    if isinstance(loaded, LoadedPublic):
+        return nonprivate.check(loaded.recipe)
+    return rules.check(loaded.recipe)
+
+
 def test_there_are_examples() -> None:
     assert sum(len(list_recipes(path)) for path in DOCS) >= 3
     assert all(list_fences(ROOT / name, "python") for name in EXECUTED)
@@ -52,7 +61,7 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_recipes_are_valid(path: Path) -> None:
     for text in list_recipes(path):
-        assert rules.check(read_text(text, "example.yaml").recipe) == [], text
+        assert check_recipe(text) == [], text
     for text in list_fences(path, "yaml"):
         yaml.safe_load(text)
 

@@ -20,7 +20,9 @@ from dprecipe.recipe.read import read, read_text
 ROOT = Path(__file__).parents[2]
 REFUSED = {"asoodeh2020-figure3": "P160"}
 """Recipes that are there to be refused, and with what."""
-RECIPES = sorted(path for path in (ROOT / "recipes").rglob("*.yaml") if path.stem not in REFUSED)
+PUBLIC = {"abadi2016-cifar10-public"}
+"""Recipes without privacy: they have no plan of this kind."""
+RECIPES = sorted(path for path in (ROOT / "recipes").rglob("*.yaml") if path.stem not in {*REFUSED, *PUBLIC})
 
 
 @pytest.mark.parametrize(("name", "code"), REFUSED.items())
@@ -29,6 +31,13 @@ def test_a_problem_that_cannot_be_is_refused(name: str, code: str) -> None:
     with pytest.raises(PlanRefused) as refusal:
         plan(read(path))
     assert [finding.code for finding in refusal.value.findings if finding.is_error] == [code]
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_a_recipe_without_privacy_has_no_plan_with_a_guarantee(name: str) -> None:
+    (path,) = (ROOT / "recipes").rglob(f"{name}.yaml")
+    with pytest.raises(RecipeError, match=r"R309 mechanism\.kind"):
+        read(path)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

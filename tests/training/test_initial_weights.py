@@ -50,6 +50,7 @@ def test_the_file_is_in_certificate_ledger_report_and_card(begun: Small, tmp_pat
         "digest": digest,
         "head": "taken over",
         "prior": None,
+        "learned": None,
     }
     assert made["data_access"]["initial_weights"]["status"] == "declared"
     (assumption,) = [a for a in made["assumptions"] if a["id"] == "initial_weights"]

@@ -1,0 +1,70 @@
+"""What lies beside weights without privacy and says so: `provenance.json`, `README.md`, `report.html`."""
+
+from __future__ import annotations
+
+import json
+
+from dprecipe.models.public_record import NO_GUARANTEE, PublicRecord
+from dprecipe.release.page import POLICY, STYLE, escape_html, escape_lines, render_bullets, render_section, render_table
+from dprecipe.release.untrusted import one_line
+
+FOLDER = "weights"
+"""Of a run; there is no `release/`, which is for what a certificate covers."""
+TITLE = "No privacy guarantee"
+MEANING = (
+    "These weights may hold any of the records that they were learned from. The recipe declares those records public; "
+    "no program has checked that.",
+    "There is no privacy certificate, and `dprecipe verify` finds none.",
+    "A recipe that starts from these weights (model.init) states their digest and this origin in its own certificate, "
+    "as an assumption.",
+)
+
+
+def render_provenance(record: PublicRecord) -> bytes:
+    """`provenance.json`: the same as in the metadata of `model.safetensors`, to be read by people."""
+    return (json.dumps(record.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
+
+
+def list_rows(record: PublicRecord, file_digest: str, score: str) -> list[tuple[str, str]]:
+    """What there is to say of the weights, name and value."""
+    rows = [
+        ("recipe", f"{record.recipe.name}, {record.recipe.digest}"),
+        ("model.safetensors", file_digest),
+        ("updates", f"{record.steps:,}, seed {record.seed}"),
+        ("began from", record.initial_weights or "weights drawn from the seed"),
+    ]
+    for used in record.data:
+        what = "learned from" if used.role == "train" else "scored on"
+        part = "" if used.records is None else f", records {used.records[0]:,} to {used.records[1] - 1:,}"
+        rows.append((what, f"{used.count:,} records of source {used.source}{part}: {used.digest}"))
+        rows += [(f"file {name}", digest) for name, digest in used.files.items()]
+    rows += [("score", score)] if score else []
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    return [*rows, ("versions", versions), ("device", record.device)]
+
+
+def render_readme(record: PublicRecord, file_digest: str, score: str) -> bytes:
+    """`README.md` of the folder."""
+    rows = [
+        f"| {name} | {one_line(value).replace('|', '/')} |" for name, value in list_rows(record, file_digest, score)
+    ]
+    lines = [f"# {TITLE}", "", f"{NO_GUARANTEE[:1].upper()}{NO_GUARANTEE[1:]}.", "", *(f"- {text}" for text in MEANING)]
+    return "\n".join([*lines, "", "| | |", "|---|---|", *rows, ""]).encode()
+
+
+def render_report(record: PublicRecord, file_digest: str, score: str, recipe: str) -> bytes:
+    """`report.html`."""
+    notice = f"{NO_GUARANTEE[:1].upper()}{NO_GUARANTEE[1:]}."
+    body = (
+        f"<header><h1>{escape_html(record.recipe.name)}</h1><p>weights learned without privacy</p></header>"
+        f'<section class="claim void"><h2>{TITLE}</h2><p>{escape_html(notice)}</p></section>'
+        + render_section("What this means", render_bullets(MEANING))
+        + render_section("Where the weights come from", render_table(("", ""), list_rows(record, file_digest, score)))
+        + render_section("The recipe", f"<pre>{escape_lines(recipe)}</pre>")
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<title>{escape_html(record.recipe.name)}: {TITLE.lower()}</title><style>{STYLE}</style></head>"
+        f"<body><main>{body}</main></body></html>\n"
+    ).encode()

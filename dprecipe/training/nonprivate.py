@@ -1,0 +1,248 @@
+"""A run without privacy: plain gradient steps on records that are declared public. No gate, no ledger, no release.
+
+It writes a folder of its own kind (`weights/`, never `release/`), whole or not at all, and says in each document that
+there is no guarantee. The same recipe gives the same weights on one machine with the same versions.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+import yaml
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from dprecipe import durable
+from dprecipe.data.augment import make_augmentation
+from dprecipe.data.facts import describe_data
+from dprecipe.data.load import read
+from dprecipe.data.problems import combine_faults
+from dprecipe.data.records import Records
+from dprecipe.data.schema import AnySource
+from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
+from dprecipe.models.file import describe_file
+from dprecipe.models.lora import merge_adapters
+from dprecipe.models.origin import InitialWeights
+from dprecipe.models.public_record import KEY, PublicRecord, UsedRecipe, UsedRecords
+from dprecipe.models.zoo.hub import SequenceClassifier
+from dprecipe.nonprivate import documents
+from dprecipe.nonprivate.plan import PublicPlan
+from dprecipe.priors.record import digest_tensors
+from dprecipe.progress import Progress
+from dprecipe.release.facts import list_versions
+from dprecipe.release.untrusted import sha256_of, to_bytes
+from dprecipe.training.evaluate import HeldOut, Score
+from dprecipe.training.losses import cross_entropy
+from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
+from dprecipe.training.program import build_from, device_of
+from dprecipe.training.provenance import device_name
+from dprecipe.training.records import Store
+
+Role = Literal["train", "test"]
+SCORED_TOGETHER = 512
+"""Held-out records."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicRun:
+    """A finished run without privacy."""
+
+    folder: Path
+    weights: Path
+    digest: str
+    """Of `model.safetensors`: `sha256:…`."""
+    record: PublicRecord
+    score: Score | None
+    seconds: float
+
+
+def train(plan: PublicPlan, root: Path, out: Path | None = None) -> PublicRun:
+    """Train as `plan` says and write the run folder.
+
+    Raises:
+        UsageFault: the folder exists.
+        DataFault: the records, or the weights to begin from, are not what the recipe declares.
+        RunFailed: the loss is not finite, there is no such device, or the folder can't be written.
+        Interrupted: the user stopped it; nothing is written.
+    """
+    started = time.monotonic()
+    target = out or Path("runs") / f"{plan.name}-{plan.digest.removeprefix('sha256:')[:8]}"
+    if target.exists():
+        raise UsageFault(f"{target} exists; a run folder is never overwritten", "choose another with --out")
+    records, used = read_records(plan, root)
+    facts, device = describe_data(plan.data), device_of(plan.runtime.device)
+    module, initial = build_from(plan.model, plan.runtime.seed, Path(plan.source.file).parent, facts)
+    module.to(device)
+    try:
+        state = learn(plan, module, records["train"], device)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; nothing was written, and nothing was spent: start it again") from None
+    score = None
+    if "test" in records:
+        score = HeldOut(module, records["test"].prepared(), device, SCORED_TOGETHER).score(state)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in merge_adapters(module, state).items()}
+    record = describe_run(plan, used, initial, digest_tensors(save(tensors)), device)
+    config = module.config if isinstance(module, SequenceClassifier) else None
+    files = {"model.json": to_bytes(describe_file(plan.model, plan.data, config))}
+    digest = write_folder(target, plan, tensors, record, files, "" if score is None else score.summary)
+    return PublicRun(target, target / documents.FOLDER, digest, record, score, time.monotonic() - started)
+
+
+def learn(plan: PublicPlan, module: nn.Module, records: Records, device: torch.device) -> dict[str, Tensor]:
+    """Take all steps; the state that is written, of the average where there is one.
+
+    Raises:
+        RunFailed: the loss is not finite.
+    """
+    spec, steps, seed = plan.training.descent, plan.length.steps, plan.runtime.seed
+    optimizer, rate = optimizer_of(spec, module), learning_rate(spec, plan.length)
+    average = Average(plan.training.average, steps)
+    store = Store(records.prepared(), device, lambda generator: make_augmentation(plan.data.preprocess, generator))
+    bar = Progress("training without privacy", "step", steps)
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):  # layers that draw: the recipe's seed
+        torch.manual_seed(seed)
+        module.train()
+        for step, units in zip(range(steps), draw_batches(len(records), plan.batch_size, seed), strict=False):
+            (part,) = store.batch(units, seed + step).parts(len(units))
+            optimizer.zero_grad(set_to_none=True)
+            loss = cross_entropy(module(part.features), part.labels).mean()
+            mean_loss = float(loss.detach())
+            if not math.isfinite(mean_loss):
+                raise RunFailed(f"the loss is not finite at step {step + 1}", "set a smaller training.optimizer.lr")
+            loss.backward()  # type: ignore[no-untyped-call]
+            lr = rate(step)
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            apply_weight_decay(spec, optimizer, lr)
+            optimizer.step()
+            average.take(step, module)
+            bar.show(step + 1, functools.partial("loss {:.4f}".format, mean_loss))
+    bar.end(steps)
+    module.eval()
+    if average.value is not None:
+        torch.nn.utils.vector_to_parameters(average.value, (p for p in module.parameters() if p.requires_grad))
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def draw_batches(count: int, size: int, seed: int) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Epoch after epoch, without end: disjoint batches of record numbers in increasing order, the last one of an epoch
+    smaller where `size` does not divide `count`."""
+    generator = np.random.default_rng(seed)
+    while True:
+        order = generator.permutation(count)
+        yield from (np.sort(order[start : start + size]) for start in range(0, count, size))
+
+
+def read_records(plan: PublicPlan, root: Path) -> tuple[dict[Role, Records], tuple[UsedRecords, ...]]:
+    """The records of each role, and what is said of them.
+
+    Raises:
+        DataFault: all faults of all sources.
+    """
+    sources: list[tuple[Role, AnySource | None]] = [("train", plan.data.train), ("test", plan.data.test)]
+    records: dict[Role, Records] = {}
+    used, faults = [], []
+    for role, source in sources:
+        if source is None:
+            continue
+        try:
+            records[role] = read(source, plan.data, root, role)[0]
+            used.append(_describe_records(role, source, root, records[role]))
+        except DataFault as fault:
+            faults.append(fault)
+    if faults:
+        raise combine_faults(faults)
+    return records, tuple(used)
+
+
+def _describe_records(role: Role, source: AnySource, root: Path, records: Records) -> UsedRecords:
+    digest = hashlib.sha256()
+    for array in (records.features, records.labels):
+        digest.update(json.dumps([array.dtype.str, array.shape]).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return UsedRecords(
+        role=role,
+        source=source.source,
+        part=source.part[:200],
+        files={Path(file).name: sha256_of(root / file) for file in source.files.values()},
+        records=None if source.records is None else (source.records[0], source.records[1]),
+        count=len(records),
+        digest=f"sha256:{digest.hexdigest()}",
+    )
+
+
+def describe_run(
+    plan: PublicPlan,
+    used: tuple[UsedRecords, ...],
+    initial: InitialWeights | None,
+    weights: str,
+    device: torch.device,
+) -> PublicRecord:
+    """What the weights say of themselves."""
+    return PublicRecord(
+        recipe=UsedRecipe(name=plan.name, digest=plan.source.digest),
+        data=used,
+        steps=plan.length.steps,
+        seed=plan.runtime.seed,
+        initial_weights=None if initial is None else initial.digest,
+        weights=weights,
+        versions=dict(list_versions()),
+        device=device_name(device)[:100],
+    )
+
+
+def write_folder(
+    target: Path,
+    plan: PublicPlan,
+    tensors: Mapping[str, Tensor],
+    record: PublicRecord,
+    files: Mapping[str, bytes],
+    score: str,
+) -> str:
+    """Make the run folder, whole or not at all; the digest of `model.safetensors`.
+
+    Raises:
+        RunFailed: the disk refuses.
+    """
+    text = json.dumps(record.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+    content = save(dict(tensors), {KEY: text})
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    inside = {
+        "model.safetensors": content,
+        "provenance.json": documents.render_provenance(record),
+        "README.md": documents.render_readme(record, digest, score),
+        "report.html": documents.render_report(record, digest, score, plan.source.text),
+        **files,
+    }
+    beside = {
+        "recipe.yaml": plan.source.text.encode(),
+        "resolved.yaml": yaml.safe_dump(dict(plan.resolved), sort_keys=False, allow_unicode=True).encode(),
+        "plan.json": json.dumps(plan.to_json(), indent=1).encode(),
+    }
+    try:
+        durable.make_folders(target.parent)
+        (draft / documents.FOLDER).mkdir(parents=True)
+        for name, part in beside.items():
+            (draft / name).write_bytes(part)
+        for name, part in inside.items():
+            (draft / documents.FOLDER / name).write_bytes(part)
+        draft.rename(target)
+    except OSError as error:
+        raise RunFailed(f"{target}: can't be written: {error.strerror}", "make room, or choose --out") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return digest
