@@ -118,7 +118,7 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     problem, room = stated["mechanism"]["projection"], plan.room
     descent, proven = room.descent, room.descent.proven
     assert problem["constraint"] == {"kind": "ball", "radius": 2.0}
-    for name in ("diameter", "lipschitz", "moved", "smoothness", "strong_convexity"):
+    for name in ("diameter", "lipschitz", "gradient_sensitivity", "smoothness", "strong_convexity"):
         assert problem[name] == getattr(proven, name)
     assert (problem["contraction"], problem["order"], problem["stop"]) == (
         room.contraction,
@@ -142,12 +142,12 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
 
 def test_a_random_order_is_an_average_and_the_file_s_has_a_worst_place(released: Any) -> None:
     permuted = read_predicate(released()[1])["claim"]
-    assert "an average over that order, and the same for every record" in permuted["sentence"]
+    assert "an average over that order, and is the same for every record" in permuted["sentence"]
     assert read_predicate(released()[1])["mechanism"]["by_position"] == []
     assert permuted["gdp"] is None
     plan, release = released(*SEQUENTIAL)
     ordered = read_predicate(release)["claim"]
-    assert "the place where it is weakest" in ordered["sentence"]
+    assert "the position where it is weakest" in ordered["sentence"]
     rows = read_predicate(release)["mechanism"]["by_position"]
     assert [row["position"] for row in rows] == list(range(1, 61))
     assert max(row["epsilon"] for row in rows) == ordered["epsilon"]
@@ -165,8 +165,8 @@ def test_what_is_left_to_be_assumed_is_said(released: Any) -> None:
     stated = read_predicate(released(*SEQUENTIAL)[1])
     text = "\n".join(stated["claim"]["not_protected"])
     assert "before its last step" in text
-    assert "not depending on the records" in text
-    assert "which place in the file" in text
+    assert "do not depend on the records" in text
+    assert "position in the file" in text
     assert "one event" in stated["data_access"]["training"]["text"]
     assert "diameter 4" in stated["claim"]["unit"]["enforced_by"]
 
@@ -177,7 +177,7 @@ def test_nothing_of_before_the_end_is_released(released: Any) -> None:
         page = (release / "report.html").read_text("utf-8")
         assert "ε spent" not in page
         assert "projected_descent" in page
-    assert "Every place in the file" in page
+    assert "Each position in the file" in page
     assert "36 steps" in (released()[1] / "card.md").read_text("utf-8")
 
 
@@ -191,7 +191,7 @@ def test_a_length_that_was_drawn_is_not_told_as_one_that_was_run(released: Any) 
 def test_a_location_has_no_features_to_clip(released: Any) -> None:
     location = ("model={kind: location}", *LAPLACE[1:])
     enforced = read_predicate(released(*location)[1])["claim"]["unit"]["enforced_by"]
-    assert enforced.startswith("targets are clipped to their range, so that")
+    assert enforced.startswith("targets are clipped to their range, so the change of one record")
 
 
 @pytest.mark.parametrize("attempts", [2, 3])
@@ -303,7 +303,7 @@ def test_a_carry_forged_over_steps_that_were_seen_is_found(finished: Any, tmp_pa
     writer.settle(event, 1)
     writer.close("completed")
     failures = "\n".join(tampering.failures_of(tmp_path / "run" / "release"))
-    assert "only one event whose iterates are hidden can be" in failures
+    assert "only one event with hidden iterates can be carried" in failures
 
 
 def test_events_of_another_mechanism_hide_nothing(copy_release: Any, tampering: Any) -> None:
