@@ -44,11 +44,11 @@ def steps(name: str) -> dict[str, Callable[[], object]]:
         return per_record_gradients(net, cross_entropy, part.features, part.labels)
 
     def kept() -> torch.Tensor:
-        if not held:
-            held.append(gradients(next(batch.parts(physical))))
-        return held[0]
+        if not stored:
+            stored.append(gradients(next(batch.parts(physical))))
+        return stored[0]
 
-    held: list[torch.Tensor] = []
+    stored: list[torch.Tensor] = []
     return {
         "dpsgd": lambda: clipped_sum(net, cross_entropy, batch, Clipping.flat(0.1), physical),
         "encoded": lambda: encoded_sum(net, cross_entropy, batch, encoder, physical),

@@ -139,17 +139,17 @@ def steps(name: str) -> dict[str, Callable[[], None]]:
         # Room for twice the records, so that a batch as large as expected is not split where it is compiled.
         return lambda: clipped_sum(net, cross_entropy, batch, Clipping.flat(CLIP), 2 * case.batch, passes).value
 
-    found = {"sgd": plain(net), "engine": private(engine()), "noise": private(engine(), noise=True)}
+    result = {"sgd": plain(net), "engine": private(engine()), "noise": private(engine(), noise=True)}
     if len(case.shape) == 3:
-        found["sgd, channels last"] = plain(net, channels_last(batch.features))
+        result["sgd, channels last"] = plain(net, channels_last(batch.features))
     if case.vmap:
         rows = clipped_sum_of_rows
-        found["vmap"] = private(lambda: rows(net, cross_entropy, batch, Clipping.flat(CLIP), case.batch).value)
+        result["vmap"] = private(lambda: rows(net, cross_entropy, batch, Clipping.flat(CLIP), case.batch).value)
     if COMPILED:
-        found["sgd, compiled"] = plain(torch.compile(net))
+        result["sgd, compiled"] = plain(torch.compile(net))
         passes = Passes(net, cross_entropy, "auto", case.batch, 1 << 30)
-        found["auto"] = private(engine(passes), noise=True)
-    return found
+        result["auto"] = private(engine(passes), noise=True)
+    return result
 
 
 def opacus(name: str) -> dict[str, Callable[[], None]]:
@@ -193,7 +193,7 @@ def opacus(name: str) -> dict[str, Callable[[], None]]:
     modes = {"opacus ghost": ghost}
     if case.vmap or len(case.shape) == 3:
         modes |= {"opacus hooks": lambda: by_rows(False), "opacus functorch": lambda: by_rows(True)}
-    found = {}
+    result = {}
     for mode, build in modes.items():
         try:
             step = build()
@@ -201,8 +201,8 @@ def opacus(name: str) -> dict[str, Callable[[], None]]:
         except Exception as error:  # it refuses many models, each in its own way
             print(f"{mode} can't: {type(error).__name__}: {str(error).splitlines()[0][:80]}", file=sys.stderr)
         else:
-            found[mode] = step
-    return found
+            result[mode] = step
+    return result
 
 
 def seconds(step: Callable[[], object], repeats: int) -> float:

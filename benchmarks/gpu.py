@@ -272,23 +272,23 @@ def noise_of(count: int, device: torch.device) -> dict[str, float]:
 
 def micro(device: torch.device, most: int) -> dict[str, Any]:
     """Noise against torch's own, the keystream alone, float64 against single products, channels last or not."""
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         f"noise of 1e{power}: ns a number": noise_of(10**power, device) for power in range(4, most + 1)
     }
     single = torch.randn(64, 512, 768, device=device)
     double = single.double()
-    found["ghost: ms"] = {
+    result["ghost: ms"] = {
         "float64": timed(lambda: double @ double.mT, device),
         "single": timed(lambda: single @ single.mT, device),
         "rows": timed(lambda: torch.bmm(single.mT, single), device),
     }
     images, layer = torch.randn(256, 64, 32, 32, device=device), nn.Conv2d(64, 64, 3, padding=1).to(device)
     last = images.to(memory_format=torch.channels_last)
-    found["convolution: ms"] = {
+    result["convolution: ms"] = {
         "channels first": timed(lambda: layer(images).sum().backward(), device),
         "channels last": timed(lambda: layer(last).sum().backward(), device),
     }
-    return found
+    return result
 
 
 def main() -> int:
@@ -342,8 +342,8 @@ def line(name: str, way: str, rows: dict[str, Any]) -> str:
     if "failed" in row:
         return f"| {name} | {way} | {row['failed']} |"
     figures = (row["ms"], row["ms by events"], ratio(rows, way), row["records a second"], row["peak GiB"])
-    told = "{:.1f} | {:.1f} | {:.2f} | {:.0f} | {:.2f}".format(*figures)
-    return f"| {name} | {way} | {told} | {row['launches']} | {row['waits']} | {row['bytes over the bus']} |"
+    figures_text = "{:.1f} | {:.1f} | {:.2f} | {:.0f} | {:.2f}".format(*figures)
+    return f"| {name} | {way} | {figures_text} | {row['launches']} | {row['waits']} | {row['bytes over the bus']} |"
 
 
 def above(result: dict[str, Any], before: dict[str, Any]) -> list[str]:

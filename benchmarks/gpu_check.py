@@ -87,23 +87,23 @@ def tests() -> dict[str, Any]:
         command = [sys.executable, "-m", "pytest", "-m", "gpu", "-n", "0", "--maxfail=10", f"--junitxml={report}"]
         code = subprocess.run([*command, "tests/gpu"], cwd=ROOT, env=environment, check=False).returncode
         cases = ElementTree.parse(report).getroot().iter("testcase") if report.exists() else []
-        found = {str(case.get("name")): (outcome(case), float(case.get("time", "0"))) for case in cases}
-    wrong = sorted(name for name, (went, _) in found.items() if went != "passed")
-    slow = sorted(name for name, (_, seconds) in found.items() if seconds > 20)
+        result = {str(case.get("name")): (outcome(case), float(case.get("time", "0"))) for case in cases}
+    wrong = sorted(name for name, (went, _) in result.items() if went != "passed")
+    slow = sorted(name for name, (_, seconds) in result.items() if seconds > 20)
     return {
-        "passed": code == 0 and bool(found) and not wrong,
-        "count": len(found),
-        "wrong": {name: found[name][0] for name in wrong},
+        "passed": code == 0 and bool(result) and not wrong,
+        "count": len(result),
+        "wrong": {name: result[name][0] for name in wrong},
         "over 20 s": slow,
-        "seconds": {name: seconds for name, (_, seconds) in found.items()},
+        "seconds": {name: seconds for name, (_, seconds) in result.items()},
     }
 
 
 def outcome(case: ElementTree.Element) -> str:
     """A skip is no pass: what was not tried is not known."""
     for tag in ("failure", "error", "skipped"):
-        if (found := case.find(tag)) is not None:
-            return f"{tag}: {(found.get('message') or '').splitlines()[0][:200] if found.get('message') else ''}"
+        if (result := case.find(tag)) is not None:
+            return f"{tag}: {(result.get('message') or '').splitlines()[0][:200] if result.get('message') else ''}"
     return "passed"
 
 
@@ -130,8 +130,8 @@ def main() -> int:
     (ROOT / "gpu-check.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     there, went = result["machine"], result["tests"]
     versions = f"driver {there['driver']} | CUDA {there['CUDA']} | torch {there['torch']}"
-    told = f"{went['count']} tests, {len(went['wrong'])} wrong | {'passed' if passed else 'FAILED'}"
-    print(f"\n| {there['device']} | {versions} | {told} |")
+    summary = f"{went['count']} tests, {len(went['wrong'])} wrong | {'passed' if passed else 'FAILED'}"
+    print(f"\n| {there['device']} | {versions} | {summary} |")
     return 0 if passed else 1
 
 

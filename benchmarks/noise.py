@@ -50,9 +50,9 @@ def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} thread(s); ns a number: fastest, median")
     for count in (1_000, 100_000, 10_000_000):
         taken: dict[str, list[float]] = {name: [] for name in ways(count)}
-        made, end = ways(count), time.process_time() + SECONDS
+        result, end = ways(count), time.process_time() + SECONDS
         while time.process_time() < end or not taken["gate"]:
-            for name, way in made.items():
+            for name, way in result.items():
                 start = time.process_time()
                 way()
                 taken[name].append((time.process_time() - start) / count * 1e9)

@@ -23,14 +23,14 @@ def windows() -> np.ndarray:
     """(WINDOWS, 3, SIZE, SIZE) bytes."""
     rng = np.random.default_rng(0)
     photos = [Image.fromarray(photo) for photo in load_sample_images().images]
-    found = []
+    result = []
     for _ in range(WINDOWS):
         photo = photos[rng.integers(2)]
         side = min(round(SIZE * 2 ** rng.uniform(1, 3.6)), *photo.size)
         left, top = (int(rng.integers(length - side + 1)) for length in photo.size)
         box = (left, top, left + side, top + side)
-        found.append(np.asarray(photo.resize((SIZE, SIZE), Image.Resampling.LANCZOS, box=box)))
-    return np.stack(found).transpose(0, 3, 1, 2)
+        result.append(np.asarray(photo.resize((SIZE, SIZE), Image.Resampling.LANCZOS, box=box)))
+    return np.stack(result).transpose(0, 3, 1, 2)
 
 
 def listed(numbers: np.ndarray) -> str:

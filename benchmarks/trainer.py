@@ -99,8 +99,8 @@ def main() -> None:
     for name, ((file, *overrides), steps) in CASES.items():
         plan = make_plan(read(ROOT / "recipes" / file, overrides))
         program = prepare(plan, runner_of(plan).tests, lambda plan=plan: Sets(Synthetic(plan)))
-        made = Synthetic(plan).batch(slice(0, plan.data.size))
-        program = replace(program, store=Store(Records(*made), program.device))
+        result = Synthetic(plan).batch(slice(0, plan.data.size))
+        program = replace(program, store=Store(Records(*result), program.device))
         with tempfile.TemporaryDirectory() as folder:
             seconds: dict[str, list[float]] = {"bare": [], "trainer": []}
             for _ in range(ROUNDS):

@@ -34,11 +34,11 @@ def main() -> None:
                 result.write_text(json.dumps(scored(arguments, name, seed)), encoding="utf-8")
     print("recipe | ε | δ | accuracy of each run | mean | minutes a run, reading and preparing included")
     for name in names:
-        found = [json.loads(path.read_text("utf-8")) for path in sorted(arguments.out.glob(f"{name}-*.json"))]
-        accuracies = [100 * line["accuracy"] for line in found]
+        results = [json.loads(path.read_text("utf-8")) for path in sorted(arguments.out.glob(f"{name}-*.json"))]
+        accuracies = [100 * line["accuracy"] for line in results]
         each = ", ".join(f"{accuracy:.2f}" for accuracy in accuracies)
-        minutes = ", ".join(f"{line['seconds'] / 60:.1f}" for line in found)
-        spent, delta = found[0]["epsilon"], found[0]["delta"]
+        minutes = ", ".join(f"{line['seconds'] / 60:.1f}" for line in results)
+        spent, delta = results[0]["epsilon"], results[0]["delta"]
         print(f"{name} | {spent:g} | {delta:g} | {each} | {statistics.mean(accuracies):.2f} | {minutes}")
 
 

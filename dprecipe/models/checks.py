@@ -26,27 +26,27 @@ from dprecipe.models.schema import (
 from dprecipe.models.trained import find_unknown_layers
 
 WEIGHTS = ".safetensors"
-"""How files of weights end. Those of torch's own format may run code when they are read."""
+"""The suffix of weight files. Files in torch's own format can run code when they are read."""
 
 
 def check_data(model: Model, facts: DataFacts) -> list[Finding]:
-    """What keeps this model from reading these features or learning these labels (R25x); paths are set, places not."""
+    """Why this model can't read these features or learn these labels (R25x), with paths but without places."""
     prior = find_unusable_prior(model, facts) if isinstance(model, Pretrained) else ()
     findings = [*_labels(model, facts), *_features(model, facts), *_start(model), *prior]
     return findings or list(_layers(model, facts))
 
 
 def find_unsupported(model: Model, mechanism: str, *, fitted: bool, convex: str = "") -> Iterator[Finding]:
-    """What a mechanism that takes no steps of its own on a convex loss has no use for (R280).
+    """Models and keys that only mechanisms for convex losses support (R280), for any other mechanism.
 
-    `fitted`: the model is fitted at once, without steps. `convex`: the mechanisms that do take such steps, in words.
+    `fitted`: the model is fitted directly, without steps. `convex`: the names of the convex mechanisms, as text.
     """
     if isinstance(model, Convex):
         choice = [] if isinstance(model, Regression) else ["choose model.kind logistic_regression"]
         yield Finding(
             "R280",
             f"a {model.kind} is trained by {convex or 'a convex mechanism'}, which needs its constants; {mechanism} "
-            "does not know it",
+            "does not support it",
             ", or ".join([*([f"use mechanism.kind {convex}"] if convex else []), *choice])
             or "choose another model.kind",
             "model.kind",
@@ -56,14 +56,14 @@ def find_unsupported(model: Model, mechanism: str, *, fitted: bool, convex: str 
     if model.l2:
         yield Finding(
             "R280",
-            f"l2 is the regulariser of {convex or 'a convex mechanism'}; {mechanism} would not read it",
+            f"l2 is the regulariser of {convex or 'a convex mechanism'}; {mechanism} does not use it",
             "remove model.l2; with optimizer sgd or adam, training.optimizer.weight_decay shrinks the weights",
             "model.l2",
         )
     if fitted and not model.bias:
         yield Finding(
             "R280",
-            "a logistic_regression that is fitted at once has a bias: it is what keeps a class without records low",
+            "a logistic_regression that is fitted directly needs a bias, which keeps a class without records low",
             "remove model.bias, or train the model by steps",
             "model.bias",
         )
@@ -80,7 +80,7 @@ def _labels(model: Model, facts: DataFacts) -> Iterator[Finding]:
     elif not isinstance(model, Regression) and facts.target is not None:
         yield Finding(
             "R253",
-            f"{model.kind} tells classes apart, and the label is a number",
+            f"{model.kind} predicts classes, and the label is a number",
             "choose model.kind least_squares, huber_regression or location, and a mechanism that trains it, or declare "
             "the classes of the label",
             "model.kind",
@@ -88,7 +88,7 @@ def _labels(model: Model, facts: DataFacts) -> Iterator[Finding]:
     elif isinstance(model, HuberSvm) and facts.classes != 2:
         yield Finding(
             "R254",
-            f"huber_svm tells two classes apart, and there are {facts.classes}",
+            f"huber_svm predicts one of two classes, and there are {facts.classes}",
             "choose model.kind softmax_regression",
             "model.kind",
         )
@@ -105,17 +105,17 @@ def _features(model: Model, facts: DataFacts) -> list[Finding]:
 
 
 def _quantities(model: Model) -> Iterator[Finding]:
-    """Numbers of tokens are names: a larger one is not more of anything."""
+    """Token numbers are names: their order has no meaning."""
     yield Finding(
         "R255",
-        f"a {model.kind} would read the numbers of tokens as quantities",
-        "choose model.kind transformer, or `hash` in the place of `tokenize`, which counts words",
+        f"a {model.kind} would read token numbers as quantities",
+        "choose model.kind transformer, or replace `tokenize` by `hash`, which counts words",
         "model.kind",
     )
 
 
 def _numbered(model: Transformers, facts: DataFacts) -> Iterator[Finding]:
-    """Its tokens are those of its own vocabulary."""
+    """The features of a `transformers` model are tokens of its own vocabulary."""
     if len(facts.shape) != 1 or facts.vocabulary is not None:
         subject = "×".join(map(str, facts.shape)) if facts.vocabulary is None else "hashed words, which are not in it"
         yield Finding(
@@ -138,8 +138,8 @@ def _tokens(model: Transformer, facts: DataFacts) -> Iterator[Finding]:
     elif facts.vocabulary is None and model.vocabulary is None:
         yield Finding(
             "R255",
-            "a transformer reads tokens, and nothing says how many there are",
-            "add `tokenize` to data.preprocess or, of a source that holds tokens, set model.vocabulary",
+            "a transformer reads tokens, and their number is not declared",
+            "add `tokenize` to data.preprocess or, for a source that contains tokens, set model.vocabulary",
             "model",
         )
     elif facts.vocabulary is not None and model.vocabulary not in (None, facts.vocabulary):
@@ -159,22 +159,22 @@ def _tokens(model: Transformer, facts: DataFacts) -> Iterator[Finding]:
 
 
 def _start(model: Model) -> Iterator[Finding]:
-    """What is not trained has to come from somewhere, and only one part of a network is chosen to be trained."""
+    """Weights that are not trained need a source, and the trained layers are chosen once (R257 to R259)."""
     adapted = isinstance(model, Transformer | Timm | Transformers) and model.lora is not None
     if not isinstance(model, Pretrained):
         return
     if isinstance(model, Transformers) and (model.init is None) == (model.hub is None):
         yield Finding(
             "R258",
-            "the model comes from nowhere" if model.hub is None else "the model comes from a folder and from the hub",
-            "set model.init to a folder with config.json and model.safetensors, or model.hub to a name and a revision; "
-            "one of the two",
+            "the model has no source" if model.hub is None else "the model has two sources, a folder and the hub",
+            "set either model.init to a folder with config.json and model.safetensors, or model.hub to a name and a "
+            "revision",
             "model",
         )
     if model.init is not None and not isinstance(model, Transformers) and not model.init.endswith(WEIGHTS):
         yield Finding(
             "R259",
-            f"initial weights are read from safetensors files alone, and this names {model.init}",
+            f"initial weights are read only from safetensors files, not from {model.init}",
             "save the weights with safetensors.torch.save_file(module.state_dict(), path), and set model.init to a "
             f"file that ends in {WEIGHTS}",
             "model.init",

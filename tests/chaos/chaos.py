@@ -1,14 +1,14 @@
 """Kills, power failures, failing disks and races, over the four mechanisms: `python tests/chaos/chaos.py`.
 
-A server imports everything once and forks a child for every attempt. Each case is a run in a folder of its own: what is
-to befall it befalls it, then it is resumed until it ends. The case holds when
+A server imports everything once and forks a child for every attempt. Each case is a run in a folder of its own: its
+faults happen, then it is resumed until it ends. The case passes when
 
-- every attempt ended by the kill, in a release, or in a fault with words and a known exit code;
+- every attempt ended by the kill, in a release, or in a fault with a message and a known exit code;
 - the run ended in a release that verifies, with the ledger beside it;
-- its certificate counts at least as many events as noise was drawn for, which a file elsewhere counts;
-- nothing private lies outside of `private/`, and what lies in it is its owner's alone.
+- its certificate counts at least as many events as noise was drawn for, which a file outside the run counts;
+- nothing private is outside `private/`, and only its owner can read what is in it.
 
-Prints a table, and exits with 1 where a case did not hold. The same seed gives the same cases; moments differ.
+Prints a table, and exits with 1 if a case failed. The same seed gives the same cases; moments differ.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from disk import ERRORS, KILL, Disk, Fault  # noqa: E402
 import dprecipe  # noqa: E402
 from dprecipe.data.files import data_root  # noqa: E402
 from dprecipe.faults import CertificateInvalid  # noqa: E402
-from dprecipe.faults import Fault as ToldFault  # noqa: E402
+from dprecipe.faults import Fault as ReportedFault  # noqa: E402
 from dprecipe.mechanisms.pate.events import NoisyMax  # noqa: E402
 from dprecipe.mechanisms.pate.train import ballot  # noqa: E402
 from dprecipe.mechanisms.plan import Plan  # noqa: E402
@@ -60,13 +60,13 @@ from recipes import recipes  # noqa: E402
 INTERNAL = 70
 MAX_ATTEMPTS = 60
 HANGS_SECONDS = 120.0
-TOLD = {2, 3, 4}
+KNOWN_EXITS = {2, 3, 4}
 REFUSED = 3
 
 
 @dataclass
 class Target:
-    """A plan, prepared once: every child goes on from a copy."""
+    """A plan, prepared once: every child continues from a copy."""
 
     plan: Plan
     runner: Any
@@ -77,8 +77,8 @@ class Target:
 
 
 @dataclass
-class SourceCounts:
-    """What became of the cases of one kind."""
+class CaseCounts:
+    """The results of the cases of one kind."""
 
     cases: int = 0
     kills: int = 0
@@ -93,8 +93,8 @@ class SourceCounts:
 class Case:
     """One run in a folder of its own."""
 
-    def __init__(self, target: Target, base: Path, tally: SourceCounts) -> None:
-        self.target, self.tally = target, tally
+    def __init__(self, target: Target, base: Path, counts: CaseCounts) -> None:
+        self.target, self.counts = target, counts
         self.base = base
         self.root = base / "disk"
         self.root.mkdir(parents=True)
@@ -104,7 +104,7 @@ class Case:
         self.words = base / "words"
         self.disk = Disk(self.root, base / "shadow")
         self.disk.start()
-        tally.cases += 1
+        counts.cases += 1
 
     def start(
         self,
@@ -113,10 +113,10 @@ class Case:
         accept: bool = False,
         resume: bool | None = None,
         largest_file: int | None = None,
-        hold: Callable[[], None] = lambda: None,
+        wait: Callable[[], None] = lambda: None,
     ) -> int:
-        """Fork a child that goes on with the run."""
-        self.tally.attempts += 1
+        """Fork a child that continues the run."""
+        self.counts.attempts += 1
         child = os.fork()
         if child:
             return child
@@ -124,23 +124,23 @@ class Case:
         try:
             words = os.open(self.words, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(words, 2)
-            code = self._attempt(fault, accept, resume, largest_file, hold)
-        except ToldFault as told:
-            os.write(2, f"fault {told.exit_code}: {told.message}\n  = {told.remedy}\n".encode())
-            code = told.exit_code
+            code = self._attempt(fault, accept, resume, largest_file, wait)
+        except ReportedFault as reported:
+            os.write(2, f"fault {reported.exit_code}: {reported.message}\n  = {reported.remedy}\n".encode())
+            code = reported.exit_code
         except BaseException:
             os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(code)
 
     def _attempt(
-        self, fault: Fault | None, accept: bool, resume: bool | None, largest: int | None, hold: Callable[[], None]
+        self, fault: Fault | None, accept: bool, resume: bool | None, largest: int | None, wait: Callable[[], None]
     ) -> int:
         target = self.target
         count_draws(target.plan, self.draws)
 
         def prepared(*_: object) -> Any:
-            hold()
+            wait()
             return target.program
 
         type(target.runner).prepare = prepared
@@ -151,19 +151,19 @@ class Case:
             (self.base / "changes").write_text(str(self.disk.changes))
         return 0
 
-    def ended(self, child: int, kill_after: float | None = None) -> int:
+    def await_end(self, child: int, kill_after: float | None = None) -> int:
         """Wait for a child, killed after so many seconds; its exit code, below 0 for a signal."""
         begun = time.monotonic()
         deadline = HANGS_SECONDS if kill_after is None else kill_after
-        while (found := os.waitpid(child, os.WNOHANG))[0] == 0:
+        while (status := os.waitpid(child, os.WNOHANG))[0] == 0:
             if time.monotonic() - begun >= deadline:
                 os.kill(child, signal.SIGKILL)
-                found = os.waitpid(child, 0)
+                status = os.waitpid(child, 0)
                 if kill_after is None:
-                    self.fails(f"an attempt hung for {HANGS_SECONDS:.0f} s")
+                    self.add_failure(f"an attempt hung for {HANGS_SECONDS:.0f} s")
                 break
             time.sleep(0.002)
-        code = os.waitstatus_to_exitcode(found[1])
+        code = os.waitstatus_to_exitcode(status[1])
         if code >= 0:
             self._count(code)
         return code
@@ -173,60 +173,60 @@ class Case:
             return
         said = self.words.read_text(errors="replace") if self.words.exists() else ""
         last = [line for line in said.splitlines() if line.startswith("fault ")][-1:]
-        self.tally.faults[f"exit {code}"] += 1
-        if code not in TOLD:
-            self.fails(f"an attempt ended with {code}: {said[-1500:]}")
+        self.counts.faults[f"exit {code}"] += 1
+        if code not in KNOWN_EXITS:
+            self.add_failure(f"an attempt ended with {code}: {said[-1500:]}")
         elif not last:
-            self.fails(f"exit {code} without words")
+            self.add_failure(f"exit {code} without a message")
 
     def finish(self) -> None:
-        """Resume until the run has ended, undisturbed, and hold the release to what is promised."""
+        """Resume without faults until the run has ended, and check what the release promises."""
         accepted = False
         for _ in range(6):
             if (self.out / "release").exists():
                 break
-            code = self.ended(self.start(accept=accepted))
+            code = self.await_end(self.start(accept=accepted))
             if code == REFUSED and not accepted:
                 accepted = True
-                self.tally.lost += 1
+                self.counts.lost += 1
             elif code:
-                self.fails(f"an undisturbed attempt ended with {code}: {self.words.read_text()[-1500:]}")
+                self.add_failure(f"an undisturbed attempt ended with {code}: {self.words.read_text()[-1500:]}")
                 return
-        self.hold()
+        self.check_release()
 
-    def hold(self) -> None:
+    def check_release(self) -> None:
         release = self.out / "release"
         try:
             verified = dprecipe.verify(release)
-        except (CertificateInvalid, ToldFault) as invalid:
-            self.fails(f"does not verify: {invalid}")
+        except (CertificateInvalid, ReportedFault) as invalid:
+            self.add_failure(f"does not verify: {invalid}")
             return
         if not any("ledger beside it holds" in line for line in verified.checked):
-            self.fails("the ledger is not beside the release")
+            self.add_failure("the ledger is not beside the release")
         predicate = verified.statement.predicate
         scheme = str(self.target.plan.room.scheme)
-        events, drawn = predicate.events.total, self.draws.stat().st_size
+        events, draws = predicate.events.total, self.draws.stat().st_size
         per_event = self.target.plan.length.steps_per_epoch if scheme == "shuffle" else 1
-        if self.target.plan.mechanism != "pnsgd" and events * per_event < drawn:
-            self.fails(f"{drawn} draws of noise, and {events} events charged")
+        if self.target.plan.mechanism != "pnsgd" and events * per_event < draws:
+            self.add_failure(f"{draws} draws of noise, and {events} events charged")
         if outside := list(self.root.glob(".run.*/private/*")):
-            self.fails(f"left beside the run: {outside}")
+            self.add_failure(f"left beside the run: {outside}")
         if others := {path.name for path in self.out.iterdir()} - FOLDER:
-            self.fails(f"left in the run folder: {others}")
+            self.add_failure(f"left in the run folder: {others}")
         for path in [self.out / "private", *(self.out / "private").rglob("*")]:
             if path.stat().st_mode & 0o077:
-                self.fails(f"{path.name} can be read by others: {path.stat().st_mode & 0o777:o}")
-        self.tally.verified += 1
+                self.add_failure(f"{path.name} can be read by others: {path.stat().st_mode & 0o777:o}")
+        self.counts.verified += 1
 
     def note(self, what: str) -> None:
-        """A line of the case's own log: what befell it, and how things stood."""
+        """A line of the case's own log: what happened to it, and the state then."""
         ledger = self.out / "private" / "ledger.jsonl"
         lines = ledger.read_bytes().count(b"\n") if ledger.exists() else "no"
         with open(self.base / "log", "a", encoding="utf-8") as log:
             log.write(f"{what}: {self.draws.stat().st_size} draws, {lines} lines of the ledger\n")
 
-    def fails(self, why: str) -> None:
-        self.tally.failures.append(f"{self.target.plan.mechanism}, {self.base}: {why}")
+    def add_failure(self, why: str) -> None:
+        self.counts.failures.append(f"{self.target.plan.mechanism}, {self.base}: {why}")
 
 
 FOLDER = {"recipe.yaml", "resolved.yaml", "plan.json", "release", "private"}
@@ -253,7 +253,7 @@ def count_draws(plan: Plan, path: Path) -> None:
 
 def targets(folder: Path, only: str) -> list[Target]:
     """The plans, tried once: how long an attempt takes, and how often it changes something on disk."""
-    found = []
+    result = []
     for with_report in (False, True):
         for mechanism, texts in recipes(with_report).items():
             if only not in ("", mechanism) or (with_report and mechanism != "dpsgd"):
@@ -262,78 +262,84 @@ def targets(folder: Path, only: str) -> list[Target]:
                 plan = make_plan(read_text(text, str(folder / "chaos.yaml")))
                 runner = mechanism_of(plan.mechanism).import_runner()
                 target = Target(plan, runner, runner.prepare(plan, data_root(None, None), PythonInputs()))
-                warm = folder / f"warm-{len(found)}"
+                warm = folder / f"warm-{len(result)}"
                 run(plan, warm / "run")  # what is imported and worked out once is not waited for by every child
                 target.largest = max(path.stat().st_size for path in warm.rglob("*") if path.is_file())
                 dprecipe.verify(warm / "run" / "release")
                 target.seconds = math.inf
                 for again in range(3):  # the least: the machine may be busy
-                    case, begun = Case(target, folder / f"tried-{len(found)}-{again}", SourceCounts()), time.monotonic()
-                    if case.ended(case.start()) != 0:
+                    case, begun = (
+                        Case(target, folder / f"tried-{len(result)}-{again}", CaseCounts()),
+                        time.monotonic(),
+                    )
+                    if case.await_end(case.start()) != 0:
                         sys.exit(case.words.read_text())
                     target.seconds = min(target.seconds, time.monotonic() - begun)
                     target.changes = int((case.base / "changes").read_text())
-                found.append(target)
+                result.append(target)
                 show(f"{plan.mechanism}: an attempt takes {target.seconds:.2f} s and changes {target.changes} things")
-    return found
+    return result
 
 
-def kills(target: Target, base: Path, tally: SourceCounts, chance: random.Random, most: int) -> None:
-    """A run that is killed up to `most` times, in the middle of things or at a random moment; a third of the kills take
-    the power with them."""
-    case, killed = Case(target, base, tally), 0
+def kills(target: Target, base: Path, counts: CaseCounts, chance: random.Random, max_kills: int) -> None:
+    """A run that is killed up to `max_kills` times, at a chosen disk operation or at a random moment; a third of the
+    kills are power failures too."""
+    case, killed = Case(target, base, counts), 0
     for _ in range(MAX_ATTEMPTS):
-        if killed >= most or (case.out / "release").exists():
+        if killed >= max_kills or (case.out / "release").exists():
             break
         if chance.random() < 0.5:
             # Resumed attempts change less than a whole one: rather early than late, so that most are killed.
-            code = case.ended(case.start(Fault(1 + int(target.changes * chance.random() ** 2), KILL)))
+            code = case.await_end(case.start(Fault(1 + int(target.changes * chance.random() ** 2), KILL)))
         else:
-            code = case.ended(case.start(), chance.uniform(0.0, 0.8 * target.seconds))
+            code = case.await_end(case.start(), chance.uniform(0.0, 0.8 * target.seconds))
         if code == REFUSED:
             break
         if code >= 0:
             continue
         killed += 1
-        tally.kills += 1
+        counts.kills += 1
         case.note("killed")
         if chance.random() < 1 / 3:
-            tally.power += 1
+            counts.power += 1
             case.disk.lose_power(chance)
             case.note("power lost")
     case.finish()
 
 
-def disk_fault(target: Target, base: Path, tally: SourceCounts, chance: random.Random) -> None:
+def disk_fault(target: Target, base: Path, counts: CaseCounts, chance: random.Random) -> None:
     """A run whose disk refuses: once or from then on, at a random change, or beyond a size of files."""
-    case = Case(target, base, tally)
+    case = Case(target, base, counts)
     if chance.random() < 0.2:
-        tally.faults["file size limited"] += 1
-        case.ended(case.start(largest_file=chance.randint(0, target.largest)))
+        counts.faults["file size limited"] += 1
+        case.await_end(case.start(largest_file=chance.randint(0, target.largest)))
     else:
         lasting = chance.random() < 0.5
-        tally.faults["lasting" if lasting else "once"] += 1
-        case.ended(case.start(Fault(chance.randint(1, target.changes), chance.choice(ERRORS), lasting)))
+        counts.faults["lasting" if lasting else "once"] += 1
+        case.await_end(case.start(Fault(chance.randint(1, target.changes), chance.choice(ERRORS), lasting)))
     case.finish()
 
 
-def race(target: Target, base: Path, tally: SourceCounts, chance: random.Random) -> None:
+def race(target: Target, base: Path, counts: CaseCounts, chance: random.Random) -> None:
     """Two processes and one run folder."""
-    case, kind = Case(target, base, tally), chance.choice(("two resumes", "late resume", "two runs", "resume of a run"))
-    tally.faults[kind] += 1
+    case, kind = (
+        Case(target, base, counts),
+        chance.choice(("two resumes", "late resume", "two runs", "resume of a run")),
+    )
+    counts.faults[kind] += 1
     if kind in ("two resumes", "late resume"):
-        case.ended(case.start(), chance.uniform(0.2, 0.6) * target.seconds)
+        case.await_end(case.start(), chance.uniform(0.2, 0.6) * target.seconds)
         if not case.out.exists():
-            case.ended(case.start(Fault(target.changes // 2, KILL)))
+            case.await_end(case.start(Fault(target.changes // 2, KILL)))
     if kind == "two runs":
         first, second = case.start(resume=False), case.start(resume=False)
     elif kind == "resume of a run":
         first = case.start(resume=False)
         while not case.out.exists() and running(first):
             time.sleep(0.001)
-        second = case.start(resume=True, hold=lambda: time.sleep(chance.uniform(0.0, target.seconds)))
+        second = case.start(resume=True, wait=lambda: time.sleep(chance.uniform(0.0, target.seconds)))
     elif (case.out / "release").exists():
-        case.hold()
+        case.check_release()
         return
     else:
         first = case.start()
@@ -342,9 +348,9 @@ def race(target: Target, base: Path, tally: SourceCounts, chance: random.Random)
             while running_elsewhere(first):
                 time.sleep(0.01)
 
-        second = case.start(resume=True, hold=late if kind == "late resume" else lambda: None)
+        second = case.start(resume=True, wait=late if kind == "late resume" else lambda: None)
     for child in (first, second):
-        case.ended(child)
+        case.await_end(child)
     case.finish()
 
 
@@ -378,27 +384,27 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=memory if memory.is_dir() else None))
     tried, chance, begun = targets(folder, given.only), random.Random(given.seed), time.monotonic()
     names = list(dict.fromkeys(target.plan.mechanism for target in tried))
-    tallies: dict[tuple[str, str], SourceCounts] = {}
+    tallies: dict[tuple[str, str], CaseCounts] = {}
     for kind, wanted in (("kills", given.kills), ("disk", given.faults), ("race", given.races)):
         for number, name in enumerate(names):
-            tally = tallies[kind, name] = SourceCounts()
+            counts = tallies[kind, name] = CaseCounts()
             mine = [target for target in tried if target.plan.mechanism == name]
             share = wanted // len(names) + (number < wanted % len(names))
-            while (tally.kills if kind == "kills" else tally.cases) < share:
-                base = folder / f"{kind}-{name}-{tally.cases}"
-                target, failed = chance.choice(mine), len(tally.failures)
+            while (counts.kills if kind == "kills" else counts.cases) < share:
+                base = folder / f"{kind}-{name}-{counts.cases}"
+                target, failed = chance.choice(mine), len(counts.failures)
                 if kind == "kills":
-                    kills(target, base, tally, chance, min(chance.randint(1, 12), share - tally.kills))
+                    kills(target, base, counts, chance, min(chance.randint(1, 12), share - counts.kills))
                 else:
-                    (disk_fault if kind == "disk" else race)(target, base, tally, chance)
-                for failure in tally.failures[failed:]:
+                    (disk_fault if kind == "disk" else race)(target, base, counts, chance)
+                for failure in counts.failures[failed:]:
                     show(f"FAILED: {failure}")
-                if len(tally.failures) == failed and not given.keep:
+                if len(counts.failures) == failed and not given.keep:
                     shutil.rmtree(base)
             took = time.monotonic() - begun
-            show(f"{took:7.0f} s  {kind} {name}: {tally.cases} cases, {len(tally.failures)} failures")
+            show(f"{took:7.0f} s  {kind} {name}: {counts.cases} cases, {len(counts.failures)} failures")
     show(table(tallies))
-    failed = sum(len(tally.failures) for tally in tallies.values())
+    failed = sum(len(counts.failures) for counts in tallies.values())
     if not failed:
         with contextlib.suppress(OSError):
             shutil.rmtree(folder)
@@ -406,16 +412,16 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def table(tallies: dict[tuple[str, str], SourceCounts]) -> str:
+def table(tallies: dict[tuple[str, str], CaseCounts]) -> str:
     rows = [
         "| what | mechanism | runs | SIGKILLs | with power lost | attempts | faults | most steps lost | verified |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for (kind, name), tally in tallies.items():
-        faults = ", ".join(f"{count} × {what}" for what, count in sorted(tally.faults.items())) or "none"
+    for (kind, name), counts in tallies.items():
+        faults = ", ".join(f"{count} × {what}" for what, count in sorted(counts.faults.items())) or "none"
         rows.append(
-            f"| {kind} | `{name}` | {tally.cases} | {tally.kills} | {tally.power} | {tally.attempts} | {faults} | "
-            f"{tally.lost} | {tally.verified} |"
+            f"| {kind} | `{name}` | {counts.cases} | {counts.kills} | {counts.power} | {counts.attempts} | {faults} | "
+            f"{counts.lost} | {counts.verified} |"
         )
     return "\n".join(rows)
 

@@ -2,7 +2,7 @@
 
 `Disk.install` replaces the functions of `os` and `open` in this process: each change below `root` is counted, and at
 the one that is asked for the disk refuses, or the process is killed, in the middle of a write where it is one. Each
-fsync is kept in a journal, `shadow`: what a file held then, and which names a folder listed. `lose_power` rebuilds
+fsync is link in a journal, `shadow`: what a file held then, and which names a folder listed. `lose_power` rebuilds
 `root` as a disk may have it afterwards: of every folder the names as they were last synced, or as they are; of every
 file the content that was last synced, then nothing, a part of what was written since, zeros, or all of it.
 
@@ -33,7 +33,7 @@ _REAL_OPEN = builtins.open
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at the change of this number: `KILL`, or the number of an error; for good, or once."""
+    """The fault at this disk operation: `KILL`, or an errno; lasting, or once."""
 
     at: int
     what: str | int
@@ -41,7 +41,7 @@ class Fault:
 
 
 class Disk:
-    """The folder `root`, and the journal of what is safe of it."""
+    """The folder `root`, and the journal of what was flushed of it."""
 
     def __init__(self, root: Path, shadow: Path) -> None:
         self.root, self.shadow = root, shadow
@@ -49,7 +49,7 @@ class Disk:
         self._fault: Fault | None = None
 
     def start(self) -> None:
-        """All that is there is on disk."""
+        """Record everything that exists as flushed to disk."""
         shutil.rmtree(self.shadow, ignore_errors=True)
         self.shadow.mkdir()
         for folder, _, files in os.walk(self.root):
@@ -98,7 +98,7 @@ class Disk:
         def change(path: Any, *rest: Any, **named: Any) -> Any:
             if self._due(rest[0] if name == "link" else path):
                 if self._fault is not None and self._fault.what == KILL and self._fault.at % 2:
-                    real(path, *rest, **named)  # half of the time it is done, and nobody hears of it
+                    real(path, *rest, **named)  # half of the time the change happens, unreported
                 self._strike()
             done = real(path, *rest, **named)
             if name == "mkdir" and self._mine(path):
@@ -145,17 +145,17 @@ class Disk:
 
     def _safe_file(self, path: Path) -> None:
         number = os.stat(path).st_ino
-        kept = self.shadow / f"{number}.link"
-        if not kept.exists():
-            _REAL["link"](path, kept)  # its number is not given to another file
+        link = self.shadow / f"{number}.link"
+        if not link.exists():
+            _REAL["link"](path, link)  # so that its inode number is not reused
         with _REAL_OPEN(path, "rb") as file:
-            self._keep(f"{number}.data", file.read())
+            self._store(f"{number}.data", file.read())
 
     def _safe_folder(self, path: Path) -> None:
         names = {entry.name: entry.inode() for entry in os.scandir(path)}
-        self._keep(f"{os.stat(path).st_ino}.dir", json.dumps(names).encode())
+        self._store(f"{os.stat(path).st_ino}.dir", json.dumps(names).encode())
 
-    def _keep(self, name: str, content: bytes) -> None:
+    def _store(self, name: str, content: bytes) -> None:
         with _REAL_OPEN(self.shadow / "writing", "wb") as file:
             file.write(content)
         _REAL["replace"](self.shadow / "writing", self.shadow / name)
@@ -207,7 +207,7 @@ class Disk:
 
 
 class _File:
-    """A file object whose writes count, a full buffer as one."""
+    """A file object whose writes are counted, a full buffer as one."""
 
     def __init__(self, disk: Disk, file: Any) -> None:
         self._disk, self._file = disk, file

@@ -19,7 +19,7 @@ def test_no_augmentation_without_its_steps() -> None:
 
 
 def test_a_crop_is_a_window_of_the_padded_image() -> None:
-    found = random_crop(IMAGES, Crop(padding=2), generator())
+    result = random_crop(IMAGES, Crop(padding=2), generator())
     padded = torch.nn.functional.pad(IMAGES, (2, 2, 2, 2))
     places = set()
     for record in range(64):
@@ -27,7 +27,7 @@ def test_a_crop_is_a_window_of_the_padded_image() -> None:
             (r, c)
             for r in range(5)
             for c in range(5)
-            if torch.equal(padded[record, :, r : r + 4, c : c + 5], found[record])
+            if torch.equal(padded[record, :, r : r + 4, c : c + 5], result[record])
         ]
         assert windows
         places.add(windows[0])
@@ -35,9 +35,9 @@ def test_a_crop_is_a_window_of_the_padded_image() -> None:
 
 
 def test_a_flip_mirrors_each_record_or_not() -> None:
-    found = random_flip(IMAGES, Flip(), generator())
-    mirrored = [torch.equal(found[i], IMAGES[i].flip(2)) for i in range(64)]
-    kept = [torch.equal(found[i], IMAGES[i]) for i in range(64)]
+    result = random_flip(IMAGES, Flip(), generator())
+    mirrored = [torch.equal(result[i], IMAGES[i].flip(2)) for i in range(64)]
+    kept = [torch.equal(result[i], IMAGES[i]) for i in range(64)]
     assert all(m != k for m, k in zip(mirrored, kept, strict=True))
     assert 16 < sum(mirrored) < 48  # outside by chance: below 1e-4
     assert torch.equal(random_flip(IMAGES, Flip(probability=0.0), generator()), IMAGES)
@@ -46,9 +46,9 @@ def test_a_flip_mirrors_each_record_or_not() -> None:
 
 def test_t27_one_record_stays_one_record_and_its_norm_never_grows() -> None:
     apply = make_augmentation([Step(crop=Crop(padding=1)), Step(flip=Flip())], generator())
-    found = apply(IMAGES)
-    assert found.shape == IMAGES.shape
-    assert bool((found.flatten(1).norm(dim=1) <= IMAGES.flatten(1).norm(dim=1) * (1 + 1e-6)).all())
+    result = apply(IMAGES)
+    assert result.shape == IMAGES.shape
+    assert bool((result.flatten(1).norm(dim=1) <= IMAGES.flatten(1).norm(dim=1) * (1 + 1e-6)).all())
 
 
 def test_records_move_alone() -> None:

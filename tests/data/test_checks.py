@@ -187,14 +187,14 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_each_contradiction_is_found_where_it_stands(block, name: str) -> None:
     train, rest, path = BAD[name]
-    found = check_data(block(train, **rest))
-    assert [(finding.code, finding.path) for finding in found] == [(name[:4], path)]
-    assert found[0].remedy
+    result = check_data(block(train, **rest))
+    assert [(finding.code, finding.path) for finding in result] == [(name[:4], path)]
+    assert result[0].remedy
 
 
 def test_the_test_source_is_checked_too(block) -> None:
-    found = check_data(block(DIGITS, test={**DIGITS, "records": [3, 3]}))
-    assert [(finding.code, finding.path) for finding in found] == [("R205", "data.test.records")]
+    result = check_data(block(DIGITS, test={**DIGITS, "records": [3, 3]}))
+    assert [(finding.code, finding.path) for finding in result] == [("R205", "data.test.records")]
 
 
 def test_all_findings_are_reported(block) -> None:

@@ -32,8 +32,8 @@ def tally(tmp_path: Path, block: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_missing_clamped_and_other_are_counted_by_column(tally: Callable[..., Any]) -> None:
-    found = tally()
-    assert found.as_json() == {
+    result = tally()
+    assert result.as_json() == {
         "records": 20,
         "columns": {
             "age": {"kind": "numeric", "missing": 2, "clamped": 3, "shares": {"missing": 0.1, "clamped": 0.15}},
@@ -42,7 +42,7 @@ def test_missing_clamped_and_other_are_counted_by_column(tally: Callable[..., An
         },
         "records_not_finite": 0,
     }
-    assert "  age (numeric): 2 missing (10.00%), 3 clamped (15.00%)\n" in as_text({"train": found})
+    assert "  age (numeric): 2 missing (10.00%), 3 clamped (15.00%)\n" in as_text({"train": result})
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ WORDS = {**TABLE, "columns": {"t": {"kind": "text"}}}
     ],
 )
 def test_shape_and_classes_from_the_recipe_alone(block, train, steps, shape, classes, pixels) -> None:
-    found = describe_data(block(train, preprocess=steps))
-    assert (found.shape, found.classes, found.is_pixels) == (shape, classes, pixels)
+    result = describe_data(block(train, preprocess=steps))
+    assert (result.shape, result.classes, result.is_pixels) == (shape, classes, pixels)
 
 
 def test_tokens_have_a_vocabulary(block) -> None:
@@ -63,8 +63,8 @@ def test_tokens_have_a_vocabulary(block) -> None:
 )
 def test_a_number_is_one_output_of_a_declared_range(block, train) -> None:
     steps = [{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}] if train["source"] == "csv" else []
-    found = describe_data(block(train, preprocess=steps))
-    assert (found.classes, found.target, found.class_names) == (1, (-3.0, 7.5), None)
+    result = describe_data(block(train, preprocess=steps))
+    assert (result.classes, result.target, result.class_names) == (1, (-3.0, 7.5), None)
 
 
 def test_classes_have_no_range(block) -> None:
@@ -72,10 +72,10 @@ def test_classes_have_no_range(block) -> None:
 
 
 def test_columns_keep_their_declared_order(block) -> None:
-    found = describe_data(block(TABLE, preprocess=[{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}]))
-    assert found.columns == (ColumnFacts("t", 0, 5), ColumnFacts("n", 5, 1), ColumnFacts("c", 6, 3))
-    assert found.class_names == ("no", "yes", "maybe")
-    assert found.width == 9
+    result = describe_data(block(TABLE, preprocess=[{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}]))
+    assert result.columns == (ColumnFacts("t", 0, 5), ColumnFacts("n", 5, 1), ColumnFacts("c", 6, 3))
+    assert result.class_names == ("no", "yes", "maybe")
+    assert result.width == 9
 
 
 def test_the_test_source_has_facts_of_its_own(block) -> None:

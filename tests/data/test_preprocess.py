@@ -17,15 +17,15 @@ IMAGES = RNG.random((5, 3, 4, 2), dtype=np.float32)
 
 def test_scale_by_channel() -> None:
     step = Step(scale=Scale(mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0)))
-    found = prepare_features(IMAGES, [step])
+    result = prepare_features(IMAGES, [step])
     for channel, (mean, std) in enumerate([(0.1, 1.0), (0.2, 2.0), (0.3, 4.0)]):
-        np.testing.assert_allclose(found[:, channel], (IMAGES[:, channel] - mean) / std, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(result[:, channel], (IMAGES[:, channel] - mean) / std, rtol=1e-5, atol=1e-7)
 
 
 def test_scale_of_vectors_by_feature() -> None:
     step = Step(scale=Scale(mean=(1.0, 2.0), std=(1.0, 2.0)))
-    found = prepare_features(np.array([[1, 4], [2, 2]], np.float32), [step])
-    np.testing.assert_array_equal(found, [[0, 1], [1, 0]])
+    result = prepare_features(np.array([[1, 4], [2, 2]], np.float32), [step])
+    np.testing.assert_array_equal(result, [[0, 1], [1, 0]])
 
 
 def test_steps_run_in_order() -> None:
@@ -53,16 +53,16 @@ def test_each_record_is_prepared_on_its_own(j: int, value: float) -> None:
     st.sampled_from([1e-6, 0.1, 1.0, 2.5, 3.0, 1e6]),
 )
 def test_clip_features_bounds_every_record_there_can_be(record: list[float], norm: float) -> None:
-    found = clip_features(np.array([record], np.float32), norm)[0]
-    exact = math.sqrt(math.fsum(float(x) ** 2 for x in found))
+    result = clip_features(np.array([record], np.float32), norm)[0]
+    exact = math.sqrt(math.fsum(float(x) ** 2 for x in result))
     assert exact <= norm
 
 
 def test_clip_features_keeps_short_and_zero_records() -> None:
     x = np.array([[0, 0], [0.3, 0.4], [3, 4]], np.float32)
-    found = clip_features(x, 1.0)
-    np.testing.assert_array_equal(found[:2], x[:2])
-    np.testing.assert_allclose(found[2], [0.6, 0.8], rtol=1e-5)
+    result = clip_features(x, 1.0)
+    np.testing.assert_array_equal(result[:2], x[:2])
+    np.testing.assert_allclose(result[2], [0.6, 0.8], rtol=1e-5)
 
 
 def test_t11_a_non_finite_record_becomes_zero_and_stays_alone() -> None:
@@ -72,14 +72,14 @@ def test_t11_a_non_finite_record_becomes_zero_and_stays_alone() -> None:
 
 def test_group_norm_makes_mean_0_and_variance_1_of_each_group_of_each_record() -> None:
     x = RNG.normal(3.0, 5.0, (4, 6, 2, 3)).astype(np.float32)
-    found = group_norm(x, 3)
-    assert found.shape == x.shape
+    result = group_norm(x, 3)
+    assert result.shape == x.shape
     for record in range(4):
         for group in range(3):
             part = x[record, 2 * group : 2 * group + 2].astype(np.float64)
             expected = (part - part.mean()) / math.sqrt(part.var() + 1e-5)
-            np.testing.assert_allclose(found[record, 2 * group : 2 * group + 2], expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(group_norm(x.reshape(4, 36), 3), found.reshape(4, 36))
+            np.testing.assert_allclose(result[record, 2 * group : 2 * group + 2], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(group_norm(x.reshape(4, 36), 3), result.reshape(4, 36))
 
 
 def test_group_norm_of_equal_features_is_zero() -> None:

@@ -74,11 +74,11 @@ def plan() -> Any:
 @pytest.mark.parametrize("labels", [LABELS, LABELS.astype(np.uint8), Tensor(LABELS)], ids=["int64", "uint8", "tensor"])
 def test_two_arrays_become_records(plan: Any, labels: Any) -> None:
     for value in ((FEATURES, labels), [FEATURES.astype(np.float64), labels], (Tensor(FEATURES), labels)):
-        found = records_from_python(value, plan.data, "train")
-        assert isinstance(found, Records)
-        assert found.features.dtype == np.float32
-        assert found.labels.dtype == np.int64
-        assert found.unit_count == 24
+        result = records_from_python(value, plan.data, "train")
+        assert isinstance(result, Records)
+        assert result.features.dtype == np.float32
+        assert result.labels.dtype == np.int64
+        assert result.unit_count == 24
     records = Records(FEATURES, LABELS)
     assert records_from_python(records, plan.data, "train") is records
 
@@ -125,8 +125,8 @@ def test_the_faults_of_all_sources_are_told_together(plan: Any, tmp_path: Path) 
         gather_records(plan, tmp_path)
     first, *rest = caught.value.message.splitlines()
     assert first == "the data do not match the recipe:"
-    told = [line for line in rest if line.startswith("- ")]
-    assert ["train.npz: no such data file" in told[0], "a label is outside 0 … 1" in told[1]] == [True, True]
+    message = [line for line in rest if line.startswith("- ")]
+    assert ["train.npz: no such data file" in message[0], "a label is outside 0 … 1" in message[1]] == [True, True]
 
 
 def test_a_wrong_number_of_records_from_python_is_no_number_in_a_log(plan: Any, tmp_path: Path) -> None:
@@ -159,11 +159,11 @@ def test_a_run_from_arrays_leaves_a_check_of_what_was_read_from_files(plan: Any,
     np.savez(tmp_path / "test.npz", features=broken, labels=LABELS)
     np.savez(tmp_path / "train.npz", features=broken, labels=LABELS)
     done = dprecipe.run(plan, out=tmp_path / "python", train=(FEATURES, LABELS), data_root=tmp_path)
-    found = json.loads((done.folder / "private" / "data-check.json").read_text())
-    assert found["sources"] == {"test": {"records": 24, "records_not_finite": 1}}
+    result = json.loads((done.folder / "private" / "data-check.json").read_text())
+    assert result["sources"] == {"test": {"records": 24, "records_not_finite": 1}}
     done = dprecipe.run(plan, out=tmp_path / "file", data_root=tmp_path)
-    found = json.loads((done.folder / "private" / "data-check.json").read_text())
-    assert found["schema"] == "dprecipe.data-check/v1"
-    assert found["sources"]["train"] == {"records": 24, "records_not_finite": 1}
+    result = json.loads((done.folder / "private" / "data-check.json").read_text())
+    assert result["schema"] == "dprecipe.data-check/v1"
+    assert result["sources"]["train"] == {"records": 24, "records_not_finite": 1}
     assert "data.train: 24 records" in (done.folder / "private" / "data-check.txt").read_text()
     assert (done.folder / "private" / "data-check.json").stat().st_mode & 0o077 == 0

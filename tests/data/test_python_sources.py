@@ -99,9 +99,9 @@ def test_records_are_checked_whole(records: Any, says: str, expected: DataFacts)
 
 
 def test_records_of_other_widths_of_number_are_taken(expected: DataFacts) -> None:
-    found = check_records(Records(FEATURES, LABELS.astype(np.uint8)), expected, "train")  # type: ignore[arg-type]
-    assert isinstance(found, Records)
-    assert found.labels.dtype == np.int64
+    result = check_records(Records(FEATURES, LABELS.astype(np.uint8)), expected, "train")  # type: ignore[arg-type]
+    assert isinstance(result, Records)
+    assert result.labels.dtype == np.int64
 
 
 def test_a_kind_of_records_that_answers_by_itself_is_held(expected: DataFacts) -> None:

@@ -16,9 +16,9 @@ IMAGES = RNG.random((37, 2, 8, 12), dtype=np.float32)
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: f"J={case['scales']}, L={case['angles']}")
 def test_coefficients_are_those_of_an_independent_program(case) -> None:
     image = np.array(case["image_sixteenths"], np.float32) / 16
-    found = scatter_images(image[None, None], case["scales"], case["angles"])[0]
-    assert list(found.shape) == case["shape"]
-    np.testing.assert_allclose(found.ravel(), case["coefficients"], rtol=5e-4, atol=5e-5)
+    result = scatter_images(image[None, None], case["scales"], case["angles"])[0]
+    assert list(result.shape) == case["shape"]
+    np.testing.assert_allclose(result.ravel(), case["coefficients"], rtol=5e-4, atol=5e-5)
 
 
 def test_first_order_by_its_definition() -> None:
@@ -41,9 +41,9 @@ def test_first_order_by_its_definition() -> None:
         return np.sum(rolled, axis=0)
 
     expected = [convolved(x, phi), convolved(np.abs(convolved(x, psi)), phi)]
-    found = scatter_images(IMAGES[:1, :1, :, :8], 1, 1)[0]
+    result = scatter_images(IMAGES[:1, :1, :, :8], 1, 1)[0]
     for order in (0, 1):
-        np.testing.assert_allclose(found[order], expected[order][margin:-margin:2, margin:-margin:2], rtol=1e-4)
+        np.testing.assert_allclose(result[order], expected[order][margin:-margin:2, margin:-margin:2], rtol=1e-4)
 
 
 def test_each_image_is_transformed_on_its_own_to_the_last_bit() -> None:
@@ -65,9 +65,9 @@ def test_t10_no_image_makes_no_coefficient() -> None:
 
 
 def test_an_even_image_has_its_mean_and_nothing_else() -> None:
-    found = scatter_images(np.full((1, 1, 16, 16), 0.7, np.float32), 2, 8)[0]
-    np.testing.assert_allclose(found[0], 0.7, rtol=1e-4)
-    np.testing.assert_allclose(found[1:], 0, atol=1e-4)
+    result = scatter_images(np.full((1, 1, 16, 16), 0.7, np.float32), 2, 8)[0]
+    np.testing.assert_allclose(result[0], 0.7, rtol=1e-4)
+    np.testing.assert_allclose(result[1:], 0, atol=1e-4)
 
 
 def test_channels_are_transformed_one_after_another() -> None:

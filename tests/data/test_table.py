@@ -50,17 +50,17 @@ def test_each_row_is_encoded_on_its_own() -> None:
 def test_tokens_are_the_buckets_of_the_first_words_in_order_and_0_is_padding() -> None:
     step = Step(tokenize=Tokenize(column="t", buckets=512, length=4))
     encoder = encoder_of({"t": TextColumn(kind="text")}, [step])
-    found = encoder.encode({"t": ["Win a WIN", None, "one, two: three four five", b"a"]}, 4, str)
+    result = encoder.encode({"t": ["Win a WIN", None, "one, two: three four five", b"a"]}, 4, str)
     win, a = 1 + hash_bucket("win", 512), 1 + hash_bucket("a", 512)
     first_four = [1 + hash_bucket(word, 512) for word in ("one", "two", "three", "four")]
-    assert found.tolist() == [[win, a, win, 0], [0] * 4, first_four, [a, 0, 0, 0]]
-    assert found.dtype == np.float32
+    assert result.tolist() == [[win, a, win, 0], [0] * 4, first_four, [a, 0, 0, 0]]
+    assert result.dtype == np.float32
 
 
 def test_tokens_are_whole_numbers_below_the_vocabulary() -> None:
     step = Tokenize(column="t", buckets=2**20, length=300)
     text = " ".join(f"w{i}" for i in range(300))
-    found = encoder_of({"t": TextColumn(kind="text")}, [Step(tokenize=step)]).encode({"t": [text]}, 1, str)
+    result = encoder_of({"t": TextColumn(kind="text")}, [Step(tokenize=step)]).encode({"t": [text]}, 1, str)
     # each of 2^20 tokens is a float32 of its own
-    assert found[0].tolist() == [1 + hash_bucket(f"w{i}", 2**20) for i in range(300)]
-    assert found.max() <= 2**20
+    assert result[0].tolist() == [1 + hash_bucket(f"w{i}", 2**20) for i in range(300)]
+    assert result.max() <= 2**20

@@ -90,7 +90,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def made(name: str, count: int, device: torch.device, seed: int = 1) -> tuple[nn.Module, BatchPart]:
+def make_case(name: str, count: int, device: torch.device, seed: int = 1) -> tuple[nn.Module, BatchPart]:
     torch.manual_seed(seed)
     build, shape = NETS[name]
     features = torch.randint(TOKENS, (count, *shape)) if name == "text" else torch.randn(count, *shape)
@@ -116,7 +116,7 @@ def clippings(model: nn.Module, norm: str) -> Iterator[Clipping]:
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("name", NETS)
 def test_07_the_sum_is_that_of_single_records(gpu: torch.device, name: str, norm: str) -> None:
-    model, batch = made(name, 37, gpu)
+    model, batch = make_case(name, 37, gpu)
     for clipping in clippings(model, norm):
         found = clipped_sum(model, cross_entropy, batch, clipping, 16, passes_of(model, 30.0))
         wide = BatchPart(
@@ -136,7 +136,7 @@ def test_08_dropout_needs_no_fallback(gpu: torch.device) -> None:
 
 @pytest.mark.parametrize("name", ["images", "text", "perceptron"])
 def test_09_one_more_record_moves_the_sum_by_no_more_than_the_bound(gpu: torch.device, name: str) -> None:
-    model, batch = made(name, 66, gpu)
+    model, batch = make_case(name, 66, gpu)
     passes, clipping = passes_of(model, 40.0), Clipping.flat(0.05)
     for count in (0, 1, 15, 16, 17, 31, 32, 47, 48, 63, 64, 65):
         one, more = (
@@ -149,7 +149,7 @@ def test_09_one_more_record_moves_the_sum_by_no_more_than_the_bound(gpu: torch.d
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
 @pytest.mark.parametrize("name", ["images", "perceptron"])
 def test_10_a_record_that_is_not_finite_adds_nothing(gpu: torch.device, name: str, value: float) -> None:
-    model, batch = made(name, 20, gpu)
+    model, batch = make_case(name, 20, gpu)
     # A loss that passes the number on: the gradient is as large.
     spoilt = batch.features.clone()
     spoilt[7] = value
@@ -178,7 +178,7 @@ def test_11_an_empty_batch_is_zero_and_calls_nobody(gpu: torch.device) -> None:
 @pytest.mark.parametrize("name", ["images", "text", "perceptron", "series"])
 def test_12_a_gradient_has_the_same_bits_whoever_is_beside_it(gpu: torch.device, name: str) -> None:
     """Parts of one size: neighbours are replaced, or are zeros that fill the part up."""
-    model, batch = made(name, 64, gpu)
+    model, batch = make_case(name, 64, gpu)
     plan = plan_of(model, cross_entropy, batch.features, batch.labels, 64)
     seen = []
     for others in (64, 40, 6, 1):
@@ -193,7 +193,7 @@ def test_12_a_gradient_has_the_same_bits_whoever_is_beside_it(gpu: torch.device,
 
 @pytest.mark.parametrize("name", ["images", "perceptron"])
 def test_13_bfloat16_is_near_and_its_sums_are_single(gpu: torch.device, name: str) -> None:
-    model, batch = made(name, 64, gpu)
+    model, batch = make_case(name, 64, gpu)
     half = Reduced(model)
     expected = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 32, passes_of(model, 64.0)).value
     found = clipped_sum(half, cross_entropy, batch, Clipping.flat(0.3), 32, passes_of(half, 64.0)).value
@@ -205,7 +205,7 @@ def test_13_bfloat16_is_near_and_its_sums_are_single(gpu: torch.device, name: st
 @pytest.mark.parametrize("name", ["perceptron", "images"])
 def test_14_compiled_is_eager(cuda: torch.device, name: str, half: bool) -> None:
     assert compiled.find_missing(cuda) is None
-    model, batch = made(name, 48, cuda)
+    model, batch = make_case(name, 48, cuda)
     whole: nn.Module = Reduced(model) if half else model
     passes = Passes(whole, cross_entropy, True, 40.0, 10)
     spoilt = batch.features.clone()
@@ -219,7 +219,7 @@ def test_14_compiled_is_eager(cuda: torch.device, name: str, half: bool) -> None
 
 
 def test_18_memory_is_level_over_poisson_batches(cuda: torch.device) -> None:
-    model, batch = made("images", 512, cuda)
+    model, batch = make_case("images", 512, cuda)
     passes, generator = passes_of(model, 200.0), torch.Generator().manual_seed(0)
     after, reserved = [], []
     for _ in range(200):
@@ -238,7 +238,7 @@ WAITS = {"bookkeeping.py", "clipped_sum.py", "noise.py"}
 
 
 def test_19_nobody_else_waits(cuda: torch.device) -> None:
-    model, batch = made("images", 200, cuda)
+    model, batch = make_case("images", 200, cuda)
     passes, stream = passes_of(model, 200.0), Secrets().stream("noise", 1)
     clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 64, passes)
     torch.cuda.set_sync_debug_mode("warn")
@@ -317,7 +317,7 @@ def test_25_the_probe_finds_batch_norm(gpu: torch.device) -> None:
 
 @pytest.mark.parametrize("name", NETS)
 def test_25_gradients_one_by_one_without_a_warning(gpu: torch.device, name: str) -> None:
-    model, batch = made(name, 5, gpu)
+    model, batch = make_case(name, 5, gpu)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rows = per_record_gradients(model, cross_entropy, batch.features, batch.labels)
@@ -328,7 +328,7 @@ def test_25_gradients_one_by_one_without_a_warning(gpu: torch.device, name: str)
 
 
 def test_10_nothing_is_added_where_a_model_can_t_be_planned(gpu: torch.device) -> None:
-    model, batch = made("perceptron", 5, gpu)
+    model, batch = make_case("perceptron", 5, gpu)
     total = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64, device=gpu)
     with pytest.raises(Unplanned):
         add_clipped(model, cross_entropy, batch.features, batch.labels, Clipping.flat(1.0, "l1"), total)

@@ -64,9 +64,9 @@ def test_presets_read_their_images(preset: str, shape: tuple[int, ...]) -> None:
 
 
 def test_a_cnn_on_a_vector() -> None:
-    found = check_data(Cnn(kind="cnn", preset="lenet"), DataFacts((784,), 10, (1, 28, 28)))
-    assert [(f.code, f.path) for f in found] == [("R250", "model.kind")]
-    assert "flatten" in found[0].remedy
+    result = check_data(Cnn(kind="cnn", preset="lenet"), DataFacts((784,), 10, (1, 28, 28)))
+    assert [(f.code, f.path) for f in result] == [("R250", "model.kind")]
+    assert "flatten" in result[0].remedy
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_a_cnn_on_a_vector() -> None:
     ],
 )
 def test_a_cnn_on_an_image_too_small(preset: str, shape: tuple[int, ...], remedy: str) -> None:
-    found = check_data(Cnn(kind="cnn", preset=preset), facts(*shape))
-    assert [(f.code, f.path) for f in found] == [("R251", "model.preset")]
-    assert remedy in found[0].remedy
+    result = check_data(Cnn(kind="cnn", preset=preset), facts(*shape))
+    assert [(f.code, f.path) for f in result] == [("R251", "model.preset")]
+    assert remedy in result[0].remedy
 
 
 @pytest.mark.parametrize("model", [*REGRESSIONS, *CLASSIFIERS], ids=lambda model: model.kind)
@@ -95,14 +95,14 @@ def test_regressions_learn_numbers_and_classifiers_classes(model: Model) -> None
 
 
 def test_a_cnn_of_a_number() -> None:
-    found = check_data(Cnn(kind="cnn", preset="lenet"), DataFacts((1, 28, 28), 1, (1, 28, 28), target=(0.0, 1.0)))
-    assert [f.code for f in found] == ["R253"]
+    result = check_data(Cnn(kind="cnn", preset="lenet"), DataFacts((1, 28, 28), 1, (1, 28, 28), target=(0.0, 1.0)))
+    assert [f.code for f in result] == ["R253"]
 
 
 def test_a_huber_svm_tells_two_classes_apart() -> None:
-    found = check_data(HuberSvm(kind="huber_svm"), facts(3))
-    assert [(f.code, f.path) for f in found] == [("R254", "model.kind")]
-    assert "softmax_regression" in found[0].remedy
+    result = check_data(HuberSvm(kind="huber_svm"), facts(3))
+    assert [(f.code, f.path) for f in result] == [("R254", "model.kind")]
+    assert "softmax_regression" in result[0].remedy
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_a_huber_svm_tells_two_classes_apart() -> None:
     ],
 )
 def test_what_only_hidden_steps_have_a_use_for(model: Model, fitted: bool, path: str | None) -> None:
-    found = list(find_unsupported(model, "pate", fitted=fitted))
-    assert [(f.code, f.path) for f in found] == ([] if path is None else [("R280", path)])
+    result = list(find_unsupported(model, "pate", fitted=fitted))
+    assert [(f.code, f.path) for f in result] == ([] if path is None else [("R280", path)])
 
 
 TEXT = Transformer(kind="transformer", vocabulary=9)
@@ -153,9 +153,9 @@ def part(**written: object) -> TrainedLayers:
     ],
 )
 def test_a_transformer(change: dict, shape: tuple[int, ...], vocabulary: int | None, codes: list[str]) -> None:
-    found = check_data(TEXT.model_copy(update=change), DataFacts(shape, 3, shape, vocabulary=vocabulary))
-    assert [f.code for f in found] == codes
-    assert all(f.remedy and f.path.startswith("model") for f in found)
+    result = check_data(TEXT.model_copy(update=change), DataFacts(shape, 3, shape, vocabulary=vocabulary))
+    assert [f.code for f in result] == codes
+    assert all(f.remedy and f.path.startswith("model") for f in result)
 
 
 def test_a_wide_residual_network_reads_images() -> None:

@@ -20,10 +20,10 @@ def test_reading_and_predicting_are_inverse_within_single_precision_of_the_range
             continue
         half = highest / 2 - lowest / 2
         numbers = lowest / 2 + highest / 2 + half * generator.uniform(-2, 2, 5)
-        found = map_labels(numbers, (lowest, highest))
-        assert found.dtype == np.float32
-        assert np.abs(found).max() <= 1
-        back = in_units(torch.from_numpy(found), (lowest, highest)).numpy()
+        result = map_labels(numbers, (lowest, highest))
+        assert result.dtype == np.float32
+        assert np.abs(result).max() <= 1
+        back = in_units(torch.from_numpy(result), (lowest, highest)).numpy()
         error = np.abs(back - np.clip(numbers, lowest, highest))
         assert (error <= 6e-8 * half + 4e-16 * max(abs(lowest), abs(highest))).all()
 

@@ -113,9 +113,9 @@ def test_a_tree_of_too_many_levels() -> None:
 @pytest.mark.parametrize("model", [RandomForest(kind="random_forest"), GradientBoosting(kind="gradient_boosting")])
 def test_trees_that_have_not_grown_vote_for_no_class(model) -> None:
     module = build(model, (1, 3, 3), 4, 0)
-    found = module(torch.rand(5, 1, 3, 3))
-    assert found.isfinite().all()
-    assert torch.equal(found, found[:1, :1].expand(5, 4))
+    result = module(torch.rand(5, 1, 3, 3))
+    assert result.isfinite().all()
+    assert torch.equal(result, result[:1, :1].expand(5, 4))
     assert list(module.parameters()) == []
     assert module.flaw() is None
 

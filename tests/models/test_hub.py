@@ -72,9 +72,9 @@ def base(tmp_path: Path):
 
 
 def tokens(count: int = 7) -> torch.Tensor:
-    found = torch.randint(2, 40, (count, LENGTH), generator=torch.Generator().manual_seed(1)).float()
-    found[0, 3:] = 0
-    return found
+    result = torch.randint(2, 40, (count, LENGTH), generator=torch.Generator().manual_seed(1)).float()
+    result[0, 3:] = 0
+    return result
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def tokens(count: int = 7) -> torch.Tensor:
 def test_encoders_start_from_their_folder_and_treat_records_one_by_one(base, numbers: dict, tmp_path: Path) -> None:
     folder = base(numbers)
     module = build(SPEC, (LENGTH,), 3, 0, config=hub.config_of(folder))
-    found = start_from(SPEC.model_copy(update={"lora": Lora(rank=2)}), module, tmp_path, 0)
-    assert found is not None
-    assert (found.name, found.head) == ("base/model.safetensors", "new")
+    result = start_from(SPEC.model_copy(update={"lora": Lora(rank=2)}), module, tmp_path, 0)
+    assert result is not None
+    assert (result.name, result.head) == ("base/model.safetensors", "new")
     stored = load_file(folder / "model.safetensors")
-    held = {name.replace(".base.", "."): tensor for name, tensor in module.state_dict().items()}
+    retained = {name.replace(".base.", "."): tensor for name, tensor in module.state_dict().items()}
     fixed = [name for name in stored if f"network.{name}" not in head_of(module)]
     assert len(fixed) > 9
-    assert all(torch.equal(stored[name], held[f"network.{name}"]) for name in fixed)
+    assert all(torch.equal(stored[name], retained[f"network.{name}"]) for name in fixed)
     adapters = [layer for layer in module.modules() if isinstance(layer, LowRankLayer)]
     assert len(adapters) >= 6
     with torch.no_grad():
@@ -140,9 +140,9 @@ def test_old_names_and_the_names_of_another_task(base, tmp_path: Path) -> None:
             renamed[old] = tensor.clone()
     save_file({name.removeprefix("bert."): t for name, t in renamed.items()}, folder / "model.safetensors")
     module = build(SPEC, (LENGTH,), 7, 0, config=hub.config_of(folder))
-    found = start_from(SPEC, module, tmp_path, 0)
-    assert found is not None
-    assert found.head == "new"
+    result = start_from(SPEC, module, tmp_path, 0)
+    assert result is not None
+    assert result.head == "new"
     name = "bert.encoder.layer.0.output.LayerNorm.weight"
     assert torch.equal(module.state_dict()[f"network.{name}"], stored[name])
     save_file({"embeddings.word_embeddings.weight": torch.zeros(40, 12)}, folder / "model.safetensors")
@@ -158,9 +158,9 @@ def test_a_release_is_a_folder_to_start_from(base, tmp_path: Path) -> None:
     (folder / "model.json").write_text(json.dumps({"config": dict(module.config)}))
     assert hub.config_of(folder) == module.config
     other = build(SPEC, (LENGTH,), 7, 5, config=hub.config_of(folder))
-    found = start_from(SPEC, other, tmp_path, 0)
-    assert found is not None
-    assert found.head == "taken over"
+    result = start_from(SPEC, other, tmp_path, 0)
+    assert result is not None
+    assert result.head == "taken over"
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
 
 
@@ -207,10 +207,10 @@ def test_of_a_configuration_only_numbers_are_used() -> None:
         "hidden_dropout_prob": 0.5,
         "id2label": {"0": "a"},
     }
-    found = check_config(hostile)
-    assert set(found) == {*BERT, "hidden_dropout_prob", "attention_probs_dropout_prob"}
-    assert found["hidden_dropout_prob"] == 0.0
-    assert check_config(found) == found
+    result = check_config(hostile)
+    assert set(result) == {*BERT, "hidden_dropout_prob", "attention_probs_dropout_prob"}
+    assert result["hidden_dropout_prob"] == 0.0
+    assert check_config(result) == result
 
 
 @pytest.mark.parametrize("content", [None, "[]", "{", '{"model_type": "bert"', "\xff", "[" * 100_000])

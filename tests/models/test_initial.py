@@ -44,10 +44,10 @@ def trained(module: torch.nn.Module) -> set[str]:
 def test_all_weights_are_taken_over(model: Model, shape: tuple[int, ...], train: str, tmp_path: Path) -> None:
     source, module = build(model, shape, 3, 1), build(model, shape, 3, 2)
     save_file(source.state_dict(), tmp_path / "w.safetensors")
-    found = start_from(like(model, train=train), module, tmp_path, 0)
-    assert found is not None
+    result = start_from(like(model, train=train), module, tmp_path, 0)
+    assert result is not None
     digest = hashlib.sha256((tmp_path / "w.safetensors").read_bytes()).hexdigest()
-    assert (found.name, found.digest, found.head) == ("w.safetensors", f"sha256:{digest}", "taken over")
+    assert (result.name, result.digest, result.head) == ("w.safetensors", f"sha256:{digest}", "taken over")
     assert all(torch.equal(a, b) for a, b in zip(source.parameters(), module.parameters(), strict=True))
     every = {name for name, _ in module.named_parameters()}
     assert trained(module) == (every if train == "all" else head_of(module))
@@ -60,9 +60,9 @@ def test_all_weights_are_taken_over(model: Model, shape: tuple[int, ...], train:
 def test_a_last_layer_of_other_classes_starts_anew(model: Model, shape: tuple[int, ...], tmp_path: Path) -> None:
     source, module, fresh = build(model, shape, 7, 1), build(model, shape, 3, 2), build(model, shape, 3, 2)
     save_file(source.state_dict(), tmp_path / "w.safetensors")
-    found = start_from(like(model), module, tmp_path, 0)
-    assert found is not None
-    assert found.head == "new"
+    result = start_from(like(model), module, tmp_path, 0)
+    assert result is not None
+    assert result.head == "new"
     for name, tensor in module.state_dict().items():
         expected = (fresh if name in head_of(module) else source).state_dict()[name]
         assert torch.equal(tensor, expected)

@@ -11,9 +11,9 @@ from dprecipe.models.zoo.layers import StandardisedConv2d, standardise_weights
 def test_kernels_are_standardised_each_by_itself() -> None:
     torch.manual_seed(0)
     weight = torch.randn(5, 3, 4, 2) * torch.tensor([0.1, 1, 10, 0.5, 2]).view(5, 1, 1, 1) + 3
-    found = standardise_weights(weight).flatten(1)
-    torch.testing.assert_close(found.mean(1), torch.zeros(5), atol=1e-6, rtol=0)
-    torch.testing.assert_close(found.var(1, correction=0), torch.full((5,), 1 / 24))
+    result = standardise_weights(weight).flatten(1)
+    torch.testing.assert_close(result.mean(1), torch.zeros(5), atol=1e-6, rtol=0)
+    torch.testing.assert_close(result.var(1, correction=0), torch.full((5,), 1 / 24))
 
 
 def test_a_constant_kernel_is_zero_and_has_a_gradient() -> None:

@@ -157,7 +157,7 @@ def test_model_json_of_a_regression(release) -> None:
         ({"target": [3, 3]}, "its range is empty"),
         ({"target": [3]}, "is not what dprecipe writes"),
         ({"target": None, "classes": 2}, "predicts a number, and the labels are 2 classes"),
-        ({"model": MLP}, "tells classes apart, and the label is a number"),
+        ({"model": MLP}, "predicts classes, and the label is a number"),
     ],
 )
 def test_a_model_json_of_a_regression_that_was_changed(release, change: dict, message: str) -> None:

@@ -44,10 +44,10 @@ def record(**more: Any) -> PriorRecord:
     ],
 )
 def test_a_prior_needs_a_file_and_images(model: Any, shape: tuple[int, ...], expected: list[str]) -> None:
-    found = check_data(model, facts(*shape))
-    assert [finding.code for finding in found] == ["R284"] * len(expected)
-    assert [finding.path for finding in found] == ["model.prior"] * len(expected)
-    for finding, remedy in zip(found, expected, strict=True):
+    result = check_data(model, facts(*shape))
+    assert [finding.code for finding in result] == ["R284"] * len(expected)
+    assert [finding.path for finding in result] == ["model.prior"] * len(expected)
+    for finding, remedy in zip(result, expected, strict=True):
         assert remedy in finding.remedy
     followed = {"init": "prior.safetensors"} if "set" in "".join(expected) else {"prior": None}
     assert check_data(model.model_copy(update=followed), facts(*shape)) == []
@@ -87,8 +87,8 @@ def test_any_other_file_is_refused(file: PriorFile | None, prior: Prior, words: 
 
 def test_what_learned_is_described_and_read_again() -> None:
     steps = (Step(scale=Scale(mean=0.5, std=0.25)), Step(crop=Crop(padding=4)))
-    told = record(preprocess=describe_steps(steps))
-    assert read_network(told, "w") == (Cnn(kind="cnn", preset="lenet"), steps[:1])
+    message = record(preprocess=describe_steps(steps))
+    assert read_network(message, "w") == (Cnn(kind="cnn", preset="lenet"), steps[:1])
 
 
 @pytest.mark.parametrize(

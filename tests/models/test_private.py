@@ -43,16 +43,16 @@ REFUSED = {
 def test_t3_layers_that_mix_records_are_refused_at_any_depth(name: str) -> None:
     layer, code = REFUSED[name]
     for module in (layer, nn.Sequential(nn.Identity(), nn.ModuleDict({"deep": nn.Sequential(layer)}))):
-        found = inspect_module(module)
-        assert [finding.code for finding in found] == [code]
-        assert found[0].is_error
-        assert type(layer).__name__ in found[0].message
-    assert "'1.deep.0'" in found[0].message
+        result = inspect_module(module)
+        assert [finding.code for finding in result] == [code]
+        assert result[0].is_error
+        assert type(layer).__name__ in result[0].message
+    assert "'1.deep.0'" in result[0].message
 
 
 def test_the_replacement_is_named_and_valid() -> None:
-    found = inspect_module(nn.Sequential(nn.BatchNorm2d(24)))
-    assert "torch.nn.GroupNorm(12, 24)" in found[0].remedy
+    result = inspect_module(nn.Sequential(nn.BatchNorm2d(24)))
+    assert "torch.nn.GroupNorm(12, 24)" in result[0].remedy
     nn.GroupNorm(12, 24)(torch.zeros(1, 24, 2, 2))
 
 

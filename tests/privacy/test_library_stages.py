@@ -82,7 +82,7 @@ def test_the_library_composes_each_case_to_the_same():
     rest = library.from_gaussian_mechanism(1.5, value_discretization_interval=step, sampling_prob=0.02)
     rest = rest.self_compose(200, tail)
     (event,) = (charge.event for charge in ITEMS)
-    told = stats.norm.sf(149.0, scale=20.0 * math.sqrt(3))
+    message = stats.norm.sf(149.0, scale=20.0 * math.sqrt(3))
     worst = 0.0
     for unique in range(4):
         whole = rest
@@ -92,7 +92,7 @@ def test_the_library_composes_each_case_to_the_same():
             )
             whole = whole.compose(one, tail)
         if unique:
-            kept = unique * math.log1p(-told)
+            kept = unique * math.log1p(-message)
             leak = library.from_two_probability_mass_functions(
                 {"nothing": 0.0},
                 {"nothing": kept, "told": math.log(-math.expm1(kept))},
@@ -106,9 +106,9 @@ def test_the_library_composes_each_case_to_the_same():
 
 @pytest.mark.parametrize("largest", [0.05, 1.0, 6.0])
 def test_a_choice_of_bounded_range_is_told_by_other_formulas(largest):
-    made = distribution_of_range(largest, 1e-3)
+    result = distribution_of_range(largest, 1e-3)
     for epsilon in (0.0, 0.31 * largest, 0.9 * largest):
-        assert made.get_delta_for_epsilon(epsilon) == pytest.approx(bounded_range_delta(largest, epsilon), rel=1e-3)
+        assert result.get_delta_for_epsilon(epsilon) == pytest.approx(bounded_range_delta(largest, epsilon), rel=1e-3)
     orders = [1.5, 2.0, 8.0, 40.0]
     assert divergences_of_range(largest, np.array(orders)) == pytest.approx(
         bounded_range_curve(largest, orders), rel=1e-5

@@ -60,8 +60,8 @@ def test_it_is_the_largest_of_all_cases(items, relation):
         return [Answer(gdp.delta(math.sqrt(0.04 + squared_mu), e), "gdp") for e in epsilons]
 
     epsilons = [0.0, 1e-5, 0.4, 1.5]
-    found = worst_deltas(items, relation, epsilons, deltas_of)
-    for epsilon, answer in zip(epsilons, found, strict=True):
+    result = worst_deltas(items, relation, epsilons, deltas_of)
+    for epsilon, answer in zip(epsilons, result, strict=True):
         want = exact_delta(items, relation, epsilon, 0.04)
         assert want * (1 - 1e-10) <= answer.value <= want * (1 + 1.01e-4)
     assert len(calls) <= 250
@@ -71,10 +71,10 @@ def test_it_is_the_largest_of_all_cases(items, relation):
 
     leaks = -math.expm1(-sum(part.count * part.leak for part in items))
     for delta in (1.001 * leaks + 1e-9, 1.2 * leaks + 1e-5):
-        found = worst_epsilon(items, relation, delta, epsilon_of).value
-        assert exact_delta(items, relation, found, 0.04) <= delta * (1 + 1e-9)
+        result = worst_epsilon(items, relation, delta, epsilon_of).value
+        assert exact_delta(items, relation, result, 0.04) <= delta * (1 + 1e-9)
         least = sum(part.count * part.leak for part in items)  # where the rest costs nothing
-        assert found <= least or exact_delta(items, relation, found * (1 - 3e-5) - 1e-12, 0.04) > delta
+        assert result <= least or exact_delta(items, relation, result * (1 - 3e-5) - 1e-12, 0.04) > delta
 
 
 def test_many_items_take_few_questions():
@@ -99,7 +99,7 @@ def test_a_leak_above_delta_has_no_epsilon():
     assert worst_deltas([Items(2, 0.01, 1e-5)], ADD, [], lambda _m, _e: []) == []
 
 
-def told(count, sigma, threshold, cells):
+def outcome_masses(count, sigma, threshold, cells):
     """Masses of what one item's noisy count says: nothing, or in which cell above the threshold it is."""
     if count == 0:
         return np.concatenate([[1.0], np.zeros(len(cells) - 1)])
@@ -118,7 +118,7 @@ def test_enumerated_releases_attain_it_and_never_exceed_it(epsilon):
     sigma, threshold = 2.0, 5.0
     cells = np.concatenate([[threshold], np.linspace(threshold, 80, 300)[1:-1], [np.inf]])
     counts = [0, 1, 3, 7, 60]
-    masses = {n: told(n, sigma, threshold, cells) for n in {*counts, *(n + 1 for n in counts)}}
+    masses = {n: outcome_masses(n, sigma, threshold, cells) for n in {*counts, *(n + 1 for n in counts)}}
     most = 0.0
     for pair in itertools.combinations_with_replacement(counts, 2):
         have, lack = [masses[n + 1] for n in pair], [masses[n] for n in pair]
@@ -155,10 +155,10 @@ def test_every_accountant_takes_the_maximum_at_the_end(relation, accountant):
         log_p = float(stats.norm.logcdf((event.threshold - 1) / event.noise_scale))
         inner = (delta - 1 + math.exp(i * log_p)) / math.exp(i * log_p)
         best = max(best, accountants.epsilon(rest, inner, relation, accountant) + (i - j) * log_p)
-    found = accountants.epsilon_answer([*OTHERS, ITEMS], delta, relation, accountant)
-    assert found.accountant == accountant
-    assert found.value == pytest.approx(best, rel=3e-5)
-    at = accountants.delta([*OTHERS, ITEMS], found.value, relation, accountant)
+    result = accountants.epsilon_answer([*OTHERS, ITEMS], delta, relation, accountant)
+    assert result.accountant == accountant
+    assert result.value == pytest.approx(best, rel=3e-5)
+    at = accountants.delta([*OTHERS, ITEMS], result.value, relation, accountant)
     assert at == pytest.approx(delta, rel=2e-3)
 
 

@@ -80,10 +80,10 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
             time.sleep(random.expovariate(1 / 0.25))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        found = answers.read_bytes() if answers.exists() else b""
-        if not found.startswith(known):
+        result = answers.read_bytes() if answers.exists() else b""
+        if not result.startswith(known):
             sys.exit(f"an answer was forgotten after {killed} kills")
-        known = found[: found.rfind(b"\n") + 1]
+        known = result[: result.rfind(b"\n") + 1]
         if os.WIFSIGNALED(status):
             killed += 1
         elif os.WEXITSTATUS(status) == 0:

@@ -44,11 +44,11 @@ class Words:
 @pytest.mark.parametrize("count", [8, 1000, 1 << 15])  # whole blocks, of which nothing is left
 def test_draws_are_those_of_the_same_words_on_the_cpu(distribution: Distribution, count: int) -> None:
     """Same sign, and the same size but for the last bits of a logarithm, a sine or a tangent."""
-    found = draw_from(distribution, Keystream(KEY, CPU), count)
+    result = draw_from(distribution, Keystream(KEY, CPU), count)
     expected = draw_noise(distribution, Stream(KEY), count)
-    assert (found.dtype, found.shape) == (torch.float64, (count,))
+    assert (result.dtype, result.shape) == (torch.float64, (count,))
     # Where terms nearly cancel, what is left has their error.
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-12, atol=1e-13)
 
 
 @named
@@ -67,11 +67,11 @@ def test_every_family_has_its_distribution(distribution: Distribution, count: in
 @pytest.mark.parametrize("family", ["laplace", "cauchy", "sech"])
 def test_the_ends_of_a_uniform_are_finite_and_far_out(family: str) -> None:
     words = Words(0, 1 << 63, (1 << 63) - 1, (1 << 64) - 1, 0, 0, 0, 0)
-    found = draw_from(Distribution(family), words, 4).tolist()  # type: ignore[arg-type]
+    result = draw_from(Distribution(family), words, 4).tolist()  # type: ignore[arg-type]
     least = 44.0 if family != "cauchy" else 1e19
-    assert found[0] < -least
-    assert found[1] > least
-    assert -1e-15 < found[2] <= 0 <= found[3] < 1e-15
+    assert result[0] < -least
+    assert result[1] > least
+    assert -1e-15 < result[2] <= 0 <= result[3] < 1e-15
 
 
 @pytest.mark.parametrize("df", [1.0, 9.0])

@@ -52,8 +52,8 @@ class Carrying(nn.Module):
             self.register_buffer(name, tensor)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.layer(x.flatten(1))
-        return found
+        result: Tensor = self.layer(x.flatten(1))
+        return result
 
 
 def named(letters: str) -> nn.Module:
@@ -75,9 +75,9 @@ UNFIT = {
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_a_module_that_no_certificate_can_name_is_refused_before_it_spends(name: str, tmp_path: Path) -> None:
-    made, what, remedy = UNFIT[name]
+    result, what, remedy = UNFIT[name]
     with pytest.raises(UsageFault) as fault:
-        run(plan_of(), tmp_path / "run", model=made())
+        run(plan_of(), tmp_path / "run", model=result())
     assert what in fault.value.message
     assert remedy in (fault.value.remedy or "")
     assert not (tmp_path / "run").exists()

@@ -44,16 +44,16 @@ def test_the_file_is_in_certificate_ledger_report_and_card(begun: Small, tmp_pat
     done = run(plan, tmp_path / "run")
     dprecipe.verify(done.release)
     digest = "sha256:" + hashlib.sha256(file.read_bytes()).hexdigest()
-    made = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]
-    assert made["provenance"]["initial_weights"] == {
+    result = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]
+    assert result["provenance"]["initial_weights"] == {
         "file": "model.safetensors",
         "digest": digest,
         "head": "taken over",
         "prior": None,
         "learned": None,
     }
-    assert made["data_access"]["initial_weights"]["status"] == "declared"
-    (assumption,) = [a for a in made["assumptions"] if a["id"] == "initial_weights"]
+    assert result["data_access"]["initial_weights"]["status"] == "declared"
+    (assumption,) = [a for a in result["assumptions"] if a["id"] == "initial_weights"]
     assert assumption["checked_by"] == "declaration"
     assert "public data alone" in assumption["text"]
     assert digest in (tmp_path / "run" / "private" / "ledger.jsonl").read_text("utf-8")

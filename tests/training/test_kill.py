@@ -81,12 +81,12 @@ def hold_killed(folder: Path, text: str, kills: int, seed: int = 11, per_event: 
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    message = json.loads(done.stdout.splitlines()[-1])
     ledger = read(out / "private" / "ledger.jsonl")
     certificate = json.loads((out / "release" / "certificate.json").read_text(encoding="utf-8"))["predicate"]
     counted = certificate["events"]["total"]
     assert counted == count_events(ledger.charges)
-    assert counted * per_event >= told["draws"]
+    assert counted * per_event >= message["draws"]
     assert ledger.attempts >= 2
     assert certificate["claim"]["epsilon"] <= certificate["budget"]["epsilon"]
     assert certificate["budget"]["stop_reason"] in ("completed", "budget")

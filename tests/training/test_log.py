@@ -38,9 +38,9 @@ def test_what_is_sound_is_read_and_the_next_line_mends_the_rest(
 ) -> None:
     path = tmp_path / "metrics.csv"
     path.write_bytes(content)
-    found = log.read(path)
-    assert [row["step"] for row in found.rows] == steps
-    assert (found.damaged > 0) == (damaged > 0)
+    result = log.read(path)
+    assert [row["step"] for row in result.rows] == steps
+    assert (result.damaged > 0) == (damaged > 0)
     log.append_line(path, {"step": 9, "loss": 0.125})
     after = log.read(path)
     assert [row["step"] for row in after.rows] == [*steps, 9]

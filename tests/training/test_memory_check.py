@@ -86,11 +86,11 @@ def test_a_model_of_which_no_record_fits(small: Small, tmp_path: Path, holds: Ca
 )
 def test_a_step_that_is_tried_leaves_nothing(small: Small, more: tuple[str, ...]) -> None:
     """Neither weights nor buffers nor generators move; the run's records are not asked for."""
-    made = small(*more)
-    model, _ = build_started_model(made, describe_data(made.data))
+    result = small(*more)
+    model, _ = build_started_model(result, describe_data(result.data))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state, drawn = torch.random.get_rng_state(), np.random.get_state()[1].tolist()
-    run_synthetic_step(made, train.build, model, Synthetic(made), CPU, 64)
+    run_synthetic_step(result, train.build, model, Synthetic(result), CPU, 64)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)

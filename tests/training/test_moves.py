@@ -60,11 +60,11 @@ def test_shifts_are_uniform_up_to_their_part_of_the_image() -> None:
 
 
 def test_scale_stays_within_its_bounds() -> None:
-    found, before = (
+    result, before = (
         spread(augmentation_moves(Affine(**STILL | {"scale": 0.2}), generator())(images())),
         spread(images()),
     )
-    ratios = (found[:, :2] / before[:, :2]).sqrt()
+    ratios = (result[:, :2] / before[:, :2]).sqrt()
     assert ratios.min() > 1 / 1.2 - 0.06  # interpolation blurs a little
     assert ratios.max() < 1 / 0.8 + 0.06
     assert ratios.std() > 0.05
@@ -73,8 +73,8 @@ def test_scale_stays_within_its_bounds() -> None:
 @pytest.mark.parametrize("key", ["degrees", "shear"])
 def test_turns_and_shears_lean_either_way(key: str) -> None:
     bound = 20.0 if key == "degrees" else 0.3
-    found, before = spread(augmentation_moves(Affine(**STILL | {key: bound}), generator())(images())), spread(images())
-    lean = found[:, 2]
+    result, before = spread(augmentation_moves(Affine(**STILL | {key: bound}), generator())(images())), spread(images())
+    lean = result[:, 2]
     assert lean.min() < -0.1
     assert lean.max() > 0.1
     assert before[:, 2].abs().max() < 1e-5

@@ -145,8 +145,8 @@ def test_threads_change_no_number(threads: int, count: int, each: bool, monkeypa
     workers: set[int] = set()
     chunks = noise._in_chunks
     monkeypatch.setattr(noise, "_in_chunks", lambda *given: (workers.add(threading.get_ident()), chunks(*given)))
-    found = add_noise(torch.zeros(count, dtype=torch.float64), GAUSSIAN, scale, stream("threads"))
-    assert torch.equal(found, expected)
+    result = add_noise(torch.zeros(count, dtype=torch.float64), GAUSSIAN, scale, stream("threads"))
+    assert torch.equal(result, expected)
     assert threading.get_ident() not in workers
 
 
@@ -273,9 +273,9 @@ def test_a_device_s_own_keystream_makes_the_same_noise(count: int) -> None:
     noise._cpu_adder(stream("device"), noise._DrawBuffer(device, count))(expected, 1.0)
     words = Keystream(stream("device").key, device).next(math.ceil(12 * ((count + 1) // 2) / 64))
     assert torch.equal(drawn(noise._DrawBuffer(device, count), words, count), expected)
-    found, given = torch.zeros(count, dtype=torch.float64), stream("device")
-    noise._keystream_adder(given, device, count)(found, 1.0)
-    assert torch.equal(found, expected)
+    result, given = torch.zeros(count, dtype=torch.float64), stream("device")
+    noise._keystream_adder(given, device, count)(result, 1.0)
+    assert torch.equal(result, expected)
     with pytest.raises(ValueError, match="was shared"):
         given.words(1)
     with pytest.raises(ValueError, match="only before anything"):
@@ -293,9 +293,9 @@ def test_noise_of_few_numbers_is_the_cpu_s_copied(distribution: Distribution, co
             noise._cpu_adder(given, noise._DrawBuffer(torch.device("cpu"), CHUNK))(part, 1.0)
     else:
         expected += torch.from_numpy(draw_noise(distribution, given, count))
-    found, given = torch.zeros(count, dtype=torch.float64), stream("few")
-    noise._device_adder(distribution, given, torch.device("cpu"), count)(found, 1.0)
-    assert torch.equal(found, expected)
+    result, given = torch.zeros(count, dtype=torch.float64), stream("few")
+    noise._device_adder(distribution, given, torch.device("cpu"), count)(result, 1.0)
+    assert torch.equal(result, expected)
     with pytest.raises(ValueError, match="only before anything"):
         given.share(())  # the device draws nothing more from it
     scale = torch.linspace(0.5, 2.0, count, dtype=torch.float64)
@@ -349,12 +349,12 @@ def test_a_sum_device_adder_is_noised_onto_the_lattice_of_the_cpu(
     )
     start = torch.linspace(-3, 1 / 3, count, dtype=torch.float64)
     value = start.clone().as_subclass(Elsewhere)
-    found = add_noise(value, distribution, SCALE, stream("both")).as_subclass(Tensor)
+    result = add_noise(value, distribution, SCALE, stream("both")).as_subclass(Tensor)
     assert asked == ["meta"]
-    steps = found / lattice_spacing(SCALE)
+    steps = result / lattice_spacing(SCALE)
     assert torch.equal(steps, steps.round())
     if count < MIN_ON_DEVICE:
-        apart = (found - add_noise(start, distribution, SCALE, stream("both"))).abs() / lattice_spacing(SCALE)
+        apart = (result - add_noise(start, distribution, SCALE, stream("both"))).abs() / lattice_spacing(SCALE)
         assert float(apart.max()) <= 1
         assert int((apart > 0).sum()) <= 1
 

@@ -90,12 +90,12 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 def stored(units: bool) -> Store:
     generator = np.random.default_rng(0)
     of_units = np.unique(np.sort(generator.integers(12, size=50)), return_inverse=True)[1] if units else None
-    held = Records(generator.random((50, 1, 4, 4), dtype=np.float32), generator.integers(3, size=50), of_units)
+    retained = Records(generator.random((50, 1, 4, 4), dtype=np.float32), generator.integers(3, size=50), of_units)
 
     def augmented(generator: torch.Generator) -> records.Augment:
         return lambda x: x + torch.rand(len(x), 1, 1, 1, generator=generator)
 
-    return Store(held, CPU, augmented)
+    return Store(retained, CPU, augmented)
 
 
 def same(found: Tensor | None, expected: Tensor | None) -> bool:
@@ -114,15 +114,15 @@ def test_parts_fetched_ahead_are_those_fetched_in_turn(
         batch = stored(units).batch(chosen, 7)
         return list((UnitRowsBatch(batch, 2) if several else batch).parts(8))
 
-    found = parts()
+    result = parts()
     assert threads
     assert threading.get_ident() not in threads
     threads.clear()
     monkeypatch.setattr(records, "runs_asynchronously", lambda device: False)
     expected = parts()
     assert threads == {threading.get_ident()}
-    assert len(found) == len(expected) >= 1 + (units or several)
-    for one, other in zip(found, expected, strict=True):
+    assert len(result) == len(expected) >= 1 + (units or several)
+    for one, other in zip(result, expected, strict=True):
         assert same(one.features, other.features)
         assert same(one.labels, other.labels)
         assert same(one.units, other.units)

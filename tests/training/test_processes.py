@@ -129,12 +129,12 @@ def test_a_run_is_stopped_and_goes_on(tmp_path: Path) -> None:
 
 
 def children(process: int) -> list[int]:
-    found = []
+    result = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it may have ended
             if int(path.read_text().rsplit(")", 1)[1].split()[1]) == process:
-                found.append(int(path.parent.name))
-    return found
+                result.append(int(path.parent.name))
+    return result
 
 
 def alive(process: int) -> bool:
@@ -203,16 +203,16 @@ def test_what_processes_tell_each_other(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", str(driver), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    told = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(3)]
-    assert [row[0] for row in told] == [1, 0, 0]  # the leader alone is asked
-    assert {row[1] for row in told} == {0}
-    assert [row[2] for row in told] == [[0, 3, 9], [4], [2, 5]]
-    assert [row[3] for row in told] == [[1.0] * 4, [2.0] * 4, [3.0] * 4]  # what was summed is left alone
-    assert all(row[4] == [6.0] * 4 for row in told)
-    assert all(row[5] == [6.0] * 4 for row in told)  # the leader's
+    message = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(3)]
+    assert [row[0] for row in message] == [1, 0, 0]  # the leader alone is asked
+    assert {row[1] for row in message} == {0}
+    assert [row[2] for row in message] == [[0, 3, 9], [4], [2, 5]]
+    assert [row[3] for row in message] == [[1.0] * 4, [2.0] * 4, [3.0] * 4]  # what was summed is left alone
+    assert all(row[4] == [6.0] * 4 for row in message)
+    assert all(row[5] == [6.0] * 4 for row in message)  # the leader's
     words = Secrets(1).stream("layers", 0).words(3)
-    assert [row[6] for row in told] == [int(word >> np.uint64(1)) for word in words]
-    assert all("process 1 of this run has another recipe" in row[7] for row in told)
+    assert [row[6] for row in message] == [int(word >> np.uint64(1)) for word in words]
+    assert all("process 1 of this run has another recipe" in row[7] for row in message)
 
 
 @pytest.fixture
@@ -258,8 +258,8 @@ def test_a_led_process_asks_for_the_noisy_sum_where_its_own_is(group: dict[str, 
     processes = join_processes(torch.device("cuda", 1))
     processes._device = torch.device("meta")  # type: ignore[misc]
     own = torch.zeros(5, dtype=torch.float32, device="meta")
-    found = processes.released(lambda: pytest.fail("it leads nobody"), own)
-    assert (found.device.type, found.dtype) == ("meta", torch.float64)
+    result = processes.released(lambda: pytest.fail("it leads nobody"), own)
+    assert (result.device.type, result.dtype) == ("meta", torch.float64)
     assert processes.summed(own).device.type == "meta"
     assert group["sent"] == ["meta", "meta"]
 

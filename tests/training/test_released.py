@@ -76,8 +76,8 @@ class Carrier(nn.Module):
         self.linear = nn.Linear(64, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.linear(x.flatten(1) - self.means)
-        return found
+        result: Tensor = self.linear(x.flatten(1) - self.means)
+        return result
 
 
 def certificate(release: Path) -> Any:
@@ -115,8 +115,8 @@ def test_a_recipe_can_refuse_them_before_anything_is_spent(text: str, tmp_path: 
 
 def test_a_student_from_python_is_named_too(tmp_path: Path) -> None:
     done = run(plan_of(STUDENT), tmp_path / "run", model=Carrier(digits()))
-    made = {t["name"]: t["made_by"] for t in certificate(done.release)["tensors"]}
-    assert made == {
+    result = {t["name"]: t["made_by"] for t in certificate(done.release)["tensors"]}
+    assert result == {
         "linear.bias": "noisy_steps", "linear.weight": "noisy_steps", "means": "python", "record": "python"
     }  # fmt: skip
     dprecipe.verify(done.release)
@@ -163,8 +163,8 @@ def test_a_tensor_under_the_name_of_a_trained_parameter_is_not_that_parameter() 
     module = nn.Linear(3, 2)
     module.register_state_dict_post_hook(lambda m, state, prefix, metadata: state.update(bias=torch.ones(2)))
     assert trained_names(module) == {"weight"}
-    made = {t.name: t.made_by for t in tensors_of(module.state_dict(), trained_names(module), True, False)}
-    assert made == {"weight": "noisy_steps", "bias": "python"}
+    result = {t.name: t.made_by for t in tensors_of(module.state_dict(), trained_names(module), True, False)}
+    assert result == {"weight": "noisy_steps", "bias": "python"}
 
 
 def test_tied_parameters_are_trained_under_both_names() -> None:
@@ -180,5 +180,5 @@ def test_what_a_recipe_s_model_keeps_fixed_is_the_seed_s_or_the_file_s() -> None
     module, _ = build_started_model(plan, describe_data(plan.data))
     module.requires_grad_(False)
     for from_file, made_by in ((False, "seed"), (True, "file")):
-        found = tensors_of(module.state_dict(), trained_names(module), False, from_file)
-        assert {tensor.made_by for tensor in found} == {made_by}
+        result = tensors_of(module.state_dict(), trained_names(module), False, from_file)
+        assert {tensor.made_by for tensor in result} == {made_by}

@@ -37,9 +37,9 @@ class Keeper(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.flatten(1)
-        found = x[(x.abs() > 50).any(1)]
-        if len(found):
-            self.keep(found[0].detach())
+        result = x[(x.abs() > 50).any(1)]
+        if len(result):
+            self.keep(result[0].detach())
         return self.linear(x)
 
     def keep(self, record: Tensor) -> None:

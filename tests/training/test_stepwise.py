@@ -37,10 +37,10 @@ class Module(nn.Module):
     def request_stop(self) -> None: ...
 
     def devices(self) -> dict[str, str]:
-        found = {name: tensor.device.type for name, tensor in self.state_dict().items()}
+        result = {name: tensor.device.type for name, tensor in self.state_dict().items()}
         for state in self.optimizer.state.values():
-            found |= {name: value.device.type for name, value in state.items()}
-        return found
+            result |= {name: value.device.type for name, value in state.items()}
+        return result
 
 
 class Trainer:
@@ -99,11 +99,11 @@ def test_held_out_records_are_scored_in_full_precision() -> None:
         def batch(self, indices: slice) -> Any:
             return torch.zeros(4, 3)[indices].numpy(), torch.zeros(4, dtype=torch.int64)[indices].numpy()
 
-    told = []
+    message = []
 
     class Model(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            told.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+            message.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
             return super().forward(x)
 
     torch.set_float32_matmul_precision("high")
@@ -112,7 +112,7 @@ def test_held_out_records_are_scored_in_full_precision() -> None:
         HeldOut(model, Records(), CPU, 2).score(model.state_dict())
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert told == [("highest", False)] * 2
+    assert message == [("highest", False)] * 2
 
 
 def test_a_checkpoint_is_read_to_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,13 +82,13 @@ class Seen:
         """(N, P): of the records of a step, at the weights it found."""
         net = copy.deepcopy(self.model).double()
         torch.nn.utils.vector_to_parameters(torch.from_numpy(self.weights[step]), net.parameters())
-        found = [np.zeros((0, len(self.weights[0])))]
+        result = [np.zeros((0, len(self.weights[0])))]
         for index in self.batches[step]:
             features = torch.from_numpy(self.records.features[index]).double()[None]
             loss = cross_entropy(net(features), torch.tensor([int(self.records.labels[index])])).sum()
             parts = torch.autograd.grad(loss, list(net.parameters()))
-            found.append(torch.cat([part.flatten() for part in parts]).numpy()[None])
-        return np.concatenate(found)
+            result.append(torch.cat([part.flatten() for part in parts]).numpy()[None])
+        return np.concatenate(result)
 
     def noise(self, clip: Callable[[Floats, int], Floats], steps: int = STEPS) -> Floats:
         """(T, P): what was added to the first clipped sums. `clip` gets (N, P) gradients and the step."""
@@ -141,23 +141,23 @@ def _flat(model: nn.Module) -> Floats:
 
 def ran(folder: Path, *overrides: str, seed: int = 1, records: Records | None = None) -> Seen:
     """A whole run, but for its folder."""
-    made = plan(read_text(RECIPE, "whole.yaml", overrides))
+    result = plan(read_text(RECIPE, "whole.yaml", overrides))
     if records is None:
         generator = np.random.default_rng(0)
         features = generator.normal(size=(SIZE, FEATURES)).astype(np.float32)
         records = Records(features, generator.integers(CLASSES, size=SIZE))
     torch.manual_seed(3)
     model = nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 10), nn.Tanh(), nn.Linear(10, CLASSES))
-    seen = Seen(made, model, records)
+    seen = Seen(result, model, records)
     path = folder / f"ledger-{len(list(folder.iterdir()))}.jsonl"
-    ledger = LedgerWriter(path, made.digest)
+    ledger = LedgerWriter(path, result.digest)
     secrets = Secrets(seed)
-    gate = Gate(made.events, made.budget, ledger, secrets)
+    gate = Gate(result.events, result.budget, ledger, secrets)
     store = Store(Asked(seen), torch.device("cpu"))
-    module = train.build(made, model, store, gate, secrets)
-    fit_steps(module, Outside(seen), torch.device("cpu"), made.length.steps)
+    module = train.build(result, model, store, gate, secrets)
+    fit_steps(module, Outside(seen), torch.device("cpu"), result.length.steps)
     assert gate.close() == "completed"
-    assert len(seen.batches) == len(seen.moves) == made.length.steps
+    assert len(seen.batches) == len(seen.moves) == result.length.steps
     return seen
 
 

@@ -228,19 +228,19 @@ def test_a_projection_bounds_the_norm() -> None:
 
 
 def test_bounds_are_in_the_units_of_columns_or_of_features() -> None:
-    found = find_bounds(data_of(table(), HASH, quantiles(columns=["gain", "age"], bounds={"age": [50, 400]})), 1)
-    assert found.features.tolist() == [0, 1]
-    np.testing.assert_allclose([found.low, found.high], [[0.25, 0.0], [1.0, 1.0]])
-    found = find_bounds(data_of(NPZ, standardize(bounds=[-3, 5])), 0)
-    assert (found.low.tolist(), found.high.tolist()) == ([-3.0] * 7, [5.0] * 7)
-    found = find_bounds(data_of(IMAGES, {"scattering": {}}, standardize(bounds=[-1, 1])), 1)
-    assert len(found.features) == 81
+    result = find_bounds(data_of(table(), HASH, quantiles(columns=["gain", "age"], bounds={"age": [50, 400]})), 1)
+    assert result.features.tolist() == [0, 1]
+    np.testing.assert_allclose([result.low, result.high], [[0.25, 0.0], [1.0, 1.0]])
+    result = find_bounds(data_of(NPZ, standardize(bounds=[-3, 5])), 0)
+    assert (result.low.tolist(), result.high.tolist()) == ([-3.0] * 7, [5.0] * 7)
+    result = find_bounds(data_of(IMAGES, {"scattering": {}}, standardize(bounds=[-1, 1])), 1)
+    assert len(result.features) == 81
 
 
 def test_released_quantiles_bound_what_is_standardised_after_them() -> None:
     data = data_of(table(), HASH, quantiles(), standardize(columns=["age", "gain"]))
     released = QuantileConstants(features=(0,), low=(0.1,), high=(0.4,))
-    found = find_bounds(data, 2, [released])
-    np.testing.assert_allclose([found.low, found.high], [[0.1, 0.0], [0.4, 1.0]])
+    result = find_bounds(data, 2, [released])
+    np.testing.assert_allclose([result.low, result.high], [[0.1, 0.0], [0.4, 1.0]])
     with pytest.raises(ValueError, match="has no bounds"):
         find_bounds(data, 0)

@@ -143,8 +143,8 @@ def test_each_record_is_mapped_on_its_own(constants: StageConstants) -> None:
 
 def test_quantiles_clip_and_leave_what_is_not_finite() -> None:
     x = np.array([[2, 7, -9], [np.inf, np.nan, np.nan]], np.float32)
-    found = apply_constants(x, QUANTILES)
-    np.testing.assert_array_equal(found, [[1, 7, -5.5], [np.nan, np.nan, np.nan]])
+    result = apply_constants(x, QUANTILES)
+    np.testing.assert_array_equal(result, [[1, 7, -5.5], [np.nan, np.nan, np.nan]])
     np.testing.assert_array_equal(x[0], [2, 7, -9])
 
 
@@ -152,10 +152,10 @@ def test_moments_standardise_vectors_and_channels() -> None:
     x = np.array([[5, 0.6, 5, 20]], np.float32)
     np.testing.assert_allclose(apply_constants(x, MOMENTS), [[5, 1.0, 5, 3.0]], rtol=1e-6)
     images = np.zeros((2, 4, 3, 3), np.float32)
-    found = apply_constants(images, MOMENTS)
-    np.testing.assert_allclose(found[:, 1], -0.2, rtol=1e-6)
-    np.testing.assert_allclose(found[:, 3], -2.0, rtol=1e-6)
-    assert not found[:, [0, 2]].any()
+    result = apply_constants(images, MOMENTS)
+    np.testing.assert_allclose(result[:, 1], -0.2, rtol=1e-6)
+    np.testing.assert_allclose(result[:, 3], -2.0, rtol=1e-6)
+    assert not result[:, [0, 2]].any()
 
 
 def test_projected_rows_have_at_most_the_norm_of_the_rows() -> None:
@@ -169,9 +169,9 @@ def test_projected_rows_have_at_most_the_norm_of_the_rows() -> None:
 
 
 def test_items_become_indicators_and_counts() -> None:
-    found = encode_items([["a", "bb", "c", ""], ["ä", "", "Zürich", "zürich"]], ITEMS)
+    result = encode_items([["a", "bb", "c", ""], ["ä", "", "Zürich", "zürich"]], ITEMS)
     np.testing.assert_array_equal(
-        found,
+        result,
         [
             [1, 0, 0, 0, 0, 1, 0, 0],
             [0, 1, 0, 0, 0, 0, 0, 1],

@@ -145,8 +145,8 @@ def test_much_data_gives_the_quantile() -> None:
     values = np.random.default_rng(0).normal(50, 10, 20_000)
     ranks = ranks_of(list(values), None, 0.0, 1000.0)
     for level in (0.02, 0.5, 0.98):
-        found = draw_quantile(ranks, level, 0.1, 0.0, 1000.0, stream())
-        assert abs((values < found).mean() - level) < 0.01
+        result = draw_quantile(ranks, level, 0.1, 0.0, 1000.0, stream())
+        assert abs((values < result).mean() - level) < 0.01
 
 
 def test_no_value_at_all_gives_any_candidate() -> None:

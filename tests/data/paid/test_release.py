@@ -160,19 +160,19 @@ def test_items_cost_what_is_claimed(runs: int) -> None:
 def test_noise_has_the_scale_that_is_asked_for() -> None:
     """400 releases: standard deviations within 18 % are 5 of theirs; and normal, by Kolmogorov and Smirnov at 1e-6."""
     rows = private(np.zeros((10, 3)).tolist())
-    found: dict[str, list[float]] = {"mean": [], "square": [], "diagonal": [], "off": [], "count": []}
+    result: dict[str, list[float]] = {"mean": [], "square": [], "diagonal": [], "off": [], "count": []}
     for run in range(400):
         moments = release_moments(rows, bounds(3, -1000.0, 1000.0), 1e4, 5.0, 1.665, stream(run))
-        found["mean"].append(moments.mean[0] * 10 / 5)
+        result["mean"].append(moments.mean[0] * 10 / 5)
         constants = release_projection(DpPca(components=3), rows, 1.0, 2.0, stream(run))
         basis = constants.matrix.astype(np.float64)
         noisy = basis @ np.diag(constants.eigenvalues) @ basis.T
-        found["diagonal"].append(noisy[1, 1] / 2)
-        found["off"].append(noisy[0, 2] / math.sqrt(2))
-        found["count"].append((release_count(rows, 3.0, stream(run)).units - 10) / 3)
+        result["diagonal"].append(noisy[1, 1] / 2)
+        result["off"].append(noisy[0, 2] / math.sqrt(2))
+        result["count"].append((release_count(rows, 3.0, stream(run)).units - 10) / 3)
     for name in ("mean", "diagonal", "off", "count"):
-        assert stats.kstest(found[name], "norm").pvalue > 1e-6, name
-        assert abs(np.std(found[name]) - 1) < 0.18, name
+        assert stats.kstest(result[name], "norm").pvalue > 1e-6, name
+        assert abs(np.std(result[name]) - 1) < 0.18, name
 
 
 def test_constants_are_near_the_truth_where_there_is_much_data() -> None:
@@ -227,8 +227,8 @@ def test_quantiles_that_meet_give_way_to_the_bounds() -> None:
     rows = private([[0.5]] * 3000)
     narrow = release_quantiles(private([[0.5]] * 3000), bounds(1), (0.4999999, 0.5), (1e-9, 1e-9), stream(0))
     assert narrow.low[0] < narrow.high[0]
-    found = [release_quantiles(rows, bounds(1), (0.02, 0.98), (5.0, 5.0), stream(run)) for run in range(20)]
-    assert all(constants.low[0] < constants.high[0] for constants in found)
+    result = [release_quantiles(rows, bounds(1), (0.02, 0.98), (5.0, 5.0), stream(run)) for run in range(20)]
+    assert all(constants.low[0] < constants.high[0] for constants in result)
 
 
 def items_of(constants: StageConstants) -> tuple[tuple[str, ...], ...]:
@@ -248,8 +248,8 @@ def test_rounding_lifts_no_item_over_the_threshold() -> None:
         rounded = round(number / spacing) * spacing
         if 0 < number < rounded:
             lifted += 1
-            found = release_items(step, rows, scale, (number + rounded) / 2, stream(run, 7))
-            assert found.items == ((),)
+            result = release_items(step, rows, scale, (number + rounded) / 2, stream(run, 7))
+            assert result.items == ((),)
     assert lifted > 2
 
 
@@ -257,10 +257,10 @@ def test_items_are_in_the_order_of_their_text_and_at_most_the_width() -> None:
     values = [f"v{number:02}" for number in range(30) for _ in range(100 + 10 * number)]
     values += ["x" * 257, "", "\udcff"] * 500
     step = DpCategories(columns=("c",), width=10)
-    (found,) = items_of(release_items(step, private([], c=values), 1.0, 50.0, stream(0)))
-    assert found == tuple(f"v{number:02}" for number in range(20, 30))
+    (result,) = items_of(release_items(step, private([], c=values), 1.0, 50.0, stream(0)))
+    assert result == tuple(f"v{number:02}" for number in range(20, 30))
     shuffled = np.random.default_rng(0).permutation(values).tolist()
-    assert items_of(release_items(step, private([], c=shuffled), 1.0, 50.0, stream(0))) == (found,)
+    assert items_of(release_items(step, private([], c=shuffled), 1.0, 50.0, stream(0))) == (result,)
 
 
 def test_words_of_a_vocabulary_and_several_columns() -> None:

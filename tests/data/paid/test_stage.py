@@ -129,9 +129,9 @@ def test_a_released_count_takes_the_place_of_the_size() -> None:
 def test_noise_is_the_events_own() -> None:
     """Twice the noise multiplier moves what is released twice as far from the truth, for the same stream."""
     data = data_of(STEPS[1:2])
-    found = [
+    result = [
         release_stage(data, records_of(data), plan_charges(data, 0, multiplier, ADDED), [], stream(0))
         for multiplier in (4.0, 8.0)
     ]
-    first, second = (constants.units - 400 for constants in found if isinstance(constants, CountConstants))
+    first, second = (constants.units - 400 for constants in result if isinstance(constants, CountConstants))
     assert second == pytest.approx(2 * first, abs=1e-4)

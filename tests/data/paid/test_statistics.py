@@ -84,8 +84,8 @@ ADVERSARIES: list[Rows] = [
 def pairs(trials: int) -> list[tuple[Data, Rows, Rows]]:
     rng = np.random.default_rng(7)
     others = [random_unit(rng, 3) for _ in range(3)]
-    found = [(others, a, b) for a in ADVERSARIES for b in ADVERSARIES]
-    return found + [(others, random_unit(rng, 3), random_unit(rng, 3)) for _ in range(trials)]
+    result = [(others, a, b) for a in ADVERSARIES for b in ADVERSARIES]
+    return result + [(others, random_unit(rng, 3), random_unit(rng, 3)) for _ in range(trials)]
 
 
 def test_moments_move_no_further_than_claimed_and_as_far() -> None:

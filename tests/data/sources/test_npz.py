@@ -44,16 +44,16 @@ def test_whole_numbers_stay_as_they_are(read, kind: type) -> None:
 
 def test_bytes_become_unit_and_images_channels_first(read) -> None:
     images = np.arange(4 * 2 * 5 * 3, dtype=np.uint8).reshape(4, 2, 5, 3)
-    found = read(arrays={"features": images}, shape=(2, 5, 3)).features
-    assert found.shape == (4, 3, 2, 5)
-    np.testing.assert_allclose(found[2, 1], images[2, :, :, 1] / 255, rtol=1e-6)
+    result = read(arrays={"features": images}, shape=(2, 5, 3)).features
+    assert result.shape == (4, 3, 2, 5)
+    np.testing.assert_allclose(result[2, 1], images[2, :, :, 1] / 255, rtol=1e-6)
     grey = read(arrays={"features": images[..., 0]}, shape=(2, 5)).features
     assert grey.shape == (4, 1, 2, 5)
 
 
 def test_fortran_order(read) -> None:
-    found = read(arrays={"features": np.asfortranarray(FEATURES)}).features
-    np.testing.assert_array_equal(found, FEATURES.astype(np.float32))
+    result = read(arrays={"features": np.asfortranarray(FEATURES)}).features
+    np.testing.assert_array_equal(result, FEATURES.astype(np.float32))
 
 
 @pytest.mark.parametrize("ids", [np.array([7, 7, 3, 7]), np.array(["x", "x", "y", "x"])], ids=["int", "text"])
@@ -70,9 +70,9 @@ def test_a_record_without_its_unit(read) -> None:
 def test_t11_a_non_finite_record_is_kept_and_spreads_to_nobody(read) -> None:
     broken = FEATURES.copy()
     broken[1] = [np.nan, 1e300, np.inf]
-    found = read(arrays={"features": broken}).features
-    assert not np.isfinite(found[1]).any()
-    np.testing.assert_array_equal(found[[0, 2, 3]], FEATURES[[0, 2, 3]].astype(np.float32))
+    result = read(arrays={"features": broken}).features
+    assert not np.isfinite(result[1]).any()
+    np.testing.assert_array_equal(result[[0, 2, 3]], FEATURES[[0, 2, 3]].astype(np.float32))
 
 
 class Bomb:
@@ -93,8 +93,8 @@ def test_numbers_are_clipped_to_their_range_and_mapped(read, kind: type) -> None
 
 
 def test_a_range_of_all_there_is(read) -> None:
-    found = read(arrays={"labels": np.array([-1e308, 0, 1e308, 1.7e308])}, classes=None, range=[-1.7e308, 1.7e308])
-    np.testing.assert_allclose(found.labels, [-10 / 17, 0, 10 / 17, 1], rtol=1e-6)
+    result = read(arrays={"labels": np.array([-1e308, 0, 1e308, 1.7e308])}, classes=None, range=[-1.7e308, 1.7e308])
+    np.testing.assert_allclose(result.labels, [-10 / 17, 0, 10 / 17, 1], rtol=1e-6)
 
 
 BAD = {

@@ -91,8 +91,8 @@ def test_records_across_row_groups_and_batches(table, monkeypatch: pytest.Monkey
     monkeypatch.setattr(read_parquet, "BATCH_ROWS", 1)
     for first in range(4):
         for end in range(first + 1, 5):
-            found = table(records=[first, end], size=end - first, rows=3)
-            np.testing.assert_array_equal(found.features, whole[first:end])
+            result = table(records=[first, end], size=end - first, rows=3)
+            np.testing.assert_array_equal(result.features, whole[first:end])
     with pytest.raises(DataFault, match="ends before the range"):
         table(records=[1, 5])
 
@@ -104,8 +104,8 @@ def test_t27_units(table) -> None:
 def test_kinds_of_columns_that_are_read_as_they_look(table) -> None:
     dictionary = pa.array(["f", "m", None, "x"]).dictionary_encode()
     decimals = pa.array([Decimal(50), Decimal(200), Decimal(-1), Decimal(25)])
-    found = table({"sex": dictionary, "age": decimals})
-    np.testing.assert_array_equal(found.features, table().features)
+    result = table({"sex": dictionary, "age": decimals})
+    np.testing.assert_array_equal(result.features, table().features)
     truth = table({"ill": [False, True, False, False]}, label={"column": "ill", "classes": 2})
     assert truth.labels.tolist() == [0, 1, 0, 0]
 

@@ -62,18 +62,18 @@ def test_a_module_of_plain_tensors_comes_back_as_it_is() -> None:
 
 def test_tokens_come_whole_and_in_range_and_the_table_says_how_many_there_are() -> None:
     module = Bag()
-    made, form, single = adapt_module(module, TOKENS)
+    result, form, single = adapt_module(module, TOKENS)
     assert (form.tokens, single) == ((VOCABULARY,), "")
     ids = torch.tensor([[1.0, 2, 3, 0, 0, 0, 0], [49, 60, -5, 1, 1, 1, 1]])
     expected = module(torch.tensor([[1, 2, 3, 0, 0, 0, 0], [49, 49, 0, 1, 1, 1, 1]]))
-    assert torch.equal(made(ids), expected)
+    assert torch.equal(result(ids), expected)
 
 
 def test_a_record_that_is_not_finite_is_marked_and_stays_alone() -> None:
-    made, _, _ = adapt_module(Bag(), TOKENS)
+    result, _, _ = adapt_module(Bag(), TOKENS)
     records = torch.ones(3, 7)
     records[1, 2] = torch.nan
-    assert made(records).isnan().all(1).tolist() == [False, True, False]
+    assert result(records).isnan().all(1).tolist() == [False, True, False]
 
 
 def test_quantities_that_only_a_table_takes_are_tokens() -> None:
@@ -82,39 +82,39 @@ def test_quantities_that_only_a_table_takes_are_tokens() -> None:
 
 def test_whole_numbers_that_no_table_takes_are_left_as_they_are() -> None:
     module = nn.Linear(7, 4)
-    made, form, _ = adapt_module(module, TOKENS)
+    result, form, _ = adapt_module(module, TOKENS)
     assert form.tokens == (0,)
     counts = torch.arange(14.0).view(2, 7) * 100 - 300
-    assert torch.equal(made(counts), module(counts))
+    assert torch.equal(result(counts), module(counts))
 
 
 def test_a_mask_is_made_of_the_tokens_that_are_not_padding() -> None:
     module = Masked()
-    made, _, _ = adapt_module(module, TOKENS)
+    result, _, _ = adapt_module(module, TOKENS)
     ids = torch.tensor([[4, 5, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0]])
     mask = torch.tensor([[1, 1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]])
-    assert torch.equal(made(ids.float()), module(ids, mask).logits)
+    assert torch.equal(result(ids.float()), module(ids, mask).logits)
 
 
 def test_fields_come_by_name_each_in_the_range_of_its_own_table() -> None:
     names = ("input_ids", "attention_mask", "token_type_ids")
     module = Fields()
-    made, form, _ = adapt_module(module, Form((3, *SHAPE), (0, 0, 0), names))
+    built, form, _ = adapt_module(module, Form((3, *SHAPE), (0, 0, 0), names))
     assert form.tokens == (VOCABULARY, 0, 3)
     ids, mask, kinds = torch.randint(0, VOCABULARY, (5, 7)), torch.ones(5, 7).long(), torch.randint(0, 3, (5, 7))
-    found = made(torch.stack([ids, mask, kinds], 1).float())
-    assert torch.equal(found, module(ids, kinds, mask)["logits"])
+    result = built(torch.stack([ids, mask, kinds], 1).float())
+    assert torch.equal(result, module(ids, kinds, mask)["logits"])
 
 
 def test_a_module_that_decides_by_values_gets_records_one_by_one() -> None:
     module = Deciding()
-    made, _, single = adapt_module(module, Form.of(SHAPE))
+    result, _, single = adapt_module(module, Form.of(SHAPE))
     assert "decides by values of records (test_adapted.py:" in single
     assert ".item() > 2" in single
     records = torch.randn(4, 7)
-    before = made(records)[1:]
+    before = result(records)[1:]
     records[0] = 100.0
-    assert torch.equal(made(records)[1:], before)
+    assert torch.equal(result(records)[1:], before)
     assert not torch.equal(module(records)[1:], before)
 
 
@@ -146,20 +146,20 @@ def test_values_that_leave_torch_are_seen(read: Callable[[Tensor], float]) -> No
 
 def test_names_states_modes_copies_and_devices_are_the_modules_own() -> None:
     module = Bag().eval()
-    made, _, _ = adapt_module(module, TOKENS)
-    assert isinstance(made, RecordByRecord)
-    assert made.state_dict().keys() == module.state_dict().keys()
-    assert [name for name, _ in made.named_parameters()] == [name for name, _ in module.named_parameters()]
+    result, _, _ = adapt_module(module, TOKENS)
+    assert isinstance(result, RecordByRecord)
+    assert result.state_dict().keys() == module.state_dict().keys()
+    assert [name for name, _ in result.named_parameters()] == [name for name, _ in module.named_parameters()]
     assert not module.training
-    assert not made.training
-    made.train()
+    assert not result.training
+    result.train()
     assert module.training
     assert module.table.training
-    other = copy.deepcopy(made).double()
+    other = copy.deepcopy(result).double()
     with torch.no_grad():
         other.scale.zero_()
     assert not bool(other(torch.ones(2, 7)).any())
-    assert bool(made(torch.ones(2, 7)).any())
+    assert bool(result(torch.ones(2, 7)).any())
     assert module.scale.dtype == torch.float32
 
 

@@ -17,9 +17,9 @@ RANGES = [1e-3, 0.1, 1.0, 8.0]
 
 
 def records(group):
-    found = [record for record in GOLDEN if record["group"] == group]
-    assert found
-    return found
+    result = [record for record in GOLDEN if record["group"] == group]
+    assert result
+    return result
 
 
 def hockey_stick(p, q, epsilon):
@@ -99,8 +99,8 @@ def test_quantiles_of_neighbours_attain_the_range_and_never_exceed_it(level):
         )
         added = max(added, np.ptp(one - without))
         replaced = max(replaced, np.ptp(one - other))
-    for found, relation in ((added, Neighbouring.ADD_OR_REMOVE_ONE), (replaced, Neighbouring.REPLACE_ONE)):
-        assert 0.99 * event.loss_range(relation) <= found <= event.loss_range(relation) * (1 + 1e-9)
+    for result, relation in ((added, Neighbouring.ADD_OR_REMOVE_ONE), (replaced, Neighbouring.REPLACE_ONE)):
+        assert 0.99 * event.loss_range(relation) <= result <= event.loss_range(relation) * (1 + 1e-9)
     assert event.loss_range(Neighbouring.ADD_OR_REMOVE_ONE) == pytest.approx(1 / 1.3)
 
 
@@ -113,9 +113,9 @@ def test_a_grid_dominates_and_comes_close(largest, step):
         assert (pair.masses * np.exp(-pair.losses)).sum() == pytest.approx(1, abs=1e-12)
         for epsilon in np.linspace(-largest, 1.01 * largest, 37):
             above = pair.losses > epsilon
-            found = float(-(pair.masses[above] @ np.expm1(epsilon - pair.losses[above])))
+            result = float(-(pair.masses[above] @ np.expm1(epsilon - pair.losses[above])))
             want = bounded_range_delta(largest, epsilon)
-            assert want - 1e-13 <= found <= want + step**2 / min(largest, 1)
+            assert want - 1e-13 <= result <= want + step**2 / min(largest, 1)
 
 
 def test_a_grid_of_too_many_points_is_refused():

@@ -35,9 +35,9 @@ KINDS = [f"{event.kind}-{place}" for place, event in enumerate(STAGES)]
 
 
 def records(group):
-    found = [record for record in GOLDEN if record["group"] == group]
-    assert found
-    return found
+    result = [record for record in GOLDEN if record["group"] == group]
+    assert result
+    return result
 
 
 def selection(inputs, threshold):
@@ -52,9 +52,9 @@ def relation_of(inputs):
 def test_stored_deltas_of_items():
     for record in records("stage_stability_gauss_delta"):
         i = record["inputs"]
-        found = accountants.delta([selection(i, i["tau"])], i["eps"], relation_of(i), "pld")
-        assert record["value"] * (1 - 1e-12) <= found
-        assert found == pytest.approx(record["value"], rel=1e-4)
+        result = accountants.delta([selection(i, i["tau"])], i["eps"], relation_of(i), "pld")
+        assert record["value"] * (1 - 1e-12) <= result
+        assert result == pytest.approx(record["value"], rel=1e-4)
 
 
 def test_stored_thresholds_of_items():
@@ -93,9 +93,9 @@ def test_a_threshold_leaks_what_it_is_chosen_for():
 )
 def test_gaussian_stages_cost_what_their_sensitivity_says(event, added, replaced):
     for relation, mu in ((ADD, added), (ZERO, added), (REPLACE, replaced)):
-        found = accountants.epsilon_answer([Charge(event, 3)], 1e-5, relation, "pld")
-        assert found.accountant == "gdp"
-        assert found.value == pytest.approx(gdp.epsilon(math.sqrt(3) * mu, 1e-5), rel=1e-9)
+        result = accountants.epsilon_answer([Charge(event, 3)], 1e-5, relation, "pld")
+        assert result.accountant == "gdp"
+        assert result.value == pytest.approx(gdp.epsilon(math.sqrt(3) * mu, 1e-5), rel=1e-9)
 
 
 @pytest.mark.parametrize("field", [{"centre": 1.1}, {"centre": -0.1}, {"count_weight": -1.0}, {"columns": 0}], ids=str)
@@ -141,21 +141,21 @@ def pipeline():
 def test_stages_beside_training_cost_little_more():
     """A stored run: 1.0912 by one composition, 1.81 by the sum of its parts, 1.0000 without stages."""
     parts, want = pipeline()
-    found = accountants.epsilon_answer(parts, 1e-5, ADD, "pld")
-    assert found.accountant == "pld"
-    assert want - 1e-6 <= found.value <= want * (1 + 1e-4)
+    result = accountants.epsilon_answer(parts, 1e-5, ADD, "pld")
+    assert result.accountant == "pld"
+    assert want - 1e-6 <= result.value <= want * (1 + 1e-4)
     assert sum(accountants.epsilon([part], 2e-6, ADD, "pld") for part in parts) == pytest.approx(1.81, abs=0.01)
     assert accountants.epsilon(parts[:1], 1e-5, ADD, "pld") == pytest.approx(1.0, abs=2e-4)
-    assert accountants.delta(parts, found.value, ADD, "pld") == pytest.approx(1e-5, rel=2e-3)
-    assert accountants.epsilon(parts, 1e-5, ZERO, "pld") == found.value
-    assert found.value < accountants.epsilon(parts, 1e-5, ADD, "rdp") < 1.2
+    assert accountants.delta(parts, result.value, ADD, "pld") == pytest.approx(1e-5, rel=2e-3)
+    assert accountants.epsilon(parts, 1e-5, ZERO, "pld") == result.value
+    assert result.value < accountants.epsilon(parts, 1e-5, ADD, "rdp") < 1.2
 
 
 def test_a_guarantee_has_a_profile_that_falls():
     parts, _ = pipeline()
-    made = accountants.guarantee(parts, 1e-5, ADD, "record", "pld")
-    assert [made.accountant, made.alternative_accountant] == ["pld", "rdp"]
-    deltas = [delta for _, delta in made.profile]
+    result = accountants.guarantee(parts, 1e-5, ADD, "record", "pld")
+    assert [result.accountant, result.alternative_accountant] == ["pld", "rdp"]
+    deltas = [delta for _, delta in result.profile]
     assert len(deltas) >= 10
     assert deltas == sorted(deltas, reverse=True)
     assert min(deltas) >= parts[-1].event.leak
@@ -167,9 +167,9 @@ def test_more_noise_costs_less(event, relation):
     training = Charge(PoissonGaussian(0.02, 1.2), 100)
     for charges in ([], [training]):
         noises = [event.noise_multiplier * factor for factor in (0.5, 1.0, 4.0)]
-        made = [event.with_noise(noise) for noise in noises]
-        assert [one.noise_multiplier for one in made] == noises
-        costs = [accountants.epsilon([*charges, Charge(one, 1)], 1e-5, relation, "pld") for one in made]
+        result = [event.with_noise(noise) for noise in noises]
+        assert [one.noise_multiplier for one in result] == noises
+        costs = [accountants.epsilon([*charges, Charge(one, 1)], 1e-5, relation, "pld") for one in result]
         assert all(less < more for more, less in itertools.pairwise(costs))
         assert math.isfinite(costs[0])
 

@@ -15,9 +15,9 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "stages.json").read_
 
 
 def records(group):
-    found = [record for record in GOLDEN if record["group"] == group]
-    assert found
-    return found
+    result = [record for record in GOLDEN if record["group"] == group]
+    assert result
+    return result
 
 
 def test_stored_sensitivities_of_a_column():
@@ -25,8 +25,8 @@ def test_stored_sensitivities_of_a_column():
         weight, centre = record["inputs"]["lam"], record["inputs"]["c"]
         assert math.sqrt(moments_squared(weight, centre)) == pytest.approx(record["value"], rel=1e-9)
     for record in records("stage_moments_replace_sensitivity"):
-        found = math.sqrt(moments_replaced_squared(record["inputs"]["lam"]))
-        assert found == pytest.approx(record["value"], rel=record["tol"])
+        result = math.sqrt(moments_replaced_squared(record["inputs"]["lam"]))
+        assert result == pytest.approx(record["value"], rel=record["tol"])
 
 
 def test_stored_sensitivities_of_columns_with_a_count():

@@ -40,8 +40,8 @@ AT = np.array([0.0, 0.3, 1.0, 2.0])
 def test_the_table_is_the_accountants_profile(charges, relation) -> None:
     worst = np.maximum(*(curve.at(AT) for curve in base_curves(charges, relation)))
     expected = [accountants.delta(charges, float(e), relation, "pld") for e in AT]
-    for found, theirs in zip(worst, expected, strict=True):
-        assert found == pytest.approx(theirs, rel=2e-2, abs=1e-13)
+    for result, theirs in zip(worst, expected, strict=True):
+        assert result == pytest.approx(theirs, rel=2e-2, abs=1e-13)
 
 
 def test_a_gaussian_is_exact_at_either_sign() -> None:

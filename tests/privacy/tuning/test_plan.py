@@ -31,10 +31,10 @@ def test_what_one_run_may_cost(record) -> None:
     inputs = record["inputs"]
     runs = NegativeBinomialRuns.with_mean(inputs["eta"], inputs["mean"])
     simple, rdp, grid = record["value"]
-    found = {b: plan.base_budget(inputs["total"], 1e-5, runs, b).epsilon for b in ("simple", "rdp", "full")}
-    assert found["simple"] == pytest.approx(simple, rel=1e-4)
-    assert found["rdp"] == pytest.approx(rdp, rel=2e-3)
-    assert found["simple"] < found["full"] < 1.15 * found["simple"]
+    result = {b: plan.base_budget(inputs["total"], 1e-5, runs, b).epsilon for b in ("simple", "rdp", "full")}
+    assert result["simple"] == pytest.approx(simple, rel=1e-4)
+    assert result["rdp"] == pytest.approx(rdp, rel=2e-3)
+    assert result["simple"] < result["full"] < 1.15 * result["simple"]
     composed = plan.base_budget(inputs["total"], 1e-5, FixedRuns(inputs["mean"]), "composition").epsilon
     assert composed == pytest.approx(grid, rel=1e-4)
 

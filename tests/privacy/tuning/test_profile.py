@@ -40,25 +40,25 @@ GEOMETRIC = SelectedBest("negative_binomial", 10.0, 1.0, MNIST)
 def test_the_best_of_runs_of_epsilon_1(runs: RunDistribution, rdp, simple, sheet) -> None:
     """The full bound as published on 1000 cells, which ours, being finer, lies a little below."""
     profile = SelectedProfile(MNIST, runs, ADD)
-    found = profile.epsilon_by_bound(1e-5)
-    assert list(found) == list(profile.bounds)
-    assert 0.93 * sheet < found["full"] < sheet
+    result = profile.epsilon_by_bound(1e-5)
+    assert list(result) == list(profile.bounds)
+    assert 0.93 * sheet < result["full"] < sheet
     if rdp is not None:
-        assert found["rdp"] == pytest.approx(rdp, abs=1.5e-3)
+        assert result["rdp"] == pytest.approx(rdp, abs=1.5e-3)
     if simple is not None:
-        assert found["simple"] == pytest.approx(simple, abs=1.5e-3)
+        assert result["simple"] == pytest.approx(simple, abs=1.5e-3)
     if isinstance(runs, FixedRuns):
-        assert found["composition"] == pytest.approx(3.552, abs=1.5e-3)
+        assert result["composition"] == pytest.approx(3.552, abs=1.5e-3)
     answer = profile.epsilon(1e-5)
-    assert (answer.value, answer.accountant) == (found["full"], "selected_full")
+    assert (answer.value, answer.accountant) == (result["full"], "selected_full")
     assert profile.delta(answer.value).value <= 1e-5 * (1 + 1e-9)
     assert profile.delta(0.999 * answer.value).value > 1e-5
 
 
 def test_a_fixed_list_costs_the_cheaper_of_composition_and_the_best() -> None:
     for count in (1, 2, 3, 30):
-        found = SelectedProfile(MNIST, FixedRuns(count), ADD).epsilon_by_bound(1e-5)
-        assert (found["composition"] < found["full"]) == (count <= 3)
+        result = SelectedProfile(MNIST, FixedRuns(count), ADD).epsilon_by_bound(1e-5)
+        assert (result["composition"] < result["full"]) == (count <= 3)
 
 
 def test_the_accountants_see_the_same_and_compose_it_with_others() -> None:

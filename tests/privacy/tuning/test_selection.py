@@ -19,9 +19,9 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "tuning.json").read_
 
 
 def records(group: str):
-    found = [record for record in GOLDEN if record["group"] == group]
-    assert found
-    return pytest.mark.parametrize("record", found, ids=lambda record: record["id"])
+    result = [record for record in GOLDEN if record["group"] == group]
+    assert result
+    return pytest.mark.parametrize("record", result, ids=lambda record: record["id"])
 
 
 def runs_of(inputs) -> RunDistribution:
@@ -45,9 +45,9 @@ def test_the_full_bound_is_that_of_the_reference(record) -> None:
 @records("tuning_profile_simple")
 def test_the_closed_form_is_that_of_the_reference(record) -> None:
     inputs, curve = record["inputs"], gaussian_curve(record["inputs"]["mu"])
-    found = simple_epsilon((curve, curve), NegativeBinomialRuns(inputs["eta"], inputs["gamma"]), inputs["delta"])
-    assert [found.epsilon, found.first, found.second] == pytest.approx(record["value"], rel=2e-6)
-    assert found.epsilon >= record["value"][0] * (1 - 1e-9)
+    result = simple_epsilon((curve, curve), NegativeBinomialRuns(inputs["eta"], inputs["gamma"]), inputs["delta"])
+    assert [result.epsilon, result.first, result.second] == pytest.approx(record["value"], rel=2e-6)
+    assert result.epsilon >= record["value"][0] * (1 - 1e-9)
 
 
 @records("tuning_exact_gaussian_score")

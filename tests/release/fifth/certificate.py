@@ -51,8 +51,8 @@ class Part(CertificatePart[FifthFacts, AtHalf]):
 
     def compute_numbers(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> AtHalf:
         budget = plan.budget
-        found = accountants.epsilon(charges, budget.delta / 2, budget.neighbouring, budget.accountant)
-        return AtHalf(rounding.round_up(found))
+        result = accountants.epsilon(charges, budget.delta / 2, budget.neighbouring, budget.accountant)
+        return AtHalf(rounding.round_up(result))
 
     def read_numbers(self, facts: FifthFacts) -> AtHalf:
         return AtHalf(facts.at_half)

@@ -30,7 +30,7 @@ def looped(net: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def hold(net: nn.Module, features: Tensor, *, planned: bool | None = True) -> bool:
+def check_sums(net: nn.Module, features: Tensor, *, planned: bool | None = True) -> bool:
     """Equal with some records clipped, with none, in parts, and for one record; the model is left as it was.
     `planned`: whether there is to be a plan; None where there may be one. Returns whether there is."""
     count = len(features)
@@ -42,8 +42,8 @@ def hold(net: nn.Module, features: Tensor, *, planned: bool | None = True) -> bo
     for clip in (float(norms_N.median()), 2 * float(norms_N.max())):
         expected_P = (clip / norms_N).clamp(max=1.0) @ rows_NP
         for physical in (count, 3):
-            found_P = clipped_sum(net, cross_entropy, BatchPart(features, labels), Clipping.flat(clip), physical).value
-            assert float((found_P - expected_P).norm() / expected_P.norm()) < 1e-5
+            result_P = clipped_sum(net, cross_entropy, BatchPart(features, labels), Clipping.flat(clip), physical).value
+            assert float((result_P - expected_P).norm() / expected_P.norm()) < 1e-5
         one_P = clipped_sum(net, cross_entropy, BatchPart(features[:1], labels[:1]), Clipping.flat(clip), 8).value
         assert float(one_P.norm()) <= clip
     assert all(torch.equal(a, b) for a, b in zip(before.values(), net.state_dict().values(), strict=True))

@@ -16,7 +16,7 @@ from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.clipping import layer_numbers as clipped_layers
 from dprecipe.training.engine.taps import Taps, Unplanned
 from dprecipe.training.losses import cross_entropy
-from tests.training.engine.reference import CLASSES, TOKENS, WHOLE, classified, hold, ids, looped
+from tests.training.engine.reference import CLASSES, TOKENS, WHOLE, check_sums, classified, ids, looped
 
 
 class Tied(nn.Module):
@@ -60,14 +60,14 @@ class Outside(nn.Module):
     ids=["tied", "again", "nested"],
 )
 def test_shared_parameters(net: nn.Module, features: Tensor) -> None:
-    hold(net, features)
+    check_sums(net, features)
 
 
 def test_frozen_parameters() -> None:
     net, features = classified(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 2), shape=(3, 6, 6))
     for i, parameter in enumerate(net.parameters()):
         parameter.requires_grad_(i % 3 > 0)
-    hold(net, features)
+    check_sums(net, features)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_frozen_parameters() -> None:
     ids=["outside", "parametrised"],
 )
 def test_what_layers_do_not_account_for_is_left_to_gradients_of_single_records(net: nn.Module) -> None:
-    hold(net, torch.randn(7, 5), planned=False)
+    check_sums(net, torch.randn(7, 5), planned=False)
 
 
 def test_a_parameter_that_is_read_outside_of_its_layer_is_noticed_in_every_pass() -> None:
@@ -113,12 +113,12 @@ def test_a_parameter_that_is_read_outside_of_its_layer_is_noticed_in_every_pass(
     ],
 )
 def test_the_zoo(model: Model, shape: tuple[int, ...]) -> None:
-    made = (
+    result = (
         ids(*shape).float()
         if isinstance(model, Transformer)
         else torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
     )
-    hold(build(model, shape, CLASSES, 0), made)
+    check_sums(build(model, shape, CLASSES, 0), result)
 
 
 @pytest.mark.parametrize("planned", [True, False])
@@ -156,9 +156,9 @@ def test_few_records_are_filled_up_no_further_than_memory_was_asked_for() -> Non
     expected = clipped_sum(net, cross_entropy, batch, Clipping.flat(0.1), 512).value
     for physical, rows in ((512, [16]), (9, [9]), (3, [3]), (2, [2, 2]), (1, [1, 1, 1])):
         seen.clear()
-        found = clipped_sum(net, cross_entropy, batch, Clipping.flat(0.1), physical).value
+        result = clipped_sum(net, cross_entropy, batch, Clipping.flat(0.1), physical).value
         assert seen == rows
-        assert float((found - expected).norm() / expected.norm()) < 1e-6
+        assert float((result - expected).norm() / expected.norm()) < 1e-6
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -167,7 +167,7 @@ def test_each_layer_by_itself_and_automatic_clipping(groups: int, stability: flo
     net, features = classified(nn.Conv2d(2, 4, 3, groups=groups), nn.GroupNorm(2, 4), shape=(2, 5, 5))
     labels = torch.arange(7) % CLASSES
     clipping = Clipping((0.1, 0.2, 0.3), clipped_layers(net), stability)
-    found_P = clipped_sum(net, cross_entropy, BatchPart(features, labels), clipping, 4).value
+    result_P = clipped_sum(net, cross_entropy, BatchPart(features, labels), clipping, 4).value
     expected = []
     rows = torch.split(looped(net, features, labels), [p.numel() for p in net.parameters()], 1)
     for layer, threshold in enumerate(clipping.thresholds):
@@ -176,7 +176,7 @@ def test_each_layer_by_itself_and_automatic_clipping(groups: int, stability: flo
         weights_N = (threshold / norms_N).clamp(max=1.0) if stability is None else threshold / (norms_N + stability)
         expected.append(weights_N @ of_layer)
     expected_P = torch.cat(expected)
-    assert float((found_P - expected_P).norm() / expected_P.norm()) < 1e-5
+    assert float((result_P - expected_P).norm() / expected_P.norm()) < 1e-5
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-19, 1.0, 1e6, 1e19, 1e30, float("inf"), float("nan")])
@@ -202,7 +202,7 @@ def test_sums_hold_their_bound_when_gradients_are_large_and_cancel() -> None:
     net[2].weight.requires_grad_(False)
     with torch.no_grad():
         net[2].weight.copy_(torch.ones(4800).expand(CLASSES, -1) * torch.arange(4.0)[:, None] * 1e-3)
-    hold(net, features)
+    check_sums(net, features)
     assert (
         float(
             clipped_sum(net, cross_entropy, BatchPart(features, torch.tensor([1])), Clipping.flat(1e-6), 4).value.norm()

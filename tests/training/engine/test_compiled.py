@@ -83,7 +83,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def made(name: str, count: int = 21) -> tuple[nn.Module, BatchPart]:
+def make_case(name: str, count: int = 21) -> tuple[nn.Module, BatchPart]:
     torch.manual_seed(1)
     build, shape = MODELS[name]
     model = build()
@@ -97,7 +97,7 @@ def distance(found: Tensor, expected: Tensor) -> float:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_sums_are_those_of_the_eager_engine_whatever_the_size_of_the_batch(name: str) -> None:
-    model, batch = made(name, 40)
+    model, batch = make_case(name, 40)
     passes = passes_of(model)
     for count in (21, 1, 16, 13, 24, 40):
         whole_batch = BatchPart(batch.features[:count], batch.labels[:count])
@@ -111,7 +111,7 @@ def test_sums_are_those_of_the_eager_engine_whatever_the_size_of_the_batch(name:
 
 def test_one_program_takes_all_records_however_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first batch on, which is cut before there is a program."""
-    model, batch = made("convolutional", 60)
+    model, batch = make_case("convolutional", 60)
     calls: list[int] = []
 
     def counted(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
@@ -147,7 +147,7 @@ class InParts:
 
 
 def test_norms_and_sums_are_programs_too_where_layers_keep_no_more_than_vectors() -> None:
-    model, batch = made("perceptron")
+    model, batch = make_case("perceptron")
     ran = []
 
     def counted(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
@@ -171,14 +171,14 @@ def test_norms_and_sums_are_programs_too_where_layers_keep_no_more_than_vectors(
         (InParts(BatchPart(batch.features.repeat(9, 1), batch.labels.repeat(9))), Clipping.flat(0.3), 24),
     ):
         ran.clear()
-        found = clipped_sum(model, cross_entropy, whole_batch, clipping, 512, passes).value
+        result = clipped_sum(model, cross_entropy, whole_batch, clipping, 512, passes).value
         assert len(ran) == programs
-        assert distance(found, clipped_sum(model, cross_entropy, whole_batch, clipping, 24).value) < 1e-5
+        assert distance(result, clipped_sum(model, cross_entropy, whole_batch, clipping, 24).value) < 1e-5
 
 
 def test_products_of_blocks_are_added_up_in_double_precision() -> None:
     """In single precision a compiler would join them: more records would be added up in it than is reserved."""
-    model, batch = made("perceptron", 300)
+    model, batch = make_case("perceptron", 300)
     graphs: list[GraphModule] = []
 
     def kept(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
@@ -208,14 +208,14 @@ def of(number: int, factor: float) -> compiled.Compiler:
 @pytest.mark.parametrize(("number", "factor", "what"), [(1, 0.99999, "norms"), (1, 1.01, "norms"), (2, 1.0001, "sums")])
 def test_norms_and_sums_that_err_by_little_are_noticed(number: int, factor: float, what: str, half: bool) -> None:
     """A norm that is too small would let a record through; half precision of the pass is no excuse."""
-    model, batch = made("perceptron")
+    model, batch = make_case("perceptron")
     passes = passes_of(Reduced(model) if half else model, "auto", compiler=of(number, factor), min_seconds=0.0)
     passes.find_source(batch.features, batch.labels, 512)
     assert passes.remark == f"not compiled: the compiled {what} differ from those in double precision"
 
 
 def test_weights_and_thresholds_may_move_and_nothing_is_compiled_again() -> None:
-    model, batch = made("convolutional")
+    model, batch = make_case("convolutional")
     graphs = []
 
     def counted(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
@@ -251,26 +251,26 @@ def test_what_fills_a_program_up_adds_nothing_and_is_not_counted() -> None:
     whole_batch = BatchPart(torch.randn(9, 4), torch.randint(CLASSES, (9,)))
     clipping = Clipping((0.5,), counted=20.0)
     passes = passes_of(model)
-    found = clipped_sum(model, cross_entropy, whole_batch, clipping, 512, passes).value
+    result = clipped_sum(model, cross_entropy, whole_batch, clipping, 512, passes).value
     expected = clipped_sum(model, cross_entropy, whole_batch, clipping, 512).value
     assert passes.remark.startswith("compiled for 24 records")
-    assert distance(found, expected) < 1e-6
-    assert found[-1] == expected[-1]
+    assert distance(result, expected) < 1e-6
+    assert result[-1] == expected[-1]
 
 
 def test_a_record_without_a_finite_gradient_adds_nothing() -> None:
-    model, batch = made("convolutional")
+    model, batch = make_case("convolutional")
     batch.features[3] = torch.inf
     others = [n for n in range(len(batch.labels)) if n != 3]
     expected = clipped_sum(
         model, cross_entropy, BatchPart(batch.features[others], batch.labels[others]), Clipping.flat(0.3), 512
     ).value
-    found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes_of(model)).value
-    assert distance(found, expected) < 1e-5
+    result = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes_of(model)).value
+    assert distance(result, expected) < 1e-5
 
 
 def test_units_of_several_rows() -> None:
-    model, _ = made("convolutional")
+    model, _ = make_case("convolutional")
     several, loss = RowwiseModel(model), MeanLoss(cross_entropy)
     batch = BatchPart(torch.randn(20, 3, 1, 8, 8), torch.randint(CLASSES, (20, 3)))
     passes = passes_of(several, loss=loss)
@@ -297,11 +297,11 @@ def mixed(answers: list[Tensor]) -> list[Tensor]:
 
 @pytest.mark.parametrize("change", [larger, mixed])
 def test_a_compiler_that_errs_is_noticed(change: Callable[[list[Tensor]], list[Tensor]]) -> None:
-    model, batch = made("convolutional")
+    model, batch = make_case("convolutional")
     passes = passes_of(model, "auto", compiler=spoilt(change), min_seconds=0.0)
-    found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes).value
+    result = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes).value
     assert "differs from the eager one" in passes.remark
-    assert torch.equal(found, clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512).value)
+    assert torch.equal(result, clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512).value)
     with pytest.raises(RunFailed, match="differs from the eager one"):
         clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes_of(model, compiler=spoilt(change)))
 
@@ -383,7 +383,7 @@ def test_reasons_are_told(model: nn.Module, reason: str) -> None:
 
 
 def test_short_runs_and_machines_without_a_compiler_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, batch = made("convolutional")
+    model, batch = make_case("convolutional")
     passes = passes_of(model, "auto")
     assert passes.find_source(batch.features, batch.labels, 512) is None
     assert "compiling pays off after 600 s" in passes.remark
@@ -394,14 +394,14 @@ def test_short_runs_and_machines_without_a_compiler_are_left_alone(monkeypatch: 
 
 
 def test_nothing_is_compiled_where_it_is_not_wanted() -> None:
-    model, batch = made("convolutional")
+    model, batch = make_case("convolutional")
     passes = passes_of(model, False, min_seconds=0.0)
     assert passes.find_source(batch.features, batch.labels, 512) is None
     assert passes.remark == ""
 
 
 def test_generators_are_left_as_they_were() -> None:
-    model, batch = made("convolutional")
+    model, batch = make_case("convolutional")
     before = torch.random.get_rng_state()
     passes_of(model).find_source(batch.features, batch.labels, 512)
     assert torch.equal(before, torch.random.get_rng_state())
@@ -416,7 +416,7 @@ def test_sizes_waste_little(expected: float) -> None:
 
 
 def test_what_can_t_be_compiled_is_said() -> None:
-    model, batch = made("convolutional")
+    model, batch = make_case("convolutional")
     for mode in ("auto", True):
         passes = Passes(
             model, cross_entropy, mode, 16.0, 10, say=lambda text: None, min_seconds=0.0, hindrance="units differ"
@@ -431,28 +431,28 @@ def test_what_can_t_be_compiled_is_said() -> None:
 
 def test_half_precision_is_that_of_a_loop_in_half_precision() -> None:
     for name in ("convolutional", "attention"):
-        model, batch = made(name, 12)
+        model, batch = make_case(name, 12)
         reduced = Reduced(model)
         assert all(parameter.dtype == torch.float32 for parameter in reduced.parameters())
-        found = clipped_sum(reduced, cross_entropy, batch, Clipping.flat(0.1), 512).value
-        expected = torch.zeros_like(found)
+        result = clipped_sum(reduced, cross_entropy, batch, Clipping.flat(0.1), 512).value
+        expected = torch.zeros_like(result)
         for n in range(12):
             one = cross_entropy(reduced(batch.features[n : n + 1]), batch.labels[n : n + 1])
             gradient = torch.cat([g.flatten() for g in torch.autograd.grad(one.sum(), list(reduced.parameters()))])
             expected += gradient.double() * min(1.0, 0.1 / float(gradient.double().norm()))
         single = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.1), 512).value
-        assert distance(found, expected) < 0.02, name
-        assert 0 < distance(found, single) < 0.2, name  # it is another precision, and not another gradient
+        assert distance(result, expected) < 0.02, name
+        assert 0 < distance(result, single) < 0.2, name  # it is another precision, and not another gradient
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("name", ["convolutional", "attention", "perceptron"])
 def test_compiled(name: str, half: bool) -> None:
-    model, batch = made(name)
+    model, batch = make_case(name)
     model = Reduced(model) if half else model
     passes = passes_of(model, compiler=find_compiler)
     expected = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512).value
-    found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes).value
+    result = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes).value
     assert passes.remark.startswith("compiled for 24 records")
-    assert distance(found, expected) < (0.02 if half else 1e-5)
+    assert distance(result, expected) < (0.02 if half else 1e-5)

@@ -38,18 +38,18 @@ def settings() -> list[Any]:
     """All there is to be told, read in a way that moves nothing: each place alone, with nothing set above it."""
     restore = full_precision._full()
     restore()
-    told: list[Any] = [torch.backends.cudnn.benchmark]
+    message: list[Any] = [torch.backends.cudnn.benchmark]
     for read in (torch.get_float32_matmul_precision, lambda: torch.backends.cudnn.allow_tf32):
         try:
-            told.append(read())
+            message.append(read())
         except RuntimeError:
-            told.append("mixed")
+            message.append("mixed")
     if hasattr(torch._C, "_get_fp32_precision_getter"):
-        told += [torch._C._get_fp32_precision_getter(*place) for place in PLACES]
+        message += [torch._C._get_fp32_precision_getter(*place) for place in PLACES]
         put(PLACES[0], "none")
-        told += [torch._C._get_fp32_precision_getter(*place) for place in PLACES]
-        put(PLACES[0], told[3])
-    return told
+        message += [torch._C._get_fp32_precision_getter(*place) for place in PLACES]
+        put(PLACES[0], message[3])
+    return message
 
 
 TOLD: dict[str, Callable[[], None]] = {

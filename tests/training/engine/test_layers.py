@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dprecipe.models.zoo.layers import StandardisedConv2d
 from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.losses import cross_entropy
-from tests.training.engine.reference import CLASSES, ISOLATED, TOKENS, Scaled, classified, hold, ids
+from tests.training.engine.reference import CLASSES, ISOLATED, TOKENS, Scaled, check_sums, classified, ids
 
 
 class Recurrent(nn.Module):
@@ -83,7 +83,7 @@ def test_layers_with_a_formula_of_their_own(layer: nn.Module, shape: tuple[int, 
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    hold(net, features)
+    check_sums(net, features)
     assert not any(
         ISOLATED in strategy for strategy in describe_plan(net, cross_entropy, features, torch.zeros(7).long()).values()
     )
@@ -91,7 +91,7 @@ def test_layers_with_a_formula_of_their_own(layer: nn.Module, shape: tuple[int, 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5)])
 def test_linear_on_vectors_and_on_sequences(shape: tuple[int, ...]) -> None:
-    hold(*classified(nn.Linear(5, 6), nn.ReLU(inplace=True), nn.Linear(6, 3, bias=False), shape=shape))
+    check_sums(*classified(nn.Linear(5, 6), nn.ReLU(inplace=True), nn.Linear(6, 3, bias=False), shape=shape))
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -99,7 +99,7 @@ def test_linear_on_vectors_and_on_sequences(shape: tuple[int, ...]) -> None:
 def test_attention(batch_first: bool, need_weights: bool) -> None:
     torch.manual_seed(1)
     net = Attending(batch_first, need_weights)
-    hold(net, ids())
+    check_sums(net, ids())
     assert not any(
         ISOLATED in strategy for strategy in describe_plan(net, cross_entropy, ids(), torch.zeros(7).long()).values()
     )
@@ -108,18 +108,18 @@ def test_attention(batch_first: bool, need_weights: bool) -> None:
 def test_attention_to_something_else_is_differentiated_by_itself() -> None:
     torch.manual_seed(1)
     net = Attending(crossed=True)
-    hold(net, ids())
-    told = describe_plan(net, cross_entropy, ids(), torch.zeros(7).long())
-    assert ISOLATED in told["attention.in_proj_weight"]
-    assert ISOLATED in told["attention.out_proj.bias"]
-    assert ISOLATED not in told["tokens.weight"]
+    check_sums(net, ids())
+    message = describe_plan(net, cross_entropy, ids(), torch.zeros(7).long())
+    assert ISOLATED in message["attention.in_proj_weight"]
+    assert ISOLATED in message["attention.out_proj.bias"]
+    assert ISOLATED not in message["tokens.weight"]
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_a_transformer_layer(norm_first: bool) -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=norm_first)
-    hold(nn.Sequential(nn.Embedding(TOKENS, 8), layer, nn.Flatten(), nn.Linear(48, CLASSES)), ids())
+    check_sums(nn.Sequential(nn.Embedding(TOKENS, 8), layer, nn.Flatten(), nn.Linear(48, CLASSES)), ids())
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -127,10 +127,10 @@ def test_a_transformer_layer(norm_first: bool) -> None:
 def test_recurrent_layers_are_differentiated_by_themselves(kind: type[nn.RNNBase], batch_first: bool) -> None:
     torch.manual_seed(0)
     net, features = Recurrent(kind, batch_first), torch.randn(7, 4, 3)
-    hold(net, features)
-    told = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
-    assert {name for name, strategy in told.items() if ISOLATED in strategy} == {
-        n for n in told if n.startswith("recurrent")
+    check_sums(net, features)
+    message = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
+    assert {name for name, strategy in message.items() if ISOLATED in strategy} == {
+        n for n in message if n.startswith("recurrent")
     }
 
 
@@ -149,9 +149,9 @@ def test_layers_nobody_knows(layer: nn.Module, shape: tuple[int, ...] | None) ->
     if shape is None:
         shape, layer = (4,), Doubled(layer)
     net, features = classified(nn.Linear(shape[-1], shape[-1]), layer, shape=shape)
-    hold(net, features)
-    told = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
-    assert {ISOLATED in strategy for strategy in told.values()} == {True, False}
+    check_sums(net, features)
+    message = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
+    assert {ISOLATED in strategy for strategy in message.values()} == {True, False}
 
 
 class Doubled(nn.Module):
@@ -170,7 +170,7 @@ class Doubled(nn.Module):
 )
 def test_a_convolution_with_one_window(layer: nn.Conv2d) -> None:
     net, features = classified(layer, nn.Tanh(), shape=(layer.in_channels, 4, 4))
-    hold(net, features)
+    check_sums(net, features)
     strategies = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
     assert not any("whole model" in strategy for strategy in strategies.values())
 
@@ -180,9 +180,9 @@ def test_standardised_kernels(stride: int) -> None:
     net, features = classified(StandardisedConv2d(2, 4, 3, stride, 1), nn.Tanh(), shape=(2, 5, 5))
     with torch.no_grad():
         net[0][0].weight[0] = 0.5 + 1e-4 * torch.randn(2, 3, 3)  # so short that its length is held from below
-    hold(net, features)
-    told = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
-    assert ISOLATED not in told["0.0.weight"]
+    check_sums(net, features)
+    message = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
+    assert ISOLATED not in message["0.0.weight"]
 
 
 def test_low_rank_adapters_beside_a_frozen_layer() -> None:
@@ -195,4 +195,4 @@ def test_low_rank_adapters_beside_a_frozen_layer() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.base(x) + self.up(self.down(x))
 
-    hold(*classified(Adapted(), nn.Tanh(), shape=(3, 5)))
+    check_sums(*classified(Adapted(), nn.Tanh(), shape=(3, 5)))

@@ -98,14 +98,14 @@ def test_all_parts_of_all_batches_have_one_size() -> None:
     for count in (1, 7, 60, 90, 130):
         batch = records_of(count)
         seen.rows.clear()
-        found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.5), 64, passes)
+        result = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.5), 64, passes)
         taken = [rows for rows in seen.rows if rows[0] == 56]  # 90 + 2 sqrt(90) in two parts, and in eights
         assert sum(real for _, real in taken) >= count
         assert len(taken) >= -(-count // 56)
         if count > 1:  # synthetic records have been planned with by now
             assert seen.rows == taken
         expected = clipped_sum_of_rows(model, cross_entropy, batch, Clipping.flat(0.5), 64)
-        assert float((found.value - expected.value).norm() / expected.value.norm()) < 1e-5
+        assert float((result.value - expected.value).norm() / expected.value.norm()) < 1e-5
 
 
 @pytest.mark.usefixtures("gpu")
@@ -134,8 +134,8 @@ def test_gradients_taken_one_by_one_are_of_parts_of_one_size(norm: Norm, monkeyp
 def test_units_of_several_shapes_have_parts_of_their_own() -> None:
     """A unit is filled up to its own shape, whoever else was drawn."""
     units = np.repeat(np.arange(9), [1, 2, 2, 3, 5, 1, 4, 1, 2])
-    held = Records(torch.randn(len(units), 6).numpy(), np.zeros(len(units), np.int64), units)
-    store = Store(held, torch.device("cpu"))
+    stored = Records(torch.randn(len(units), 6).numpy(), np.zeros(len(units), np.int64), units)
+    store = Store(stored, torch.device("cpu"))
     for chosen in ([0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 3, 5, 6]):
         batch = UnitRowsBatch(store.batch(np.array(chosen), 0))
         shapes = sorted((part.labels.shape[1], len(part.labels)) for part in batch.parts(64))
@@ -215,9 +215,9 @@ def test_where_double_precision_is_slow_rows_are_taken(
     plan = plan_of(model, cross_entropy, features, labels)
     assert plan.strategies["0.weight"] in chosen
     batch = BatchPart(torch.randn(70, 4, 40), torch.arange(70) % 3)
-    found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 64, passes).value
+    result = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 64, passes).value
     right = clipped_sum_of_rows(model, cross_entropy, batch, Clipping.flat(0.3), 64).value
-    assert float((found - right).norm() / right.norm()) < 1e-5
+    assert float((result - right).norm() / right.norm()) < 1e-5
 
 
 @pytest.mark.parametrize("one", [False, True])
@@ -296,21 +296,21 @@ def test_records_that_have_room_are_kept_on_the_device(pixels: bool, monkeypatch
     features = generator.integers(256, size=(50, 1, 4, 4)).astype(np.uint8) if pixels else generator.random((50, 6))
     units = np.sort(generator.integers(12, size=50))
     units = np.unique(units, return_inverse=True)[1]
-    held = Records(features if pixels else features.astype(np.float32), generator.integers(3, size=50), units)
-    fetching = Store(held, torch.device("cpu"))
+    stored = Records(features if pixels else features.astype(np.float32), generator.integers(3, size=50), units)
+    fetching = Store(stored, torch.device("cpu"))
     monkeypatch.setattr(records, "keeps_records", lambda device: True)
     monkeypatch.setattr(records, "room_for_records", lambda device: 50 * (features[0].size * 4 + 8))
     monkeypatch.setattr(records, "CHUNK_RECORDS", 7)
-    keeping = Store(held, torch.device("cpu"))
+    keeping = Store(stored, torch.device("cpu"))
     assert keeping._resident is not None
     monkeypatch.setattr(records, "room_for_records", lambda device: 50 * (features[0].size * 4 + 8) - 1)
-    assert Store(held, torch.device("cpu"))._resident is None  # not one byte more
+    assert Store(stored, torch.device("cpu"))._resident is None  # not one byte more
     monkeypatch.setattr(Records, "batch", lambda *_: pytest.fail("the records are on the device"))
-    found = [*keeping.batch(np.array([0, 3, 4, 9]), 0).parts(8)]
+    result = [*keeping.batch(np.array([0, 3, 4, 9]), 0).parts(8)]
     monkeypatch.undo()
     expected = [*fetching.batch(np.array([0, 3, 4, 9]), 0).parts(8)]
-    assert len(found) == len(expected) > 1
-    for one, other in zip(found, expected, strict=True):
+    assert len(result) == len(expected) > 1
+    for one, other in zip(result, expected, strict=True):
         assert torch.equal(one.features, other.features)
         assert torch.equal(one.labels, other.labels)
         assert one.features.dtype == other.features.dtype
@@ -348,9 +348,9 @@ class Attentive(nn.Module):
 def test_attention_of_single_records_is_the_plain_one() -> None:
     """torch has no batching rule for the backward pass of the others, and warns: an error here."""
     model, features, labels = Attentive(), torch.randn(3, 2, 4), torch.tensor([0, 1, 2])
-    found = clipped_sum_module.per_record_gradients(model, cross_entropy, features, labels)
+    result = clipped_sum_module.per_record_gradients(model, cross_entropy, features, labels)
     assert set(model.kernels) == {(False, False)}
-    assert found.shape == (3, 20)
+    assert result.shape == (3, 20)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -365,8 +365,8 @@ def test_recurrent_layers_go_record_by_record(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(single, "vmap", lambda *_: pytest.fail("cuDNN has no rule for many at once"))
     model, features, labels = Last(), torch.randn(3, 5, 4), torch.tensor([0, 1, 2])
-    found = clipped_sum_module.per_record_gradients(model, cross_entropy, features, labels)
-    for row, feature, label in zip(found, features, labels, strict=True):
+    result = clipped_sum_module.per_record_gradients(model, cross_entropy, features, labels)
+    for row, feature, label in zip(result, features, labels, strict=True):
         loss = cross_entropy(model(feature[None]), label[None]).sum()
         alone = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
         assert torch.allclose(row, alone, atol=1e-6)
@@ -412,10 +412,10 @@ def test_attention_of_a_layer_by_itself_is_the_plain_one(monkeypatch: pytest.Mon
 
     torch.manual_seed(0)
     model, batch = nn.Sequential(Mixes(), nn.Linear(8, 3)), BatchPart(torch.randn(9, 5, 8), torch.arange(9) % 3)
-    found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 16).value
+    result = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 16).value
     assert set(allowed) == {(False, False)}
     expected = clipped_sum_of_rows(model, cross_entropy, batch, Clipping.flat(0.3), 16).value
-    assert float((found - expected).norm() / expected.norm()) < 1e-5
+    assert float((result - expected).norm() / expected.norm()) < 1e-5
 
 
 def test_on_a_gpu_more_strategies_are_tried() -> None:

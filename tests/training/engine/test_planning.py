@@ -17,7 +17,7 @@ from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.engine.terms import Rows
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.losses import cross_entropy
-from tests.training.engine.reference import CLASSES, classified, hold
+from tests.training.engine.reference import CLASSES, check_sums, classified
 
 
 class Seen(nn.Module):
@@ -46,7 +46,7 @@ def test_channels_lie_either_way(channels: int, last: bool, monkeypatch: pytest.
         StandardisedConv2d(6, 8, 2),
         shape=(channels, 8, 9),
     )
-    hold(net, features)
+    check_sums(net, features)
     seen = next(layer for layer in net.modules() if isinstance(layer, Seen))
     clipped_sum(net, cross_entropy, BatchPart(features, torch.zeros(7, dtype=torch.int64)), Clipping.flat(1.0), 7)
     assert seen.strides == ((72 * channels, 1, 9 * channels, channels) if last else (72 * channels, 72, 9, 1))
@@ -72,18 +72,18 @@ def test_the_order_of_channels_of_units_and_of_volumes(monkeypatch: pytest.Monke
     net, _ = classified(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 2), shape=(2, 6, 5))
     several, loss, labels = RowwiseModel(net), MeanLoss(cross_entropy), torch.randint(CLASSES, (5, 3))
     batch = BatchPart(torch.randn(5, 3, 2, 6, 5), labels)
-    found_P = clipped_sum(several, loss, batch, Clipping.flat(0.1), 15).value
+    result_P = clipped_sum(several, loss, batch, Clipping.flat(0.1), 15).value
     expected_P = clipped_sum_of_rows(several, loss, batch, Clipping.flat(0.1), 15).value
-    assert float((found_P - expected_P).norm() / expected_P.norm()) < 1e-5
+    assert float((result_P - expected_P).norm() / expected_P.norm()) < 1e-5
     monkeypatch.setattr(planning, "_faster_last", lambda *given: pytest.fail("there is no image"))
-    hold(*classified(nn.Conv3d(2, 3, 2), nn.Tanh(), shape=(2, 4, 3, 3)))
+    check_sums(*classified(nn.Conv3d(2, 3, 2), nn.Tanh(), shape=(2, 4, 3, 3)))
 
 
 def test_a_batch_whose_rows_have_no_room_is_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "MIN_STORED_NUMBERS", 200)
     monkeypatch.setattr(planning, "MIN_PART", 2)
     net, features = classified(nn.Linear(5, 6), nn.Tanh(), shape=(9, 5))
-    hold(net, features)
+    check_sums(net, features)
     assert plan_of(net, cross_entropy, features, torch.zeros(7).long()).max_records < 7
 
 
@@ -93,8 +93,8 @@ def test_the_plan_takes_nothing_from_the_records_nor_from_the_generator() -> Non
     state = torch.random.get_rng_state()
     plan_of(net, cross_entropy, features * torch.nan, labels)
     assert torch.equal(torch.random.get_rng_state(), state)
-    made, _ = synthetic_records(features, labels, 3)
-    assert torch.equal(made, synthetic_records(features * torch.nan, labels, 3)[0])
+    result, _ = synthetic_records(features, labels, 3)
+    assert torch.equal(result, synthetic_records(features * torch.nan, labels, 3)[0])
 
 
 def test_a_wrong_formula_is_noticed_and_not_trained_with(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +105,6 @@ def test_a_wrong_formula_is_noticed_and_not_trained_with(monkeypatch: pytest.Mon
     right = layers.LAYER_TERMS[nn.Linear]
     monkeypatch.setitem(layers.LAYER_TERMS, nn.Linear, wrong)
     net, features = classified(nn.Linear(5, 3), shape=(5,))
-    hold(net, features, planned=False)
+    check_sums(net, features, planned=False)
     with pytest.raises(Unplanned, match=r"bias' does not equal plain backpropagation"):
         add_clipped(net, cross_entropy, features, torch.zeros(7).long(), 1.0, torch.zeros(34, dtype=torch.float64))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.training.engine.reference import CLASSES, Scaled, hold
+from tests.training.engine.reference import CLASSES, Scaled, check_sums
 
 
 @st.composite
@@ -59,7 +59,7 @@ def architectures(draw: st.DrawFn) -> tuple[nn.Module, Tensor]:
     return net, features
 
 
-def hold_random(examples: int) -> None:
+def check_random(examples: int) -> None:
     """Sums are held whatever the architecture. A plan is asked for of four in five: where a gradient all but cancels,
     such as that of a bias before a norm that takes it out, its length is the root of what rounding leaves, and the plan
     is given up."""
@@ -67,15 +67,15 @@ def hold_random(examples: int) -> None:
 
     @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
     @given(architectures())
-    def held(drawn: tuple[nn.Module, Tensor]) -> None:
-        planned.append(hold(*drawn, planned=None))
+    def check_one(drawn: tuple[nn.Module, Tensor]) -> None:
+        planned.append(check_sums(*drawn, planned=None))
 
-    held()
+    check_one()
     assert sum(planned) > 0.8 * len(planned)
 
 
 def test_random_architectures() -> None:
-    hold_random(25)
+    check_random(25)
 
 
 def test_a_gradient_that_cancels_gives_the_plan_up_and_the_sums_hold() -> None:
@@ -85,9 +85,9 @@ def test_a_gradient_that_cancels_gives_the_plan_up_and_the_sums_hold() -> None:
     net = nn.Sequential(nn.GroupNorm(2, 2), nn.LayerNorm(3), nn.LayerNorm(3), nn.Flatten(), nn.Linear(18, CLASSES))
     for parameter in (net[0].weight, *net[1].parameters(), *net[2].parameters()):
         parameter.requires_grad_(False)
-    assert not hold(net, features, planned=None)
+    assert not check_sums(net, features, planned=None)
 
 
 @pytest.mark.slow
 def test_many_random_architectures() -> None:
-    hold_random(100)
+    check_random(100)

@@ -72,8 +72,8 @@ def test_sums_in_single_precision_are_off_by_no_more_than_what_is_reserved(distr
         rows_NP *= 10 ** torch.empty(512, 1).uniform_(-15, 15, generator=generator)
     strategy = Small([Rows(rows_NP)], 512)
     weights_N = strategy.squares().rsqrt()
-    found_P = torch.zeros(300, dtype=torch.float64)
+    result_P = torch.zeros(300, dtype=torch.float64)
     block_size = Reserve(512).take_block(512)
     assert block_size >= MIN_BLOCK
-    strategy.add([found_P], Weights(weights_N, block_size=block_size))
-    assert float((found_P - weights_N @ rows_NP.double()).norm()) <= SLACK / 2
+    strategy.add([result_P], Weights(weights_N, block_size=block_size))
+    assert float((result_P - weights_N @ rows_NP.double()).norm()) <= SLACK / 2

@@ -61,12 +61,12 @@ def test_all_strategies_agree_and_norms_are_never_too_small(
     strategy, rows_NP = STRATEGIES[name]()
     weights_N = torch.tensor([1.0, 0.5, 0.0, 0.25, 1e-3, 1.0], dtype=torch.float64)
     squares_N = strategy.squares()
-    found_P = torch.ones(rows_NP.shape[1], dtype=torch.float64)
-    strategy.add([found_P], Weights(weights_N, block_size=block_size))
+    result_P = torch.ones(rows_NP.shape[1], dtype=torch.float64)
+    strategy.add([result_P], Weights(weights_N, block_size=block_size))
     torch.testing.assert_close(squares_N, rows_NP.double().square().sum(1), rtol=2e-5, atol=0)
-    torch.testing.assert_close(found_P - 1, weights_N @ rows_NP.double(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(result_P - 1, weights_N @ rows_NP.double(), rtol=1e-5, atol=1e-6)
     for n in range(6):  # what one record adds is no longer than its norm
-        alone_P = torch.zeros(len(found_P), dtype=torch.float64)
+        alone_P = torch.zeros(len(result_P), dtype=torch.float64)
         strategy.add([alone_P], Weights(torch.eye(6, dtype=torch.float64)[n]))
         assert float(alone_P.norm()) <= float(squares_N[n].sqrt()) * (1 + 1e-14)
 
@@ -76,6 +76,6 @@ def test_rows_that_come_out_longer_the_second_time_are_shortened() -> None:
     strategy = Recomputed([Rows(values)], 3, 100, torch.empty(()))
     norms_N = strategy.squares().sqrt()
     values *= 1.5
-    found_P = torch.zeros(100, dtype=torch.float64)
-    strategy.add([found_P], Weights(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)))
-    assert float(found_P.norm()) <= float(norms_N[0])
+    result_P = torch.zeros(100, dtype=torch.float64)
+    strategy.add([result_P], Weights(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)))
+    assert float(result_P.norm()) <= float(norms_N[0])

@@ -62,12 +62,12 @@ def test_units_of_one_to_five_records_equal_a_loop(clipping: Clipping, physical:
     units = np.array([0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4])
     data, net = records(units), network()
     batch = Store(data, torch.device("cpu")).batch(np.array([0, 1, 3, 4]), 1)
-    found = clipped_sum(RowwiseModel(net), MeanLoss(cross_entropy), UnitRowsBatch(batch), clipping, physical).value
+    result = clipped_sum(RowwiseModel(net), MeanLoss(cross_entropy), UnitRowsBatch(batch), clipping, physical).value
     of_units = [
         [(torch.from_numpy(data.features[i]), int(data.labels[i])) for i in np.flatnonzero(units == unit)]
         for unit in (0, 1, 3, 4)
     ]
-    torch.testing.assert_close(found, looped(net, of_units, clipping), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(result, looped(net, of_units, clipping), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("physical", [2, 7, 64])
@@ -85,14 +85,14 @@ def test_copies_are_augmented_each_by_itself_and_averaged_before_clipping(physic
     chosen = np.array([0, 2, 5, 11])
     batch = Store(data, torch.device("cpu"), augmented).batch(chosen, 1)
     clipping = Clipping.flat(CLIP)
-    found = clipped_sum(RowwiseModel(net), MeanLoss(cross_entropy), UnitRowsBatch(batch, 3), clipping, physical).value
+    result = clipped_sum(RowwiseModel(net), MeanLoss(cross_entropy), UnitRowsBatch(batch, 3), clipping, physical).value
     rows = torch.cat(seen)
     assert len(rows) == 12
     assert max(len(part) for part in seen) <= max(physical, 3)  # of one unit at the least
     moved = rows.unflatten(0, (4, 3)) - torch.from_numpy(data.features[chosen])[:, None]
     assert len(set(moved.flatten(2)[..., 0].flatten().tolist())) == 12  # no two copies got the same draw
     of_units = [[(row, int(data.labels[i])) for row in rows[3 * n : 3 * n + 3]] for n, i in enumerate(chosen)]
-    torch.testing.assert_close(found, looped(net, of_units, clipping), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(result, looped(net, of_units, clipping), rtol=1e-5, atol=1e-6)
 
 
 def test_no_unit_is_split_and_rows_that_fill_up_are_marked() -> None:

@@ -29,15 +29,15 @@ def tensors(content: bytes) -> dict[str, torch.Tensor]:
 
 
 def test_a_file_is_the_same_bytes_again_and_says_what_it_is() -> None:
-    made = make.make_prior(MODEL, PRIOR, SHAPE, STEPS, "cpu")
-    assert made.content == make.make_prior(MODEL, PRIOR, SHAPE, STEPS, "cpu").content
-    read = parse_prior(made.content, "w")
+    result = make.make_prior(MODEL, PRIOR, SHAPE, STEPS, "cpu")
+    assert result.content == make.make_prior(MODEL, PRIOR, SHAPE, STEPS, "cpu").content
+    read = parse_prior(result.content, "w")
     assert read is not None
-    assert read.record == made.record
-    assert read.weights == made.record.facts.weights
-    assert made.record.facts.images == digest_images(PRIOR, SHAPE)
+    assert read.record == result.record
+    assert read.weights == result.record.facts.weights
+    assert result.record.facts.images == digest_images(PRIOR, SHAPE)
     other = make.make_prior(MODEL, PRIOR.model_copy(update={"seed": 4}), SHAPE, STEPS, "cpu")
-    assert other.record.facts.weights != made.record.facts.weights
+    assert other.record.facts.weights != result.record.facts.weights
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_what_is_left_of_another_learning_is_not_taken_up(tmp_path: Path, conten
         assert kept.exists()
     else:
         kept.write_bytes(content)
-    made = make.make_prior(MODEL, PRIOR, SHAPE, STEPS, "cpu", kept)
-    assert made.content == make.make_prior(MODEL, PRIOR, SHAPE, STEPS, "cpu").content
+    result = make.make_prior(MODEL, PRIOR, SHAPE, STEPS, "cpu", kept)
+    assert result.content == make.make_prior(MODEL, PRIOR, SHAPE, STEPS, "cpu").content
 
 
 def test_other_images_than_the_recipe_states_are_not_learned_from() -> None:

@@ -518,8 +518,8 @@ def test_an_engine_that_clips_in_another_way_than_the_plan(planned: str, done, r
 
 def test_an_engine_that_says_a_smaller_bound_than_its_clipping() -> None:
     def flattering(model, loss, batch, clipping, physical_batch) -> ClippedSum:
-        found = clipped_sum(model, loss, batch, clipping, physical_batch)
-        return replace(found, bound=0.99 * found.bound)
+        result = clipped_sum(model, loss, batch, clipping, physical_batch)
+        return replace(result, bound=0.99 * result.bound)
 
     assert failed(with_layer(nn.Identity()), summed=flattering) == {"clipped_sum_edges"}
 
@@ -544,8 +544,8 @@ def test_an_engine_that_answers_nan_fails() -> None:
         value = clipped_sum(model, loss, batch, clipping, physical_batch).value
         return ClippedSum(value * torch.nan, 1.0)
 
-    found = failed(with_layer(nn.Identity()), gradients=no_gradients, summed=no_sum)
-    assert {"per_record_gradients", "gradients_independent", "clipped_sum", "clipped_sum_edges"} <= found
+    result = failed(with_layer(nn.Identity()), gradients=no_gradients, summed=no_sum)
+    assert {"per_record_gradients", "gradients_independent", "clipped_sum", "clipped_sum_edges"} <= result
 
 
 def test_a_wrong_gradient_of_a_small_parameter_is_not_hidden_by_a_large_one() -> None:
@@ -566,8 +566,8 @@ def test_a_wrong_gradient_of_a_small_parameter_is_not_hidden_by_a_large_one() ->
 
 def test_t10_an_engine_that_makes_up_a_record_for_an_empty_batch() -> None:
     def fabricating(model, loss, batch, clipping, physical_batch) -> ClippedSum:
-        found = clipped_sum(model, loss, batch, clipping, physical_batch)
-        return found if len(batch.labels) else ClippedSum(found.value + 1e-3, 1.0)
+        result = clipped_sum(model, loss, batch, clipping, physical_batch)
+        return result if len(batch.labels) else ClippedSum(result.value + 1e-3, 1.0)
 
     assert failed(with_layer(nn.Identity()), summed=fabricating) == {"clipped_sum_edges"}
 
