@@ -1,11 +1,12 @@
 """Time to calibrate σ for ε = 3 with privacy-loss distributions: ours and dp-accounting, alternating.
 
-python benchmarks/accountants.py
+Run: python benchmarks/accountants.py [rounds]
 """
 
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 import warnings
 
@@ -15,7 +16,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 
 Q, STEPS, EPSILON, DELTA = 512 / 60_000, 4688, 3.0, 1e-5
-ROUNDS = 3
+ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 
 
 def calibrate_ours() -> float:

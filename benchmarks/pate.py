@@ -21,7 +21,7 @@ from dprecipe.mechanisms.pate.theory.vote_analysis import analyse_votes
 from dprecipe.mechanisms.pate.train.analysis import voting_of
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
-from dprecipe.mechanisms.pate.train.spending import Spending
+from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.pate.votes_file import count_labels
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan as make_plan
@@ -78,10 +78,10 @@ def main() -> None:
             recipe.write_text(RECIPE % aggregator, encoding="utf-8")
             plan = make_plan(read(recipe))
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
-            spending = Spending(plan, ledger)
+            remaining_budget = RemainingBudget(plan, ledger)
             answers = AnswersFile(Path(folder) / "answers.jsonl", None, QUERIES, CLASSES)
             chosen = aggregator_of(plan.room_as(PatePlan))
-            ballot = Ballot(counts, chosen, QUERIES, spending, noise_streams(Secrets()), answers)
+            ballot = Ballot(counts, chosen, QUERIES, remaining_budget, noise_streams(Secrets()), answers)
             scores = expected if name.startswith("Interactive") else None
 
             def put(ballot: Ballot = ballot, scores: object = scores) -> None:
@@ -91,7 +91,7 @@ def main() -> None:
             terms = (plan.budget.delta, plan.budget.neighbouring, plan.budget.accountant)
             timed(
                 f"  worst-case ε of {ballot.answered:,} answers",
-                lambda spending=spending, terms=terms: accountants.epsilon(spending.charged, *terms),
+                lambda budget=remaining_budget, terms=terms: accountants.epsilon(budget.charged, *terms),
             )
             ledger.abandon()
     timed(
