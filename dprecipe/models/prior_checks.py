@@ -12,9 +12,8 @@ from dprecipe.data.facts import DataFacts
 from dprecipe.data.schema import Step
 from dprecipe.faults import DataFault, Finding
 from dprecipe.models.schema import Model, Pretrained, Primed, PrimedNetwork
-from dprecipe.priors.generate import fits_generators
 from dprecipe.priors.record import PriorFacts, PriorFile, PriorRecord
-from dprecipe.priors.schema import Prior
+from dprecipe.priors.schema import Prior, fits_generators
 
 FROM_ELSEWHERE = {"init", "train", "prior"}
 """Keys of a network that say what it starts from and what is trained: its layers are the same without them."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.priors.leaves import draw_leaves
-from dprecipe.priors.schema import Prior
-from dprecipe.priors.spectrum import MAX_SIDE, draw_spectrum
+from dprecipe.priors.schema import Prior, fits_generators
+from dprecipe.priors.spectrum import draw_spectrum
 from dprecipe.priors.wavelets import draw_wavelets
 
 Images = NDArray[np.uint8]
@@ -22,14 +22,8 @@ GENERATORS: dict[str, Generator] = {
     "spectrum": draw_spectrum,
     "wavelets": draw_wavelets,
 }
-MIN_SIDE, CHANNELS = 4, (1, 3)
 BLOCK = 60
 """Images that are made at a time; no image depends on it."""
-
-
-def fits_generators(shape: tuple[int, ...]) -> bool:
-    """Whether there are images of this shape: of 1 or 3 channels, and 4 to 256 pixels a side."""
-    return len(shape) == 3 and shape[0] in CHANNELS and all(MIN_SIDE <= side <= MAX_SIDE for side in shape[1:])
 
 
 def draw_images(prior: Prior, shape: ImageShape, images: range) -> Images:

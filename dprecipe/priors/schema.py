@@ -10,6 +10,8 @@ from dprecipe.language.base import Block
 
 VERSION = 1
 """Of all generators together: images of one version, generator, seed and shape are the same bytes for good."""
+MIN_SIDE, MAX_SIDE, CHANNELS = 4, 256, (1, 3)
+"""Of the images that generators make: up to this size, sums of `spectrum` stay below 2^53."""
 
 
 class Prior(Block):
@@ -35,3 +37,8 @@ class Prior(Block):
     uniformity: Annotated[float, Field(ge=0, le=100)] = Field(
         1.0, description="weight of the loss that spreads all images, beside that which draws two views together"
     )
+
+
+def fits_generators(shape: tuple[int, ...]) -> bool:
+    """Whether there are images of this shape: of 1 or 3 channels, and 4 to 256 pixels a side."""
+    return len(shape) == 3 and shape[0] in CHANNELS and all(MIN_SIDE <= side <= MAX_SIDE for side in shape[1:])

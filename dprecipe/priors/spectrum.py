@@ -22,8 +22,6 @@ PURPOSE = 2
 EXPONENTS = 13
 """From 0.5 to 3.5, in quarters."""
 AMPLITUDE_BITS = 14
-MAX_SIDE = 256
-"""Where sums stay below 2^53."""
 
 
 def draw_spectrum(seed: int, images: range, shape: tuple[int, int, int]) -> NDArray[np.uint8]:

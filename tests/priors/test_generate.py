@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from dprecipe.priors.generate import GENERATORS, digest_images, draw_images, fits_generators, make_images
+from dprecipe.priors.generate import GENERATORS, digest_images, draw_images, make_images
 from dprecipe.priors.leaves import LEAVES, radius_table
-from dprecipe.priors.schema import Prior
+from dprecipe.priors.schema import Prior, fits_generators
 from dprecipe.priors.spectrum import amplitude_table
 from dprecipe.priors.words import below, draw_numbers, sines
 
