@@ -16,7 +16,7 @@ from dprecipe.recipe.synonyms import Synonym
 from dprecipe.recipe.vocabulary import Known, has_place, list_every_key, list_keys, quote_word
 from dprecipe.text.near import nearest_word
 from dprecipe.text.spaces import report_missing_space
-from dprecipe.text.tree import Mapping, Path
+from dprecipe.text.tree import Mapping, Node, Path, child_node
 
 
 def report_unknown_keys(
@@ -115,12 +115,22 @@ def _report_misplaced(at: Spot, known: Sequence[Known], tree: Mapping) -> Findin
         kinds = join_with_or([quote_word(kind) for kind in same])
         message, remedy = f"unknown key; `{key}` belongs to {kinds}", f"remove it, or write {kinds}"
     else:
+        written = [place for place in known if _is_parent_written(tree, place.path)]
+        known = written or known  # a block that the recipe has comes before one that few recipes have
         paths = [place.path for place in known]
         message = f"unknown key{f' of {here}' if here else ''}; it belongs under {_describe_parents(paths)}"
         remedy = f"move it to {' or '.join(paths)}"
         if not any(has_place(tree, path) for path in paths):
             remedy = f"remove it, or {remedy}, where {known[0].kind} stands"
     return Finding("R101", message, remedy, at.dotted, at.key)
+
+
+def _is_parent_written(tree: Mapping, dotted: str) -> bool:
+    """Whether the recipe has the block that a path is in."""
+    node: Node | None = tree
+    for name in dotted.split(".")[:-1]:
+        node = None if node is None else child_node(node, int(name) if name.isdecimal() else name)
+    return node is not None
 
 
 def _describe_parents(paths: Sequence[str]) -> str:
