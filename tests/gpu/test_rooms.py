@@ -11,7 +11,7 @@ from dprecipe.mechanisms.encoded import codebook
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder
 from dprecipe.mechanisms.pate.schema import TeacherTraining
-from dprecipe.mechanisms.pate.train.checks import check_one_vote
+from dprecipe.mechanisms.pate.train.checks import check_vote_sensitivity
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
 from dprecipe.mechanisms.pnsgd.train.descent import CpuBackend, Objective
 from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
@@ -100,7 +100,7 @@ def test_22_votes_repeat_to_the_bit(gpu: torch.device, model: dict[str, object],
     for _ in range(3):
         assert np.array_equal(voted(), first)
     for _ in range(20 if model["kind"] == "mlp" else 2):
-        assert check_one_vote(told, gpu).passed
+        assert check_vote_sensitivity(told, gpu).passed
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3), Squared()], ids=["logistic", "softmax", "squared"])

@@ -233,14 +233,14 @@ def test_the_plan_says_all_that_a_run_needs() -> None:
 
 def test_the_plan_names_what_it_rests_on() -> None:
     trained = {a.id: a for a in made().assumptions}
-    always = {"one_vote", "noise", "replay", "student", "queries", "size", "choices", "floating_point"}
+    always = {"vote_sensitivity", "noise", "replay", "student", "queries", "size", "choices", "floating_point"}
     assert set(trained) == always | {"parts", "filter", "selection"}
     assert "record number" in trained["parts"].text
     assert "secret key" in trained["parts"].text
     assert "identity" not in trained  # the secret key makes numbers do, although a record that goes moves them
     from_file = {a.id: a for a in made("mechanism.teachers={model: null, votes: {path: votes.npz}}").assumptions}
     assert set(from_file) == always | {"filter", "selection"}
-    assert from_file["one_vote"].checked_by == "declaration"
+    assert from_file["vote_sensitivity"].checked_by == "declaration"
     assert "filter" not in {a.id for a in made(GNMAX_AUTO).assumptions}
     table = "data.train={source: npz, path: train.npz, shape: [8, 8], classes: 10}"
     named = {a.id: a for a in made(table, "mechanism.teachers.identity=writer").assumptions}
