@@ -19,7 +19,7 @@ import dprecipe
 from dprecipe.data.paid.constants import StageConstants, dump_constants, parse_constants
 from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.records import Records
-from dprecipe.faults import BudgetSpent, CertificateInvalid, Interrupted, RunFailed, UsageFault
+from dprecipe.faults import BudgetSpent, CertificateInvalid, DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import load
 from dprecipe.planning.make import plan as make_plan
@@ -385,6 +385,32 @@ def test_a_release_tells_how_to_prepare_records(crashed: tuple[Plan, Path], root
         prepare_features(np.zeros((1, len(rows[0])), np.float32), released.file.preprocess)
 
 
+def spoil_basis(model: dict[str, Any]) -> None:
+    model["stages"][-1]["basis"] = model["stages"][-1]["basis"][:-8]
+
+
+def spoil_features(model: dict[str, Any]) -> None:
+    model["stages"][0]["features"][-1] = 99
+
+
+def spoil_order(model: dict[str, Any]) -> None:
+    model["stages"].reverse()
+
+
+@pytest.mark.parametrize("spoil", [lambda model: model.pop("stages"), spoil_basis, spoil_features, spoil_order])
+def test_a_model_with_constants_of_another_form_is_not_loaded(
+    crashed: tuple[Plan, Path], tmp_path: Path, spoil: Callable[[dict[str, Any]], object]
+) -> None:
+    shutil.copytree(crashed[1] / "release", tmp_path / "release")
+    path = tmp_path / "release" / "model.json"
+    model = json.loads(path.read_bytes())
+    spoil(model)
+    path.write_bytes(to_bytes(model))
+    with pytest.raises(DataFault, match=r"model\.json"):
+        load(tmp_path / "release")
+
+
+@pytest.mark.slow
 def test_a_rehearsal_needs_no_stage(root: Path) -> None:
     rehearsal = rehearse(plan_of(root, text=NUMBERS))
     assert "synthetic" in rehearsal.done
