@@ -43,8 +43,8 @@ ENCODED = """kind: encoded
 
 
 STAGES = """[
-    {flatten: {}}, {dp_quantiles: {columns: all, bounds: [0, 1], share: 0.05}}, {dp_standardize: {share: 0.05}},
-    {dp_pca: {components: 40, row_norm: 8.0, share: 0.05}}]"""
+    {flatten: {}}, {dp_quantiles: {columns: all, bounds: [0, 1], share: 0.02}}, {dp_standardize: {share: 0.02}},
+    {dp_pca: {components: 40, row_norm: 8.0, share: 0.02}}]"""
 
 
 @pytest.mark.slow
