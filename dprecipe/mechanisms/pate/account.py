@@ -15,11 +15,12 @@ from dprecipe.data.names import quote_name
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.pate import rules
-from dprecipe.mechanisms.pate.plan import PatePlan, PlannedInteraction, PlannedRelease
+from dprecipe.mechanisms.pate.plan import PatePlan, PlannedInteraction, PlannedRelease, PlannedRound
 from dprecipe.mechanisms.pate.queries import PateRun
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
 from dprecipe.mechanisms.plan import Assumption
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge
 
 
 def check(spec: Pate, facts: Facts) -> list[Finding]:
@@ -48,7 +49,7 @@ def plan(spec: Pate, facts: Facts) -> Planned[PatePlan]:
         answers=run.answers(queries),
         votes=run.plan_votes(multiplier, queries),
         threshold=None if spec.selection is None else spec.selection.threshold,
-        interaction=_interaction(spec),
+        interaction=_interaction(spec, run, multiplier, queries),
         analysis=spec.analysis,
         publication=_publication(spec, run),
     )
@@ -63,15 +64,17 @@ def _identity(spec: Pate, facts: Facts) -> str:
     return facts.unit if facts.data.unit != "record" else "record number"
 
 
-def _interaction(spec: Pate) -> PlannedInteraction | None:
+def _interaction(spec: Pate, run: PateRun, multiplier: float, queries: int) -> PlannedInteraction | None:
     aggregator = spec.aggregator
     if not isinstance(aggregator, InteractiveGnMax):
         return None
-    interaction_spec = aggregator.interaction
-    later_threshold = (
-        aggregator.selection.threshold if interaction_spec.threshold is None else interaction_spec.threshold
-    )
-    return PlannedInteraction(interaction_spec.rounds, later_threshold, interaction_spec.confidence)
+    first, chosen = aggregator.selection.threshold, aggregator.interaction
+    later = first if chosen.threshold is None else chosen.threshold
+    planned = []
+    for number, (size, (check, answer), own) in enumerate(run.list_rounds(multiplier, queries)):
+        threshold = first if number == 0 else later if own is None else own
+        planned.append(PlannedRound(Charge(check, size), Charge(answer, size), threshold))
+    return PlannedInteraction(tuple(planned), chosen.confidence)
 
 
 def _publication(spec: Pate, run: PateRun) -> PlannedRelease | None:

@@ -142,8 +142,19 @@ class InteractiveGnMaxAggregator:
 Aggregator = LnMaxAggregator | GnMaxAggregator | ConfidentGnMaxAggregator | InteractiveGnMaxAggregator
 
 
-def aggregator_of(plan: PatePlan) -> Aggregator:
-    """The aggregator of a plan."""
+def list_rounds(plan: PatePlan) -> list[tuple[range, Aggregator]]:
+    """The queries of each round of a plan, and how they are answered."""
+    if plan.interaction is None:
+        return [(range(plan.queries), aggregator_of(plan))]
+    rounds, start = [], 0
+    for number, planned in enumerate(plan.interaction.rounds):
+        rounds.append((range(start, start + planned.queries), aggregator_of(plan, number)))
+        start += planned.queries
+    return rounds
+
+
+def aggregator_of(plan: PatePlan, number: int | None = None) -> Aggregator:
+    """The aggregator of a plan; of an interaction, of the round with this number from 0, by default of the second."""
     sigma, check, interaction = plan.answer.noise_multiplier, plan.check, plan.interaction
     if plan.aggregator == "lnmax":
         return LnMaxAggregator(sigma)
@@ -151,9 +162,9 @@ def aggregator_of(plan: PatePlan) -> Aggregator:
         return GnMaxAggregator(sigma)
     if interaction is None:
         return ConfidentGnMaxAggregator(sigma, plan.threshold, check.noise_multiplier)
-    return InteractiveGnMaxAggregator(
-        sigma, plan.threshold, check.noise_multiplier, interaction.threshold, interaction.confidence
-    )
+    planned = interaction.rounds[1 if number is None else number]
+    check_sigma, sigma = planned.multipliers
+    return InteractiveGnMaxAggregator(sigma, plan.threshold, check_sigma, planned.threshold, interaction.confidence)
 
 
 def _reaches(noisy_K: Floats, threshold: float) -> NDArray[np.bool_]:

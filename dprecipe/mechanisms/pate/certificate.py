@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -26,7 +25,7 @@ from dprecipe.mechanisms.pate import charges as votes
 from dprecipe.mechanisms.pate import cost_statement, labels
 from dprecipe.mechanisms.pate.cost_statement import DataDependentFacts, VotesCost
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, SanitisedCost
-from dprecipe.mechanisms.pate.plan import PatePlan
+from dprecipe.mechanisms.pate.plan import PatePlan, PlannedInteraction
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event
@@ -44,11 +43,21 @@ CHECKS_OF_A_FILE = {
 """For votes from a file: teachers trained elsewhere can't be checked."""
 
 
+class VotingRoundFacts(Block):
+    """A part of the queries."""
+
+    queries: PositiveInt = Field(description="the most that are put")
+    threshold: PositiveFloat = Field(
+        description="in votes, of the first round; in votes beyond what the student expects, of the others"
+    )
+    selection_multiplier: PositiveFloat = Field(description="standard deviation of the check's noise, in votes")
+    multiplier: PositiveFloat = Field(description="standard deviation of the noise on each count, in votes")
+
+
 class InteractionFacts(Block):
     """How a student took part in choosing which queries are answered."""
 
-    rounds: PositiveInt
-    threshold: PositiveFloat = Field(description="votes above those that the student predicts")
+    rounds: Annotated[tuple[VotingRoundFacts, ...], Field(min_length=2, max_length=100)]
     confidence: Probability = Field(description="above it, the student's own prediction is the label")
 
 
@@ -279,13 +288,28 @@ def _voting(plan: Plan, charges: Sequence[Charge]) -> VotingFacts:
         aggregator=room.aggregator,
         threshold=room.threshold,
         selection_multiplier=None if room.check is None else room.check.noise_multiplier,
-        interaction=None if room.interaction is None else InteractionFacts(**asdict(room.interaction)),
+        interaction=None if room.interaction is None else _interaction(room.interaction),
         queries_planned=room.queries,
         queries_charged=votes.count_queries(charges),
         answers_planned=room.answers,
         answers_charged=votes.count_charges(charges, NoisyMax),
         filter=room.filter_limit,
     )
+
+
+def _interaction(planned: PlannedInteraction) -> InteractionFacts:
+    rounds = []
+    for voting_round in planned.rounds:
+        check, answer = voting_round.multipliers
+        rounds.append(
+            VotingRoundFacts(
+                queries=voting_round.queries,
+                threshold=voting_round.threshold,
+                selection_multiplier=check,
+                multiplier=answer,
+            )
+        )
+    return InteractionFacts(rounds=tuple(rounds), confidence=planned.confidence)
 
 
 def _partition(plan: Plan) -> str:
@@ -312,11 +336,17 @@ def _rows(facts: PateFacts, noise: str) -> tuple[tuple[str, str], ...]:
         rows.append(("which", f"{check} votes on it"))
     if voting.interaction is not None:
         interaction = voting.interaction
+        later = [
+            f"by {part.threshold:g} (noise of {part.selection_multiplier:g} on the check, "
+            f"{part.multiplier:g} on each count)"
+            for part in interaction.rounds[1:]
+        ]
         rows.append(
             (
                 "student",
-                f"from the second of {interaction.rounds} rounds on, where votes exceed what it expects by "
-                f"{interaction.threshold:g}; its own label stands above a confidence of {interaction.confidence:g}",
+                f"from the second of {len(interaction.rounds)} rounds on, where votes exceed what it expects "
+                f"{', then '.join(dict.fromkeys(later))}; its own label stands above a confidence of "
+                f"{interaction.confidence:g}",
             )
         )
     rows.append(("queries", f"{voting.queries_charged:,}, of {voting.queries_planned:,} at most"))

@@ -85,6 +85,5 @@ def _limit(plan: Plan) -> float:
 
 def _allows_another(plan: Plan, votes: Sequence[Charge]) -> bool:
     paid = [charge for charge in votes if not isinstance(charge.event, FilterRest)]
-    pair = {c.event for c in plan.events if isinstance(c.event, NoisyMax | NoisyThreshold)}
-    another = [Charge(event, 1) for event in pair]
+    another = [Charge(event, 1) for event in plan.room_as(PatePlan).next_votes(count_queries(paid))]
     return sum_filter([*paid, *another]) <= _limit(plan) * (1 - ROUNDING)

@@ -11,16 +11,43 @@ from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.plan import Length, Recorded
-from dprecipe.privacy.events import Charge
+from dprecipe.privacy.events import Charge, Event
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRound:
+    """A part of the queries."""
+
+    check: Recorded
+    """Its checks: as many as the round has queries, at most."""
+    answer: Recorded
+    """Its answers, as many."""
+    threshold: float
+    """In votes beyond what the student expects; of the first round, and where it expects nothing, that of the plan."""
+
+    @property
+    def queries(self) -> int:
+        """The most that are put."""
+        return self.check.count
+
+    @property
+    def multipliers(self) -> tuple[float, float]:
+        """Standard deviations of the noise of a check, and on each count of an answer.
+
+        Raises:
+            TypeError: the charges are for something else.
+        """
+        check, answer = self.check.event, self.answer.event
+        if not (isinstance(check, NoisyThreshold) and isinstance(answer, NoisyMax)):
+            raise TypeError(f"a {check.kind} and a {answer.kind} are no round of queries")
+        return check.noise_multiplier, answer.noise_multiplier
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedInteraction:
     """How a student takes part from the second round on."""
 
-    rounds: int
-    threshold: float
-    """In votes beyond what the student expects."""
+    rounds: tuple[PlannedRound, ...]
     confidence: float
 
 
@@ -105,18 +132,27 @@ class PatePlan(UsualPlan):
 
     @property
     def answer(self) -> NoisyMax:
-        """What an answered query releases."""
+        """What an answered query releases; where rounds differ, one of the first."""
         return next(charge.event for charge in self.votes if isinstance(charge.event, NoisyMax))
 
     @property
     def check(self) -> NoisyThreshold | None:
-        """What a check of the votes releases; `None`: every query is answered."""
+        """What a check of the votes releases, where rounds differ one of the first; `None`: every query is answered."""
         return next((charge.event for charge in self.votes if isinstance(charge.event, NoisyThreshold)), None)
 
     @property
     def noise_deviation(self) -> float:
         """Standard deviation of the noise on a count of votes."""
         return self.answer.noise_multiplier * (math.sqrt(2) if self.answer.family == "laplace" else 1.0)
+
+    def next_votes(self, queries_put: int) -> tuple[Event, ...]:
+        """The events of the query after so many."""
+        if self.interaction is not None:
+            for voting_round in self.interaction.rounds:
+                if queries_put < voting_round.queries:
+                    return voting_round.check.event, voting_round.answer.event
+                queries_put -= voting_round.queries
+        return (self.answer,) if self.check is None else (self.check, self.answer)
 
     @cached_property
     def filter_limit(self) -> float | None:
@@ -140,16 +176,20 @@ class PatePlan(UsualPlan):
             rows.append(("answered", f"where the largest count reaches {self.threshold:g}, {check}"))
         interaction = self.interaction
         if interaction is not None:
-            more = f"where votes exceed what the student expects by {interaction.threshold:g}"
-            student_label = f"its own label above {interaction.confidence:g}"
-            rows.append(("then", f"in rounds 2 to {interaction.rounds}, {more}; {student_label}"))
+            student_label = f"the student's own label above {interaction.confidence:g}"
+            for number, voting_round in enumerate(interaction.rounds[1:], 2):
+                checks, counts = voting_round.multipliers
+                noises = f"noise of {checks:g} on the check and {counts:g} on each count"
+                more = f"where votes exceed what the student expects by {voting_round.threshold:g}"
+                rows.append((f"round {number}", f"{voting_round.queries:,} queries, {more}; {noises}"))
+            rows.append(("else", student_label))
         if self.publication is not None:
             rows.append(("publishes", f"what these votes cost, at order {self.publication.order:g}"))
         return rows
 
     def _describe_guaranteed(self) -> str:
         """How many of the queries the budget holds even if every one is answered, where that is not all of them."""
-        sure = next((c.count for c in self.votes if isinstance(c.event, NoisyThreshold)), self.queries)
+        sure = sum(c.count for c in self.votes if isinstance(c.event, NoisyThreshold)) or self.queries
         return f" at most; {sure:,} fit whatever is answered" if sure < self.queries else ""
 
 

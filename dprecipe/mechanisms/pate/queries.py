@@ -6,7 +6,7 @@ Source: Papernot et al. 2018, Algorithms 1 and 2; the accountants and the filter
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from dprecipe.faults import Finding, PlanRefused
@@ -14,7 +14,8 @@ from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.pate import rules
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
-from dprecipe.mechanisms.pate.schema import Pate
+from dprecipe.mechanisms.pate.rounds import Rounds, split_queries
+from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
@@ -58,8 +59,29 @@ class PateRun:
         max_answers = self.spec.queries.answers
         return queries if max_answers is None or self.selection_multiplier is None else min(max_answers, queries)
 
+    @cached_property
+    def rounds(self) -> Rounds | None:
+        """The rounds that have constants of their own; None: all queries have the same."""
+        return Rounds.of(self.spec)
+
+    def list_rounds(
+        self, multiplier: float, queries: int
+    ) -> Iterator[tuple[int, tuple[NoisyThreshold, NoisyMax], float | None]]:
+        """Of each round of an interaction: queries, check and answer, and the threshold that it states itself."""
+        if not isinstance(self.spec.aggregator, InteractiveGnMax) or self.selection_multiplier is None:
+            return
+        count = self.spec.aggregator.interaction.rounds
+        if self.rounds is not None:
+            thresholds = [part.threshold for part in self.rounds.parts]
+            yield from zip(self.rounds.sizes(queries), self.rounds.events(multiplier), thresholds, strict=True)
+        elif isinstance(count, int):
+            pair = NoisyThreshold(self.selection_multiplier), NoisyMax(self.family, multiplier)
+            yield from ((size, pair, None) for size in split_queries(queries, count))
+
     def votes(self, multiplier: float, queries: int, answers: int) -> tuple[Charge, ...]:
-        """What `queries` queries release of which `answers` are answered."""
+        """What `queries` queries release of which `answers` are answered, at most."""
+        if self.rounds is not None:
+            return self.rounds.charges(multiplier, queries, answers)
         answered = Charge(NoisyMax(self.family, multiplier), answers)
         if self.selection_multiplier is None:
             return (answered,)
@@ -126,6 +148,8 @@ class PateRun:
 
         answers = self.answers(queries)
         everything = self.votes(multiplier, queries, answers)
+        if self.rounds is not None:
+            return self._plan_rounds(self.rounds, multiplier, queries, answers)
         if math.isinf(self.cap) or self.selection_multiplier is None:
             return everything
         budget = GaussianFilter(self.limit)
@@ -133,6 +157,23 @@ class PateRun:
             return everything
         max_queries = self.max_queries_within(multiplier)
         guaranteed = self.votes(multiplier, max_queries, min(answers, max_queries))
+        rest = budget.rest(guaranteed)
+        return guaranteed if rest is None else (*guaranteed, Charge(rest, 1))
+
+    def _plan_rounds(self, rounds: Rounds, multiplier: float, queries: int, answers: int) -> tuple[Charge, ...]:
+        """As `plan_votes`, with each event of the rounds at least once: a ledger may hold any of them."""
+        from dprecipe.mechanisms.pate.theory.filter import GaussianFilter, sum_filter
+
+        most = sum_filter(rounds.charges(multiplier, queries, answers))
+        budget = GaussianFilter(most if math.isinf(self.cap) else min(most, self.limit))
+        held, over = 0.0, 2.0  # a share that fits, and one that doesn't; all of them are a share of 1
+        while over - held > 0.25 / queries:
+            share = min(1.0, (held + over) / 2)
+            fits = budget.holds(rounds.part(multiplier, queries, answers, share))
+            held, over = (share, over) if fits else (held, share)
+            if held == 1.0:
+                break
+        guaranteed = rounds.part(multiplier, queries, answers, held)
         rest = budget.rest(guaranteed)
         return guaranteed if rest is None else (*guaranteed, Charge(rest, 1))
 
@@ -162,7 +203,25 @@ class PateRun:
         """Least noise, of six digits, with which `queries` queries fit, all answered that can be; None: none does."""
         if self.family == "laplace":
             return _in_range(self._min_laplace(queries))
+        if self.rounds is not None:
+            return self._min_of_rounds(queries)
         return self._min_gaussian(2 * self.answers(queries), queries * self._check_square)
+
+    def _min_of_rounds(self, queries: int) -> float | None:
+        """As `min_multiplier`, of the rounds that state none; None where no noise of theirs is enough."""
+        if self._sum(MAX_NOISE, queries) > self.limit:
+            return None
+        low, high = 1e-3, MAX_NOISE
+        while high > low * (1 + 1e-9):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if self._sum(middle, queries) <= self.limit else (middle, high)
+        return _in_range(rounding.round_up(high))
+
+    def _sum(self, multiplier: float, queries: int) -> float:
+        """Σ μ² of so many queries, answered where it costs most."""
+        from dprecipe.mechanisms.pate.theory.filter import sum_filter
+
+        return sum_filter(self.votes(multiplier, queries, self.answers(queries)))
 
     def _min_laplace(self, queries: int) -> float:
         from dprecipe.privacy import calibrate
@@ -197,10 +256,22 @@ class PateRun:
                 )
             except calibrate.CalibrationError as error:
                 return int(error.tried)
+        if self.rounds is not None:
+            return self._max_of_rounds(self.rounds, multiplier)
         check, answer = self._check_square, 2 / multiplier**2
         pairs = int(self.limit / (check + answer))
         answers = self.answers(pairs)
         return pairs if answers == pairs else int((self.limit - answers * answer) / check)
+
+    def _max_of_rounds(self, rounds: Rounds, multiplier: float) -> int:
+        """As `max_queries_within`: the last round takes what the others leave."""
+        low, high = rounds.min_queries, 2 * rules.MAX_QUERIES + rounds.min_queries
+        if self._sum(multiplier, low) > self.limit:
+            return 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._sum(multiplier, middle) <= self.limit else (low, middle)
+        return low
 
     @property
     def _check_square(self) -> float:
@@ -240,7 +311,9 @@ class PateRun:
 
     def _min_selection(self, multiplier: float) -> float | None:
         """Least noise of the check with which one query fits; None: none does."""
-        return None if self.selection_multiplier is None else self._min_gaussian(1, 2 / multiplier**2)
+        if self.selection_multiplier is None or self.rounds is not None:
+            return None
+        return self._min_gaussian(1, 2 / multiplier**2)
 
     def _too_tight(self, queries: int) -> Finding:
         if self.selection_multiplier is None or self.limit == 0:
@@ -249,6 +322,14 @@ class PateRun:
                 "no noise of the votes meets this budget: the run's other releases spend more",
                 "raise budget.epsilon or budget.delta"
                 + (", or raise the multipliers of mechanism.sanitize" if self.sanitising else ""),
+                "budget.epsilon",
+            )
+        if self.rounds is not None:
+            return Finding(
+                "P106",
+                f"no noise of the answers meets this budget: the checks of {queries:,} queries, and the rounds that "
+                "state their own noise, spend more",
+                "raise the multipliers of mechanism.aggregator.interaction.rounds, or lower their queries",
                 "budget.epsilon",
             )
         half = int(self.limit * self.selection_multiplier**2 / 2)

@@ -12,7 +12,7 @@ from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.schema import Data
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.pate.schema import InteractiveGnMax, LnMax, Pate
+from dprecipe.mechanisms.pate.schema import InteractiveGnMax, LnMax, Pate, Queries, VotingRound
 from dprecipe.mechanisms.pate.teacher_rules import (
     check_augmentation,
     check_ensemble,
@@ -109,9 +109,17 @@ def check_threshold(spec: Pate, facts: Facts) -> Iterator[Finding]:
         return
     count, deviation = spec.teachers.count, selection.noise.multiplier
     thresholds = {"selection.threshold": selection.threshold}
-    if isinstance(spec.aggregator, InteractiveGnMax) and spec.aggregator.interaction.threshold is not None:
-        thresholds["interaction.threshold"] = spec.aggregator.interaction.threshold
+    deviations: dict[str, float] = {}
+    if isinstance(spec.aggregator, InteractiveGnMax):
+        interaction = spec.aggregator.interaction
+        if interaction.threshold is not None:
+            thresholds["interaction.threshold"] = interaction.threshold
+        for number, own in enumerate(() if isinstance(interaction.rounds, int) else interaction.rounds):
+            if own.threshold is not None:
+                thresholds[f"interaction.rounds.{number}.threshold"] = own.threshold
+                deviations[f"interaction.rounds.{number}.threshold"] = own.selection_multiplier or deviation
     for name, value in thresholds.items():
+        deviation = deviations.get(name, selection.noise.multiplier)
         if value > count + 3 * deviation:
             yield Finding(
                 "P153",
@@ -138,7 +146,9 @@ def check_interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
     if not isinstance(spec.aggregator, InteractiveGnMax):
         return
     chosen, queries, path = spec.aggregator.interaction, spec.queries.max, "mechanism.aggregator.interaction"
-    if queries != "auto" and chosen.rounds > queries:
+    if not isinstance(chosen.rounds, int):
+        yield from _check_rounds(chosen.rounds, spec.queries, f"{path}.rounds")
+    elif queries != "auto" and chosen.rounds > queries:
         yield Finding(
             "R277",
             f"{chosen.rounds} rounds for {queries:,} queries: some rounds would have none",
@@ -152,6 +162,48 @@ def check_interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
             f"of {classes} classes one always has a score of 1/{classes} or more: the student would label everything",
             f"set {path}.confidence to a number near 1, such as 0.95",
             f"{path}.confidence",
+        )
+
+
+def _check_rounds(rounds: Sequence[VotingRound], queries: Queries, path: str) -> Iterator[Finding]:
+    """All rounds but the last say how many queries they have, and leave one to the last."""
+    for number, chosen in enumerate(rounds):
+        last = number == len(rounds) - 1
+        if last is (chosen.queries is not None):
+            yield Finding(
+                "R277",
+                "the last round takes the queries that are left, and states no number"
+                if last
+                else "a round before the last says how many queries it has",
+                "remove queries" if last else "add queries",
+                f"{path}.{number}" + (".queries" if last else ""),
+            )
+    stated = {
+        name: getattr(rounds[0], name)
+        for name in ("threshold", "selection_multiplier", "multiplier")
+        if getattr(rounds[0], name) is not None
+    }
+    for name in stated:
+        yield Finding(
+            "R277",
+            f"the first round has a {name} of its own; its constants are those of selection and noise",
+            f"remove {name}",
+            f"{path}.0.{name}",
+        )
+    earlier = sum(chosen.queries or 0 for chosen in rounds[:-1])
+    if queries.max != "auto" and earlier >= queries.max:
+        yield Finding(
+            "R277",
+            f"the rounds before the last have {earlier:,} of {queries.max:,} queries: the last one would have none",
+            f"raise mechanism.queries.max to {earlier + 1} or more, or lower queries of a round",
+            path,
+        )
+    if queries.answers is not None and queries.answers < len(rounds):
+        yield Finding(
+            "R277",
+            f"{queries.answers:,} answers for {len(rounds)} rounds: some would have none",
+            f"raise mechanism.queries.answers to {len(rounds)} or more",
+            path,
         )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from dprecipe.data.sources.base import Records
 from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, SolvableInt, Text
 from dprecipe.language.training import Optimizer
 from dprecipe.models.schema import Model
-from dprecipe.noise.schema import Noise
+from dprecipe.noise.schema import Noise, one_or_many
 
 MAX_TEACHERS = 60_000
 
@@ -58,11 +58,31 @@ class Selection(Block):
     noise: Noise
 
 
+class VotingRound(Block):
+    """A round of queries with constants of its own. The first one's are those of `selection` and `noise`."""
+
+    queries: PositiveInt | None = Field(None, description="of every round but the last, which takes what is left")
+    threshold: PositiveFloat | None = Field(
+        None, description="how far the votes must exceed what the student expects; `interaction.threshold` if left out"
+    )
+    selection_multiplier: Multiplier | None = Field(
+        None, description="standard deviation of the check's noise, in votes; that of `selection.noise` if left out"
+    )
+    multiplier: Multiplier | None = Field(
+        None, description="standard deviation of the noise on each count, in votes; that of `noise` if left out"
+    )
+
+
 class Interaction(Block):
     """How the student takes part from the second round on: what it and the teachers agree on is not asked for."""
 
-    rounds: Annotated[int, Field(ge=2, le=100)] = Field(
-        2, description="number of rounds; after each, the student is trained on all answers so far"
+    rounds: Annotated[
+        Annotated[Annotated[int, Field(ge=2, le=100)], Tag("one")]
+        | Annotated[Annotated[tuple[VotingRound, ...], Field(min_length=2, max_length=100)], Tag("many")],
+        Discriminator(one_or_many),
+    ] = Field(
+        2,
+        description="number of rounds, or a list of them; after each, the student is trained on all answers so far",
     )
     threshold: PositiveFloat | None = Field(
         None, description="votes above those that the student predicts; default: `selection.threshold`"

@@ -71,6 +71,12 @@ AGGREGATORS = {
         "selection: {threshold: 4, noise: {family: gaussian, multiplier: 30}}, "
         "interaction: {rounds: 2, threshold: 1, confidence: 0.8}}"
     ),
+    "rounds": (
+        "{kind: interactive_gnmax, noise: {family: gaussian, multiplier: 20}, "
+        "selection: {threshold: 4, noise: {family: gaussian, multiplier: 30}}, "
+        "interaction: {threshold: 1, confidence: 0.8, rounds: [{queries: 40}, "
+        "{queries: 25, threshold: 2, selection_multiplier: 50, multiplier: 10}, {selection_multiplier: 25}]}}"
+    ),
 }
 
 

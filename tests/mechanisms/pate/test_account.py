@@ -16,7 +16,7 @@ import pytest
 
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
-from dprecipe.mechanisms.pate.plan import PlannedInteraction
+from dprecipe.mechanisms.pate.plan import PlannedInteraction, PlannedRound
 from dprecipe.mechanisms.pate.rules import MAX_QUERIES
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.plan import Plan
@@ -228,7 +228,9 @@ def test_the_plan_says_all_that_a_run_needs() -> None:
     talk = "mechanism.aggregator.kind=interactive_gnmax"
     fine = FINE.replace("kind: confident_gnmax", "kind: interactive_gnmax")
     assert talk.rpartition("=")[2] in fine
-    assert plan(read_text(fine)).room.interaction == PlannedInteraction(2, 60, 0.95)
+    check, answer = Charge(NoisyThreshold(40), 100), Charge(NoisyMax("gaussian", 20), 100)
+    rounds = (PlannedRound(check, answer, 60), PlannedRound(check, answer, 60))
+    assert plan(read_text(fine)).room.interaction == PlannedInteraction(rounds, 0.95)
 
 
 def test_the_plan_names_what_it_rests_on() -> None:

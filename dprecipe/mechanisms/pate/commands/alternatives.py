@@ -75,7 +75,7 @@ class Alternatives:
 def count_first_round(plan: PatePlan) -> int:
     """The queries of which nothing is known but the votes: all, or those of an interactive run's first round."""
     queries, interaction = plan.queries, plan.interaction
-    return queries if interaction is None else max(1, round(queries / interaction.rounds))
+    return queries if interaction is None else max(1, interaction.rounds[0].queries)
 
 
 def pass_chances(counts_QM: NDArray[np.int64], selection: VoteSelection | None) -> Array:

@@ -12,20 +12,23 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.drawing import CAP, MARK
-from dprecipe.mechanisms.pate.aggregators import Counts
+from dprecipe.mechanisms.pate.aggregators import Counts, list_rounds
 from dprecipe.mechanisms.pate.cost_statement import sanitiser_of
 from dprecipe.mechanisms.pate.events import SanitisedCost
-from dprecipe.mechanisms.pate.plan import PatePlan
+from dprecipe.mechanisms.pate.plan import PatePlan, PlannedRound
 from dprecipe.mechanisms.pate.theory import sanitise, vote_analysis, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
+from dprecipe.mechanisms.pate.train.answers import UNASKED
 from dprecipe.mechanisms.pate.train.ballot import Ballot
 from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.plan import Plan
@@ -41,8 +44,14 @@ EXACT = 10**7
 """Queries times squared classes up to which answers are analysed exactly: a minute or two."""
 
 
+def voting_of_round(plan: Plan, planned: PlannedRound) -> Voting:
+    """How the queries of one round are answered."""
+    check, answer = planned.multipliers
+    return replace(voting_of(plan), multiplier=answer, selection=VoteSelection(planned.threshold, check))
+
+
 def voting_of(plan: Plan) -> Voting:
-    """How the queries of a plan are answered."""
+    """How the queries of a plan are answered; of an interaction, those of its first round."""
     room, selection = plan.room_as(PatePlan), None
     if room.threshold is not None and room.check is not None:
         selection = VoteSelection(room.threshold, room.check.noise_multiplier)
@@ -140,12 +149,22 @@ def _costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
 def _realised_costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
     """Of a list that depends on earlier answers: what was charged along this run, at the order that is best for the
     data-independent cost of the plan, which is fixed before the run. Checks are charged what they cost at most."""
-    voting = voting_of(plan)
-    planned = vote_analysis.independent_rdp(voting, len(counts_QM), plan.room_as(PatePlan).answers, votes.ORDERS)
-    order = conversion.epsilon(votes.ORDERS, planned, plan.budget.delta, "classic").order
-    charged_A = votes.answer_rdp(counts_QM[ballot.answered_queries], voting, [order]).sum(axis=0)
-    if voting.selection is not None:
-        charged_A = charged_A + ballot.queries_put * votes.independent_check(voting.selection, [order])
+    room = plan.room_as(PatePlan)
+    parts = [(part, voting_of(plan)) for part, _ in list_rounds(room)]
+    if room.interaction is not None:
+        rounds = zip(parts, room.interaction.rounds, strict=True)
+        parts = [(part, voting_of_round(plan, planned)) for (part, _), planned in rounds]
+    planned_A = sum(
+        vote_analysis.independent_rdp(voting, len(part), min(len(part), room.answers), votes.ORDERS)
+        for part, voting in parts
+    )
+    order = conversion.epsilon(votes.ORDERS, np.asarray(planned_A), plan.budget.delta, "classic").order
+    charged_A = np.zeros(1)
+    for part, voting in parts:
+        answered, put = ballot.answered_queries[part.start : part.stop], ballot.outcomes[part.start : part.stop] != UNASKED
+        charged_A = charged_A + votes.answer_rdp(counts_QM[part.start : part.stop][answered], voting, [order]).sum(axis=0)
+        if voting.selection is not None:
+            charged_A = charged_A + int(put.sum()) * votes.independent_check(voting.selection, [order])
     epsilon = conversion.epsilon([order], charged_A, plan.budget.delta, "classic")
     return {"list": "depends on earlier answers", "costs": {"order": order, "realised": epsilon.value}}
 

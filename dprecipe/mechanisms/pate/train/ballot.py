@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pate.aggregators import Aggregator, Counts, Scores, choose_class, noise
+from dprecipe.mechanisms.pate.charges import count_charges
+from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.train.answers import PASSED, UNASKED, AnswerEntry, AnswersFile, Outcomes
 from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.noise.entropy import Secrets, Stream
@@ -85,9 +87,9 @@ class Ballot:
     @property
     def lost(self) -> bool:
         """Whether something was paid for whose outcome a crash has taken."""
-        check, answer = self._aggregator.check, self._aggregator.answer
-        checked = 0 if check is None else self._remaining_budget.count(check) - self.queries_put
-        return checked > 0 or self._remaining_budget.count(answer) > self.answered
+        charged = self._remaining_budget.charged
+        checked = 0 if self._aggregator.check is None else count_charges(charged, NoisyThreshold) - self.queries_put
+        return checked > 0 or count_charges(charged, NoisyMax) > self.answered
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -96,13 +98,23 @@ class Ballot:
             return "budget" if (self.outcomes == PASSED).any() else "completed"
         return "budget" if self._full else None
 
-    def put(self, queries: range, expected_KM: Scores | None = None, stop: Callable[[], bool] = lambda: False) -> None:
+    def put(
+        self,
+        queries: range,
+        expected_KM: Scores | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        aggregator: Aggregator | None = None,
+    ) -> None:
         """Put these queries, in order, as far as that is allowed; those that have an outcome keep it.
+
+        `aggregator`: of their round, where it is another than that of the rounds before.
 
         `expected_KM`: a student's scores of each of them, where the aggregator asks for more than it expects. `stop` is
         asked between blocks.
         """
         first = queries.start
+        if aggregator is not None:
+            self._aggregator = aggregator
         self._answer(first + np.flatnonzero(self.outcomes[first : queries.stop] == PASSED))
         while self.stop_reason is None and not stop():
             waiting = first + np.flatnonzero(self.outcomes[first : queries.stop] == UNASKED)

@@ -8,7 +8,6 @@ Axes: R public records, Q queries, M classes.
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +19,7 @@ import numpy as np
 from torch import nn
 
 from dprecipe.mechanisms.pate import labels
-from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of
+from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of, list_rounds
 from dprecipe.mechanisms.pate.charges import count_queries
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.train import analysis, checks
@@ -177,17 +176,15 @@ def _put(
 ) -> None:
     """Put all queries, as far as the budget goes: at once, or in rounds with a student's expectations in between, which
     `judge` is shown. A student without a label expects nothing."""
-    interaction = plan.room_as(PatePlan).interaction
-    edges = np.linspace(0, len(ballot.outcomes), 1 + (1 if interaction is None else interaction.rounds))
-    for first, end in itertools.pairwise(edges.round().astype(int).tolist()):
-        part, expected = range(first, end), None
-        waiting = ballot.stop_reason is None and bool((ballot.outcomes[first:end] == UNASKED).any())
-        if first > 0 and waiting and bool((ballot.outcomes >= 0).any()):
+    for part, aggregator in list_rounds(plan.room_as(PatePlan)):
+        expected = None
+        waiting = ballot.stop_reason is None and bool((ballot.outcomes[part.start : part.stop] == UNASKED).any())
+        if part.start > 0 and waiting and bool((ballot.outcomes >= 0).any()):
             module = student.learned(ballot)
             if module is not None:
                 judge(module)
                 expected = student.expects(module, part)
-        ballot.put(part, expected, stopped.is_set)
+        ballot.put(part, expected, stopped.is_set, aggregator)
         if stopped.is_set():
             return
 

@@ -86,6 +86,9 @@ def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Pat
         pytest.param("{kind: gnmax, noise: {family: gaussian, multiplier: 8}}", marks=pytest.mark.slow),
         "{kind: interactive_gnmax, noise: {family: gaussian, multiplier: 8}, selection: {threshold: 15, "
         "noise: {family: gaussian, multiplier: 16}}, interaction: {rounds: 3, threshold: 5, confidence: 0.8}}",
+        "{kind: interactive_gnmax, noise: {family: gaussian, multiplier: 8}, selection: {threshold: 15, "
+        "noise: {family: gaussian, multiplier: 16}}, interaction: {confidence: 0.8, rounds: [{queries: 33}, "
+        "{queries: 34, threshold: 5, selection_multiplier: 20, multiplier: 10}, {threshold: 3}]}}",
     ],
 )
 def test_every_aggregator_runs_and_verifies(digits: Planned, tmp_path: Path, aggregator: str) -> None:
