@@ -21,6 +21,7 @@ from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train.descent import Backend, CpuBackend, Descent, Noise, Objective, State
 from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic
+from dprecipe.mechanisms.pnsgd.train.sets import Ball
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 
@@ -35,7 +36,7 @@ class InNumpy(CpuBackend):  # type: ignore[misc]
 
     def _step_single_records(self, x_TD: Any, y_T: list[float], factor: float, shrink: float, noise_TD: Any) -> None:
         w, slope, scratch = self._w, self._objective.loss.scalar_slope, np.empty(self._w.shape)
-        radius = self._objective.radius
+        radius = self._objective.within.radius
         for x_D, y, noise_D in zip(x_TD, y_T, noise_TD, strict=True):
             np.multiply(x_D, factor * slope(float(x_D.dot(w)), y), out=scratch)
             np.multiply(w, shrink, out=w)
@@ -52,10 +53,10 @@ def seconds(width: int, batch: int, backend: Callable[[Objective], Backend] | No
     features = generator.standard_normal((count, width), dtype=np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True) * 1.01
     records = Records(features, generator.integers(2, size=count))
-    objective = Objective(Logistic(), width, True, 1.0, 0.01, 2.0, None)
+    objective = Objective(Logistic(), width, True, 1.0, 0.01, Ball(2.0))
     steps = -(-count // batch)
     noise = Noise(Distribution("gaussian"), Secrets(), width + 1)
-    state = State.fresh(objective.shape, count, steps, Secrets(), permuted=True, random_stop=False)
+    state = State.fresh(objective.start(), count, steps, Secrets(), permuted=True, random_stop=False)
     start = time.perf_counter()
     if backend is None:
         for step in range(0, steps, noise.block):

@@ -16,6 +16,7 @@ from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_vot
 from dprecipe.mechanisms.pnsgd.train.descent import CpuBackend, Objective
 from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic, Loss, Softmax, Squared
+from dprecipe.mechanisms.pnsgd.train.sets import Ball
 from dprecipe.noise.distributions import Distribution
 
 pytestmark = pytest.mark.gpu
@@ -106,7 +107,7 @@ def test_22_votes_repeat_to_the_bit(gpu: torch.device, model: dict[str, object],
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3), Squared()], ids=["logistic", "softmax", "squared"])
 def test_23_projected_descent_is_that_of_the_cpu(gpu: torch.device, loss: Loss) -> None:
     generator = np.random.default_rng(0)
-    objective = Objective(loss, 6, False, 2.0, 0.1, 2.0, None)
+    objective = Objective(loss, 6, False, 2.0, 0.1, Ball(2.0))
     there, here = DeviceBackend(objective, gpu), CpuBackend(objective)
     start = generator.normal(size=objective.shape)
     for where in (there, here):

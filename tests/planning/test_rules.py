@@ -305,6 +305,13 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p172-user": ("data.unit=record",),
     "p173-one-batch": ("mechanism.batch_size=144",),
     "p173-sequential": ("mechanism.order=permuted",),
+    "p175-centre": ("mechanism.constraint.centre=[0.2]", "mechanism.constraint.centre=0.2"),
+    "p175-interval": ("mechanism.constraint.low=0.0", "mechanism.constraint.high=1.5"),
+    "p175-lengths": ("mechanism.constraint.low=[0]", "mechanism.constraint.low=0"),
+    "p175-simplex": (
+        "mechanism.constraint={kind: intervals, low: 0, high: 1}",
+        "mechanism.constraint={kind: ball, radius: 1.0}",
+    ),
     "p174-laplace": ("mechanism.constraint.bound=5",),
     "r262-pnsgd": ("mechanism.noise.0.epochs=2",),
     "r262-pnsgd-too-long": ("mechanism.noise.0.epochs=2", "training.epochs=6"),

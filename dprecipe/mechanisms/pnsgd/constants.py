@@ -21,7 +21,15 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import assert_never
 
-from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint, Constants
+from dprecipe.mechanisms.pnsgd.schema import (
+    BallConstraint,
+    BoxConstraint,
+    Constants,
+    Constraint,
+    IntervalConstraint,
+    SimplexConstraint,
+    list_coordinates,
+)
 from dprecipe.models.schema import (
     HuberRegression,
     HuberSvm,
@@ -65,7 +73,7 @@ def prove_constants(
     width: int,
     classes: int,
     feature_norm: float,
-    constraint: BallConstraint | BoxConstraint,
+    constraint: Constraint,
     relation: Neighbouring,
     fullness: Fraction = Fraction(1),
 ) -> Proven:
@@ -80,15 +88,11 @@ def prove_constants(
     """
     outputs = classes if isinstance(model, SoftmaxRegression) else 1
     bias = not isinstance(model, Location) and model.bias
-    parameters = 1 if isinstance(model, Location) else outputs * (width + bias)
+    parameters = count_parameters(model, width, classes)
     # A location is a linear predictor on the one feature 1.
     square = Fraction(1) if isinstance(model, Location) else Fraction(feature_norm) ** 2 + bias
     norm = _root(square)
-    if isinstance(constraint, BallConstraint):
-        radius, diameter = constraint.radius, 2 * constraint.radius
-    else:
-        radius = _root(Fraction(constraint.bound) ** 2 * parameters)
-        diameter = 2 * radius
+    radius, diameter = measure_set(constraint, parameters)
     reach = _times(radius, norm)
     # Only a mean curves by itself, as every record's term does: elsewhere all records may lie in a hyperplane.
     certain = fullness if isinstance(model, Location) and model.threshold is None else Fraction(0)
@@ -105,6 +109,39 @@ def prove_constants(
         round_above(curvature * square + l2),
         round_below(certain + l2),
     )
+
+
+def count_parameters(model: Provable, width: int, classes: int) -> int:
+    """How many numbers are learned."""
+    if isinstance(model, Location):
+        return 1
+    return (classes if isinstance(model, SoftmaxRegression) else 1) * (width + model.bias)
+
+
+def measure_set(constraint: Constraint, parameters: int) -> tuple[float, float]:
+    """(largest L2 norm of a point, largest distance of two): upper bounds, with more than the rounding of a projection.
+
+    Two points of a simplex are farthest apart at two vertices; of a box, at opposite corners.
+    """
+    match constraint:
+        case BallConstraint(radius=radius, centre=centre):
+            square = sum((Fraction(c) ** 2 for c in list_coordinates(centre, parameters)), Fraction(0))
+            if square == 0:
+                return radius, 2 * radius
+            norm = _plus(_root(square), radius)
+            # The centre is subtracted and added again: that rounds by some 2^-53 of the point.
+            return _slightly_more(norm), round_above(2 * Fraction(radius) + Fraction(norm) / 2**48)
+        case BoxConstraint(bound=bound):
+            radius = _root(Fraction(bound) ** 2 * parameters)
+            return radius, 2 * radius
+        case IntervalConstraint(low=low, high=high):
+            ends = list(zip(list_coordinates(low, parameters), list_coordinates(high, parameters), strict=True))
+            farthest = sum((max(Fraction(a) ** 2, Fraction(b) ** 2) for a, b in ends), Fraction(0))
+            return _root(farthest), _root(sum(((Fraction(b) - Fraction(a)) ** 2 for a, b in ends), Fraction(0)))
+        case SimplexConstraint(total=total):
+            whole = Fraction(total) * (1 + Fraction(1, 10**9))  # a sum of 10^5 numbers is rounded by less
+            return round_above(whole), _root(2 * whole**2)
+    assert_never(constraint)
 
 
 def _loss(model: Provable, reach: float) -> tuple[float, float, Fraction]:

@@ -18,7 +18,7 @@ from dprecipe.mechanisms.pnsgd.constants import apply_declared
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import BoundValue, PlannedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage, convert_to_steps, cut_stages
-from dprecipe.mechanisms.pnsgd.schema import BallConstraint, Pnsgd
+from dprecipe.mechanisms.pnsgd.schema import Pnsgd
 from dprecipe.noise.schema import phases
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
@@ -278,6 +278,14 @@ class PnsgdRun:
         )
 
 
+_SMALLER = {
+    "ball": "lower mechanism.constraint.radius",
+    "box": "lower mechanism.constraint.bound",
+    "intervals": "move mechanism.constraint.low and high closer to one another",
+    "simplex": "lower mechanism.constraint.total",
+}
+
+
 def find_advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
     """A warning where releasing only the last iterate gains nothing, or hardly anything."""
     min_width = min(shrink * diameter for _, _, shrink, diameter in event.stages)
@@ -289,13 +297,7 @@ def find_advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Findi
                 "P174",
                 f"the set is {min_width:.3g} times as wide as the noise of a step (M D/(ησ) > {MAX_WIDTH:g}): "
                 "contraction helps hardly at all",
-                "lower "
-                + (
-                    "mechanism.constraint.radius"
-                    if isinstance(spec.constraint, BallConstraint)
-                    else "mechanism.constraint.bound"
-                )
-                + ", or raise mechanism.learning_rate",
+                f"{_SMALLER[spec.constraint.kind]}, or raise mechanism.learning_rate",
                 "mechanism.constraint",
                 severity=Severity.WARNING,
             )

@@ -19,7 +19,7 @@ from dprecipe.mechanisms.plan import Length
 from dprecipe.mechanisms.pnsgd.constants import Proven, round_above, round_below, step_contraction
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
-from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint
+from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint, Constraint, IntervalConstraint
 from dprecipe.privacy.events import Charge
 
 
@@ -89,7 +89,7 @@ class PnsgdPlan(UsualPlan):
     stages: tuple[Stage, ...]
     phase_steps: tuple[int, ...] | None
     """Steps of each phase of noise but the last; `None`: the recipe has one noise."""
-    constraint: BallConstraint | BoxConstraint
+    constraint: Constraint
     feature_norm: float | None
     """Norm that features are clipped to; `None`: the model reads no features."""
     bias: bool
@@ -157,14 +157,12 @@ class PnsgdPlan(UsualPlan):
 
     def describe(self) -> list[tuple[str, str]]:
         descent, proven, stages, constraint = self.descent, self.descent.proven, self.stages, self.constraint
-        size = (
-            f"radius {constraint.radius:g}" if isinstance(constraint, BallConstraint) else f"bound {constraint.bound:g}"
-        )
+        size = _describe_set(constraint)
         stop = "the last iterate is released" if descent.stop == "last" else "stops after 1 to all, drawn at random"
         rows = [
             ("steps", f"{self.event.steps:,}, {self.passes:.4g} passes of {self.event.batches:,}; {stop}"),
             ("batch", f"{descent.batch_size:,} of {descent.size:,} records, {descent.order} order"),
-            ("set", f"{constraint.kind} of {size}, D = {proven.diameter:g}, {proven.parameters:,} parameters"),
+            ("set", f"{size}, D = {proven.diameter:g}, {proven.parameters:,} parameters"),
             (
                 "constants",
                 f"L = {proven.lipschitz:.6g}, Δ = {proven.gradient_sensitivity:.6g}, β = {proven.smoothness:.6g}, "
@@ -181,6 +179,22 @@ class PnsgdPlan(UsualPlan):
             claimed = ", the smallest" if bound.name == self.winner else ""
             rows.append((f"by {bound.name}", "none" if bound.epsilon is None else f"ε = {bound.epsilon:g}{claimed}"))
         return rows
+
+
+def _describe_set(constraint: Constraint) -> str:
+    match constraint:
+        case BallConstraint(radius=radius, centre=centre):
+            around = (
+                "" if centre is None else " around a centre" if isinstance(centre, tuple) else f" around {centre:g}"
+            )
+            return f"ball of radius {radius:g}{around}"
+        case BoxConstraint(bound=bound):
+            return f"box of bound {bound:g}"
+        case IntervalConstraint(low=float(low), high=float(high)):
+            return f"intervals from {low:g} to {high:g}"
+        case IntervalConstraint():
+            return "intervals, one for each parameter"
+    return f"simplex of total {constraint.total:g}"
 
 
 def _range(values: Sequence[float]) -> str:

@@ -19,6 +19,7 @@ from dprecipe.mechanisms.pnsgd import constants
 from dprecipe.mechanisms.pnsgd.constants import Provable, Proven
 from dprecipe.mechanisms.pnsgd.schedule import MAX_PHASES, convert_to_steps
 from dprecipe.mechanisms.pnsgd.schema import Pnsgd
+from dprecipe.mechanisms.pnsgd.set_rules import check_set
 from dprecipe.models.schema import Location, LogisticRegression
 from dprecipe.noise.schema import phases
 from dprecipe.privacy import rounding
@@ -217,6 +218,7 @@ def check_parameters(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """Laplace noise is for models of one parameter."""
     if any(one.family != "laplace" for _, one in phases(spec.noise)) or [
         *check_provable(spec, facts),
+        *check_set(spec, facts),
         *check_bounded_features(spec, facts),
     ]:
         return
@@ -380,6 +382,7 @@ def _check_rates(spec: Pnsgd, used: Proven) -> Iterator[Finding]:
 
 RULES: tuple[Callable[[Pnsgd, Facts], Iterator[Finding]], ...] = (
     check_provable,
+    check_set,
     check_bounded_features,
     check_unit,
     check_optimizer,

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Auto, Block, NonNegativeFloat, PositiveFloat, PositiveInt
 from dprecipe.language.training import LearningRate
-from dprecipe.noise.schema import PhasedNoise, phases
+from dprecipe.noise.schema import PhasedNoise, one_or_many, phases
+
+Coordinate = Annotated[float, Field(ge=-1e6, le=1e6)]
+Coordinates = Annotated[
+    Annotated[Coordinate, Tag("one")]
+    | Annotated[Annotated[tuple[Coordinate, ...], Field(min_length=1, max_length=100_000)], Tag("many")],
+    Discriminator(one_or_many),
+]
+"""One number for all parameters, or one for each."""
+
+
+def list_coordinates(numbers: float | tuple[float, ...] | None, parameters: int) -> tuple[float, ...]:
+    """A number for each parameter; zeros where there are none."""
+    return numbers if isinstance(numbers, tuple) else (0.0 if numbers is None else numbers,) * parameters
 
 
 class BallConstraint(Block):
-    """The vector of all parameters has at most this L2 norm."""
+    """The vector of all parameters is at most this far from a public centre, in L2 norm."""
 
     kind: Literal["ball"]
     radius: PositiveFloat
+    centre: Coordinates | None = Field(
+        None, description="public: a number for all parameters, or one for each, in their order; 0 when left out"
+    )
 
 
 class BoxConstraint(Block):
@@ -25,7 +41,24 @@ class BoxConstraint(Block):
     bound: PositiveFloat
 
 
-Constraint = Annotated[BallConstraint | BoxConstraint, Field(discriminator="kind")]
+class IntervalConstraint(Block):
+    """Each parameter lies in an interval of its own."""
+
+    kind: Literal["intervals"]
+    low: Coordinates = Field(description="a number for all parameters, or one for each, in their order")
+    high: Coordinates = Field(description="likewise; above `low`")
+
+
+class SimplexConstraint(Block):
+    """No parameter is negative, and all of them add up to `total`: shares of a whole."""
+
+    kind: Literal["simplex"]
+    total: PositiveFloat = 1.0
+
+
+Constraint = Annotated[
+    BallConstraint | BoxConstraint | IntervalConstraint | SimplexConstraint, Field(discriminator="kind")
+]
 
 
 class Constants(Block):
@@ -40,7 +73,7 @@ class Pnsgd(Block):
     """Projected noisy SGD that releases only the last iterate (Asoodeh, Diaz & Calmon 2020; Feldman et al. 2018)."""
 
     kind: Literal["pnsgd"]
-    constraint: Constraint = Field(description="the convex set, centred at 0, that every step is projected on")
+    constraint: Constraint = Field(description="the convex set that every step is projected on")
     learning_rate: LearningRate = Field(description="η of a step: a number or a schedule")
     noise: PhasedNoise = Field(
         description="added to the mean gradient of a step, before the learning rate; a list gives phases, in order"

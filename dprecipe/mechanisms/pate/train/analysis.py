@@ -161,8 +161,10 @@ def _realised_costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, 
     order = conversion.epsilon(votes.ORDERS, np.asarray(planned_A), plan.budget.delta, "classic").order
     charged_A = np.zeros(1)
     for part, voting in parts:
-        answered, put = ballot.answered_queries[part.start : part.stop], ballot.outcomes[part.start : part.stop] != UNASKED
-        charged_A = charged_A + votes.answer_rdp(counts_QM[part.start : part.stop][answered], voting, [order]).sum(axis=0)
+        of_round = slice(part.start, part.stop)
+        counts_KM, put = counts_QM[of_round], ballot.outcomes[of_round] != UNASKED
+        answers_KA = votes.answer_rdp(counts_KM[ballot.answered_queries[of_round]], voting, [order])
+        charged_A = charged_A + answers_KA.sum(axis=0)
         if voting.selection is not None:
             charged_A = charged_A + int(put.sum()) * votes.independent_check(voting.selection, [order])
     epsilon = conversion.epsilon([order], charged_A, plan.budget.delta, "classic")

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train.losses import Loss, Softmax
+from dprecipe.mechanisms.pnsgd.train.sets import ROUNDING, Ball, ConvexSet
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets
@@ -39,8 +40,6 @@ Indices = NDArray[np.int64]
 
 NUMBERS = 1 << 17
 """Numbers in a block of noise, and of features: 1 MiB each."""
-ROUNDING = 1e-12
-"""Relative margin by which bounds are tightened, so that they hold after rounding."""
 
 
 class DescentRecords(Protocol):
@@ -48,6 +47,11 @@ class DescentRecords(Protocol):
 
     def __len__(self) -> int: ...
     def batch(self, indices: Indices | slice) -> tuple[NDArray[np.float32], NDArray[Any]]: ...
+
+
+def shape_of(loss: Loss, columns: int) -> tuple[int, ...]:
+    """Of the parameters of a loss on so many features, the bias among them."""
+    return (loss.classes, columns) if isinstance(loss, Softmax) else (columns,)
 
 
 @final
@@ -63,16 +67,12 @@ class Objective:
     feature_norm: float
     """R: largest L2 norm of a record's features, without the bias."""
     l2: float
-    radius: float | None
-    """Of the ball around 0; None: the set is a box."""
-    bound: float | None
-    """Bound on each parameter's magnitude; None: the set is a ball."""
+    within: ConvexSet
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the parameters."""
-        columns = self.width + self.bias
-        return (self.loss.classes, columns) if isinstance(self.loss, Softmax) else (columns,)
+        return shape_of(self.loss, self.columns)
 
     @property
     def columns(self) -> int:
@@ -104,13 +104,13 @@ class Objective:
 
     def project(self, w: Floats) -> None:
         """Move w, in place, to the nearest point of the set."""
-        if self.bound is not None:
-            np.clip(w, -self.bound, self.bound, out=w)
-        elif self.radius is not None:
-            max_norm = self.radius * (1 - ROUNDING)
-            square = np.vdot(w, w)
-            if square > max_norm * max_norm:
-                w *= max_norm / np.sqrt(square)
+        self.within.project(w)
+
+    def start(self) -> Floats:
+        """Where every run begins: the point of the set that is nearest to zero, which is public."""
+        w = np.zeros(self.shape)
+        self.project(w)
+        return w
 
     def mean_loss(self, w: Floats, records: DescentRecords) -> float:
         """The mean loss over all records, with the regulariser."""
@@ -139,16 +139,14 @@ class State:
         return self.step == self.stop
 
     @staticmethod
-    def fresh(
-        shape: tuple[int, ...], size: int, steps: int, secrets: Secrets, *, permuted: bool, random_stop: bool
-    ) -> State:
-        """The start of a run on `size` records: at zero, with the order and the length drawn if they are random."""
+    def fresh(start: Floats, size: int, steps: int, secrets: Secrets, *, permuted: bool, random_stop: bool) -> State:
+        """The start of a run on `size` records: at `start`, with the order and the length drawn if they are random."""
         order = None
         if permuted:
             # 64 random bits a record: two are equal with probability size² / 2^65.
             order = np.argsort(secrets.stream("sampling", 0).words(size)).astype(np.int64)
         stop = 1 + int(secrets.stream("sampling", 1).integers(steps, 1)[0]) if random_stop else steps
-        return State(np.zeros(shape), 0, stop, order)
+        return State(start, 0, stop, order)
 
 
 @final
@@ -252,8 +250,8 @@ class CpuBackend:
         """Steps on batches of one record. In place: the iterate is contiguous and float64, as BLAS needs it."""
         objective, w = self._objective, self._w
         ddot, daxpy, dscal = self._blas.ddot, self._blas.daxpy, self._blas.dscal
-        radius = objective.radius
-        max_norm = 0.0 if radius is None else radius * (1 - ROUNDING)
+        around_zero = isinstance(objective.within, Ball) and objective.within.centre is None
+        max_norm = objective.within.max_norm if isinstance(objective.within, Ball) else 0.0
         square = max_norm * max_norm
         for x_D, y, noise_D in zip(x_TD, y_T, noise_TD, strict=True):
             step_size = factor * slope(ddot(x_D, w), y)
@@ -261,7 +259,7 @@ class CpuBackend:
                 dscal(shrink, w)
             daxpy(x_D, w, a=step_size)
             daxpy(noise_D, w)
-            if radius is None:
+            if not around_zero:
                 objective.project(w)
             else:
                 length = ddot(w, w)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any, final
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dprecipe.mechanisms.pnsgd.train.descent import ROUNDING, Floats, Objective
+from dprecipe.mechanisms.pnsgd.train.descent import Floats, Objective
+from dprecipe.mechanisms.pnsgd.train.sets import Ball, Box, Simplex
 
 
 @final
@@ -22,6 +24,13 @@ class DeviceBackend:
     def __init__(self, objective: Objective, device: torch.device) -> None:
         self._objective = objective
         self._device = device
+        within = objective.within
+        if isinstance(within, Box):
+            self._low, self._high = (
+                torch.tensor(np.zeros(objective.shape) + end, device=device) for end in (within.low, within.high)
+            )
+        elif isinstance(within, Ball) and within.centre is not None:
+            self._centre = torch.tensor(within.centre, device=device)
 
     def place(self, w: Floats) -> None:
         self._w = torch.tensor(w, device=self._device)
@@ -49,10 +58,23 @@ class DeviceBackend:
         return gradient
 
     def _step(self, gradient: Tensor, shrink: float, noise_P: Tensor) -> None:
-        objective = self._objective
         self._w.mul_(shrink).add_(gradient).add_(noise_P.reshape(gradient.shape))
-        if objective.bound is not None:
-            self._w.clamp_(-objective.bound, objective.bound)
-        elif objective.radius is not None:
-            max_norm = objective.radius * (1 - ROUNDING)
-            self._w.mul_(max_norm / self._w.norm().clamp_min(max_norm))
+        self._project(self._w)
+
+    def _project(self, w: Tensor) -> None:
+        """`Objective.project`, in torch."""
+        within = self._objective.within
+        match within:
+            case Ball(centre=None):
+                w.mul_(within.max_norm / w.norm().clamp_min(within.max_norm))
+            case Ball():
+                w.sub_(self._centre)
+                w.mul_(within.max_norm / w.norm().clamp_min(within.max_norm)).add_(self._centre)
+            case Box():
+                torch.minimum(torch.maximum(w, self._low, out=w), self._high, out=w)
+            case Simplex(total=total):
+                falling = w.flatten().sort(descending=True).values
+                excess = falling.cumsum(0) - total
+                counts = torch.arange(1, len(falling) + 1, device=w.device)
+                last = (falling * counts > excess).sum() - 1
+                w.sub_(excess[last] / (last + 1)).clamp_(min=0.0)

@@ -31,12 +31,21 @@ from dprecipe.faults import BudgetSpent, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schedule import Stage
-from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint
 from dprecipe.mechanisms.pnsgd.train import checks
-from dprecipe.mechanisms.pnsgd.train.descent import Backend, CpuBackend, Descent, Floats, Noise, Objective, State
+from dprecipe.mechanisms.pnsgd.train.descent import (
+    Backend,
+    CpuBackend,
+    Descent,
+    Floats,
+    Noise,
+    Objective,
+    State,
+    shape_of,
+)
 from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.encrypted_state import EncryptedState
 from dprecipe.mechanisms.pnsgd.train.losses import choose_loss
+from dprecipe.mechanisms.pnsgd.train.sets import set_of
 from dprecipe.models.build import build
 from dprecipe.models.schema import Location
 from dprecipe.noise.distributions import Distribution
@@ -113,15 +122,15 @@ def _build_program(plan: Plan, records: Callable[[], Sets]) -> PnsgdProgram:
 def build_objective(plan: Plan) -> Objective:
     """The plan's objective."""
     own, data_facts = plan.room_as(PnsgdPlan), describe_data(plan.data)
-    constraint, location = own.constraint, isinstance(plan.model, Location)
+    location, loss = isinstance(plan.model, Location), choose_loss(plan.model, data_facts.classes)
+    width, bias = 0 if location else data_facts.width, location or own.bias
     return Objective(
-        loss=choose_loss(plan.model, data_facts.classes),
-        width=0 if location else data_facts.width,
-        bias=location or own.bias,
+        loss=loss,
+        width=width,
+        bias=bias,
         feature_norm=own.feature_norm or 0.0,
         l2=own.l2,
-        radius=constraint.radius if isinstance(constraint, BallConstraint) else None,
-        bound=constraint.bound if isinstance(constraint, BoxConstraint) else None,
+        within=set_of(own.constraint, shape_of(loss, width + bias)),
     )
 
 
@@ -186,7 +195,7 @@ class PnsgdRunner(Runner[PnsgdProgram]):
         """Steps on synthetic records, for about a second."""
         program = _build_program(plan, lambda: Sets(Synthetic(plan)))
         objective, secrets, planned = program.objective, Secrets(), plan.room_as(PnsgdPlan).descent
-        state = State(np.zeros(objective.shape), 0, plan.length.steps, None)
+        state = State(objective.start(), 0, plan.length.steps, None)
         noise = Noise(Distribution(planned.family), secrets, math.prod(objective.shape))
         backend = program.backend()
         descent = Descent(objective, program.stages, planned.batch_size, program.sets.train, noise, state, backend)
@@ -253,7 +262,7 @@ def _descend(
     planned = own.descent
     if state is None:
         state = State.fresh(
-            objective.shape,
+            objective.start(),
             len(train),
             plan.length.steps,
             secrets,

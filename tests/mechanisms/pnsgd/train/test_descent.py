@@ -18,6 +18,7 @@ from dprecipe.mechanisms.pnsgd.train import descent as engine
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, Noise, Objective, State
 from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Huber, Logistic, Loss, SmoothHinge, Softmax, Squared
+from dprecipe.mechanisms.pnsgd.train.sets import Ball, Box, Simplex
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 
@@ -52,8 +53,17 @@ def source(loss: Loss = LOGISTIC, count: int = RECORDS, width: int = FEATURES, s
 
 
 def objective(loss: Loss = LOGISTIC, **changes: Any) -> Objective:
-    known: dict[str, Any] = {"width": FEATURES, "bias": True, "feature_norm": 2.0, "l2": 0.1, "radius": 1.0}
-    return Objective(loss, **{**known, "bound": None, **changes})
+    known: dict[str, Any] = {"width": FEATURES, "bias": True, "feature_norm": 2.0, "l2": 0.1, "within": Ball(1.0)}
+    return Objective(loss, **{**known, **changes})
+
+
+def on_simplex(w: np.ndarray, total: float) -> np.ndarray:
+    """By bisection on θ: max(w - θ, 0) adds up to the total."""
+    low, high = w.min() - total, w.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(w - middle, 0).sum() > total else (low, middle)
+    return np.maximum(w - high, 0)
 
 
 def reference(
@@ -61,7 +71,7 @@ def reference(
 ) -> Iterator[np.ndarray]:
     """The algorithm as it is written down, on rows whose norm the objective's bound does not reach, step by step."""
     x = np.hstack([records.features.astype(np.float64)[:, : to.width], np.ones((len(records), int(to.bias)))])
-    y, w = to.loss.targets(records.labels), np.zeros(to.shape)
+    y, w = to.loss.targets(records.labels), to.start()
     batches = [order[first : first + batch] for first in range(0, len(order), batch)]
     for step, stage in enumerate([each for each in stages for _ in range(each.steps)][:stop]):
         slopes = [
@@ -70,23 +80,34 @@ def reference(
         mean = sum(np.multiply.outer(slope, row) if np.ndim(slope) else slope * row for slope, row in slopes) / batch
         z = stage.noise_scale * noise.of(step, 1)[0].reshape(w.shape)
         w = w - stage.learning_rate * (mean + to.l2 * w + z)
-        w = np.clip(w, -to.bound, to.bound) if to.bound else w * min(1.0, (to.radius or 0) / np.linalg.norm(w))
+        within = to.within
+        if isinstance(within, Ball):
+            centre = 0.0 if within.centre is None else within.centre
+            w = centre + (w - centre) * min(1.0, within.radius / np.linalg.norm(w - centre))
+        elif isinstance(within, Box):
+            w = np.clip(w, within.low, within.high)
+        else:
+            w = on_simplex(w, within.total)
         yield w
 
 
 CASES: list[tuple[Loss, int, dict[str, Any]]] = [
     (Logistic(), 1, {}),
-    (Logistic(), 1, {"bias": False, "l2": 0.0, "radius": None, "bound": 0.3}),
+    (Logistic(), 1, {"bias": False, "l2": 0.0, "within": Box(-0.3, 0.3)}),
     (Logistic(), 8, {}),
-    (SmoothHinge(0.5), 1, {"radius": 5.0}),
-    (SmoothHinge(0.5), 47, {"radius": None, "bound": 0.2}),
+    (SmoothHinge(0.5), 1, {"within": Ball(5.0)}),
+    (SmoothHinge(0.5), 47, {"within": Box(-0.2, 0.2)}),
     (Squared(), 1, {}),
     (Squared(), 10, {"bias": False}),
     (Huber(0.3), 1, {"l2": 0.0}),
     (Softmax(3), 1, {}),
-    (Softmax(3), 9, {"radius": 0.5}),
-    (Squared(), 1, {"width": 0, "radius": None, "bound": 0.5, "l2": 0.0}),
-    (Huber(0.3), 5, {"width": 0, "radius": None, "bound": 0.5, "l2": 0.0}),
+    (Softmax(3), 9, {"within": Ball(0.5)}),
+    (Squared(), 1, {"width": 0, "within": Box(-0.5, 0.5), "l2": 0.0}),
+    (Huber(0.3), 5, {"width": 0, "within": Box(-0.5, 0.5), "l2": 0.0}),
+    (Logistic(), 1, {"within": Ball(1.0, np.full(FEATURES + 1, 0.4))}),
+    (Logistic(), 1, {"within": Simplex(0.7)}),
+    (Logistic(), 8, {"within": Box(np.linspace(-0.2, 0.1, FEATURES + 1), np.linspace(-0.1, 0.5, FEATURES + 1))}),
+    (Softmax(3), 9, {"within": Simplex(3.0)}),
 ]
 
 
@@ -100,7 +121,7 @@ def test_every_step_is_the_one_written_down(
     batches = -(-RECORDS // batch)
     stages = [Stage(batches + 1, 0.5, 0.3), Stage(batches, 0.2, 0.3), Stage(batches, 0.2, 0.1)]
     steps, parameters = sum(stage.steps for stage in stages) - 1, math.prod(to.shape)
-    state = State.fresh(to.shape, RECORDS, steps, Secrets(4), permuted=True, random_stop=False)
+    state = State.fresh(to.start(), RECORDS, steps, Secrets(4), permuted=True, random_stop=False)
     assert state.order is not None
     expected = reference(
         to, records, stages, batch, Noise(Distribution("gaussian"), Secrets(1), parameters), state.order, steps
@@ -109,7 +130,7 @@ def test_every_step_is_the_one_written_down(
         "numpy": Descent(to, stages, batch, records, Noise(Distribution("gaussian"), Secrets(1), parameters), state),
         "torch": Descent(
             to, stages, batch, records, Noise(Distribution("gaussian"), Secrets(1), parameters),
-            State(np.zeros(to.shape), 0, steps, state.order), DeviceBackend(to, torch.device("cpu")),
+            State(to.start(), 0, steps, state.order), DeviceBackend(to, torch.device("cpu")),
         ),
     }  # fmt: skip
     for step, w in enumerate(expected, 1):
@@ -118,7 +139,7 @@ def test_every_step_is_the_one_written_down(
             assert descent.step == step
             assert np.abs(descent.state.iterate - w).max() < 1e-10, (name, step)
     assert all(descent.state.finished for descent in descents.values())
-    whole = State(np.zeros(to.shape), 0, steps, state.order)
+    whole = State(to.start(), 0, steps, state.order)
     descent = Descent(to, stages, batch, records, Noise(Distribution("gaussian"), Secrets(1), parameters), whole)
     while not whole.finished:
         descent.advance()
@@ -143,29 +164,46 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
         return descent.state
 
     order = np.random.default_rng(0).permutation(RECORDS)
-    whole = run(State(np.zeros(to.shape), 0, 80, order), 80)
-    part = run(State(np.zeros(to.shape), 0, 80, order), cut)
+    whole = run(State(to.start(), 0, 80, order), 80)
+    part = run(State(to.start(), 0, 80, order), cut)
     again = run(State(part.iterate, part.step, 80, order), 80)
     assert (again.iterate == whole.iterate).all()
 
 
-@pytest.mark.parametrize(("batch", "changes"), [(1, {}), (1, {"radius": None, "bound": 0.1}), (8, {}), (47, {})])
+@pytest.mark.parametrize(
+    ("batch", "changes"),
+    [
+        (1, {}),
+        (1, {"within": Box(-0.1, 0.1)}),
+        (1, {"within": Box(0.2, 0.5)}),
+        (1, {"within": Simplex(2.0)}),
+        (8, {"within": Simplex(0.5)}),
+        (8, {}),
+        (47, {}),
+    ],
+)
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=repr)
 def test_every_iterate_lies_in_the_set(loss: Loss, batch: int, changes: dict[str, Any]) -> None:
     to, stages = objective(loss, **changes), [Stage(200, 0.7, 1.0)]
     parameters = math.prod(to.shape)
-    state = State(np.zeros(to.shape), 0, 200, None)
+    state = State(to.start(), 0, 200, None)
     descent = Descent(to, stages, batch, source(loss), Noise(Distribution("gaussian"), Secrets(3), parameters), state)
     reached = 0
     while not state.finished:
         descent.advance(1)
         w = descent.state.iterate
-        if to.bound is not None:
-            assert np.abs(w).max() <= to.bound
-            reached += bool(np.abs(w).max() == to.bound)
+        within = to.within
+        if isinstance(within, Box):
+            assert ((w >= within.low) & (w <= within.high)).all()
+            reached += bool(((w == within.low) | (w == within.high)).any())
+        elif isinstance(within, Ball):
+            distance = np.linalg.norm(w - (0.0 if within.centre is None else within.centre))
+            assert distance <= within.radius
+            reached += bool(distance > within.radius * (1 - 1e-9))
         else:
-            assert np.linalg.norm(w) <= 1.0
-            reached += bool(np.linalg.norm(w) > 1 - 1e-9)
+            assert (w >= 0).all()
+            assert w.sum() == pytest.approx(within.total, rel=1e-12)
+            reached += bool((w == 0).any())
     assert reached > 100  # the noise is large: it was the projection that kept it there
 
 
@@ -177,7 +215,7 @@ def test_every_iterate_lies_in_the_set(loss: Loss, batch: int, changes: dict[str
     seed=st.integers(0, 2**32 - 1),
 )
 def test_the_projection_is_the_nearest_point(w: list[float], size: float, box: bool, seed: int) -> None:
-    to = objective(width=len(w), bias=False, radius=None if box else size, bound=size if box else None)
+    to = objective(width=len(w), bias=False, within=Box(-size, size) if box else Ball(size))
     outside, inside = np.array(w), np.array(w)
     to.project(inside)
     norm = np.abs(inside).max() if box else np.linalg.norm(inside)
@@ -194,7 +232,7 @@ def test_the_projection_is_the_nearest_point(w: list[float], size: float, box: b
 @pytest.mark.parametrize("batch", [1, 8, 47])
 def test_a_pass_visits_each_record_once(batch: int, permuted: bool) -> None:
     to, records, batches = objective(), source(), -(-RECORDS // batch)
-    state = State.fresh(to.shape, RECORDS, 3 * batches, Secrets(), permuted=permuted, random_stop=False)
+    state = State.fresh(to.start(), RECORDS, 3 * batches, Secrets(), permuted=permuted, random_stop=False)
     descent = Descent(
         to,
         [Stage(3 * batches, 0.1, 0.1)],
@@ -219,14 +257,14 @@ def test_orders_and_stops_are_uniform() -> None:
     degrees of freedom)."""
     orders, stops = np.zeros(6), np.zeros(5)
     for _ in range(6000):
-        state = State.fresh((1,), 3, 5, Secrets(), permuted=True, random_stop=True)
+        state = State.fresh(np.zeros(1), 3, 5, Secrets(), permuted=True, random_stop=True)
         assert state.order is not None
         orders[2 * state.order[0] + (state.order[1] > state.order[2])] += 1
         assert 1 <= state.stop <= 5
         stops[state.stop - 1] += 1
     assert ((orders - 1000) ** 2 / 1000).sum() < 41.0
     assert ((stops - 1200) ** 2 / 1200).sum() < 38.2
-    last = State.fresh((2, 3), 3, 5, Secrets(), permuted=False, random_stop=False)
+    last = State.fresh(np.zeros((2, 3)), 3, 5, Secrets(), permuted=False, random_stop=False)
     assert (last.stop, last.order, last.iterate.shape) == (5, None, (2, 3))
 
 
@@ -238,9 +276,9 @@ def test_steps_get_independent_noise_of_their_stages_scale(
     """What a step moves beyond its gradient, over -ησ. The distance of the empirical distribution passes 3.3/√n once in
     10^9 runs; a correlation of n pairs passes 6/√n as seldom (Laplace: its products have heavier tails, so 8/√n)."""
     monkeypatch.setattr(engine, "NUMBERS", 70)  # blocks of some ten steps
-    to, records, stages = objective(radius=1e9), source(), [Stage(1500, 0.5, 0.3), Stage(1500, 0.25, 2.0)]
+    to, records, stages = objective(within=Ball(1e9)), source(), [Stage(1500, 0.5, 0.3), Stage(1500, 0.25, 2.0)]
     noise = Noise(Distribution(family), Secrets(), FEATURES + 1)
-    state = State(np.zeros(to.shape), 0, 3000, None)
+    state = State(to.start(), 0, 3000, None)
     descent = Descent(to, stages, batch, records, noise, state)
     drawn = []
     while not state.finished:
