@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, final
 
 from tqdm import tqdm
@@ -13,6 +15,17 @@ from tqdm import tqdm
 from dprecipe.screen import write_note
 
 LINE_SECONDS = 10.0
+_silent: ContextVar[bool] = ContextVar("_silent", default=False)
+
+
+@contextmanager
+def silence_progress() -> Iterator[None]:
+    """While the block lasts, no progress is shown: where a line for each part would tell how many parts there are."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
 
 
 @final
@@ -26,7 +39,8 @@ class Progress:
         self._said = time.monotonic()
         self._line = ""
         self._bar: Any = None
-        if sys.stderr.isatty():
+        self._silent = _silent.get()
+        if sys.stderr.isatty() and not self._silent:
             self._bar = tqdm(total=total, initial=done, unit=unit, desc=what)
 
     def show(self, done: int, status: Callable[[], str] = str) -> None:
@@ -47,6 +61,8 @@ class Progress:
         self._bar.close()
 
     def _say(self, done: int, status: str) -> None:
+        if self._silent:
+            return
         self._said = time.monotonic()
         line = f"{self._unit} {done} of {self._total}{', ' if status else ''}{status}"
         if line != self._line:  # the last step may already be reported
@@ -56,5 +72,5 @@ class Progress:
 
 def report_progress(text: str) -> None:
     """Print a line of progress; of several processes, the first one prints it."""
-    if int(os.environ.get("RANK", "0")) == 0:
+    if int(os.environ.get("RANK", "0")) == 0 and not _silent.get():
         write_note(text)

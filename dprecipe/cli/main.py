@@ -138,6 +138,23 @@ def run(
 
 @app.command()
 @guard_faults
+def tune(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; never overwritten.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs that are made at once, each in a process of its own.")] = 1,
+    data_root: DataRoot = None,
+) -> int:
+    """Train several times with values drawn at random, and release the best model alone."""
+    screen.write_note(f"dprecipe {__version__}: tuning {recipe}")  # printed before anything heavy is loaded
+    from dprecipe.cli.tune import tune
+
+    return tune(recipe, overrides or (), out, resume, jobs, data_root)
+
+
+@app.command()
+@guard_faults
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A certificate, or a release/ folder.")],
     public_key: Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")] = None,
@@ -215,4 +232,4 @@ def _final_code(out: Output, arguments: list[str], code: int | str | None) -> in
         return code
     if not out.reader_left:
         screen.write_note(f"error: the output can't be written: {out.error}")
-    return code or (0 if arguments[:1] == ["run"] else INTERNAL)
+    return code or (0 if arguments[:1] in (["run"], ["tune"]) else INTERNAL)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dprecipe.cli import render
+from dprecipe.cli.siblings import find_siblings
 from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
 from dprecipe.nonprivate import rules as nonprivate
 from dprecipe.planning import rules
@@ -30,27 +31,36 @@ def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None
     findings: list[Finding] = []
     texts: dict[str, str] = {}
     files = [file for path in paths for file in _recipes(path)]
+    recipes: list[Loaded] = []
     for file in dict.fromkeys(files):
-        result, read_texts = check(file, data_root)
+        result, read_texts, loaded = _check(file, data_root)
         findings += result
         texts |= read_texts
+        recipes += [] if loaded is None else [loaded]
+    findings += find_siblings(recipes)
     _write(findings, texts, len(set(files)), output)
     return int(any(finding.is_error for finding in findings))
 
 
 def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...], dict[str, str]]:
     """The findings of one recipe, each with its place, and the texts they point into."""
+    return _check(file, data_root)[:2]
+
+
+def _check(file: Path, data_root: Path | None) -> tuple[tuple[Finding, ...], dict[str, str], Loaded | None]:
+    """`check`, and the recipe where it could be read."""
     try:
         loaded = read_any(file)
     except RecipeError as error:
-        return error.findings, error.texts
+        return error.findings, error.texts, None
     if isinstance(loaded, LoadedPublic):
         findings = nonprivate.check(loaded.recipe)
     else:
         findings = rules.check(loaded.recipe, loaded.source.attachments)
     if data_root is not None:
         findings += _absent_files(loaded, data_root)
-    return loaded.located(findings), dict(loaded.texts)
+    private = None if isinstance(loaded, LoadedPublic) else loaded
+    return loaded.located(findings), dict(loaded.texts), private
 
 
 def _recipes(path: Path) -> list[Path]:

@@ -59,7 +59,7 @@ RunCount = Annotated[NegativeBinomialRunCount | PoissonRunCount | FixedRunCount,
 class Candidates(Block):
     """The values that one key of the recipe may take: a list, or a range with a scale."""
 
-    key: Text = Field(description="dotted path of the key, such as training.optimizer.lr")
+    key: Annotated[Text, Field(max_length=200)] = Field(description="dotted path, such as training.optimizer.lr")
     values: Annotated[tuple[Value, ...], Field(min_length=1, max_length=100)] | None = Field(
         None, description="a list to draw from, all equally likely"
     )
@@ -83,5 +83,5 @@ class Tuning(Block):
     over: Annotated[tuple[Candidates, ...], Field(min_length=1, max_length=20)]
     score: TuningScore
     search: Literal["random", "bayesian", "tpe", "asha", "hyperband", "population"] = Field(
-        "random", description="only `random` has a guarantee: each run draws its values independently of the others"
+        "random", description="only `random` has a guarantee: each run draws its values by itself"
     )

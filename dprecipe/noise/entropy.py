@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 
 _ZEROS = memoryview(bytes(1 << 17))
 
-Purpose = Literal["sampling", "noise", "augmentation", "layers", "stages"]
-"""`layers`: draws of the model's layers while gradients are computed. `stages`: paid steps of preprocessing."""
+Purpose = Literal["sampling", "noise", "augmentation", "layers", "stages", "tuning"]
+"""`layers`: draws of the model's layers while gradients are computed. `stages`: paid steps of preprocessing. `tuning`:
+how many runs there are, and with which values."""
 
 
 @final

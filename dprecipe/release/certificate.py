@@ -17,7 +17,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import origins, schema, stages, tensors, untrusted
+from dprecipe.release import origins, schema, stages, tensors, tuned, untrusted
 from dprecipe.release.checks import MAX_DEVICE, check_facts, shorten_record
 from dprecipe.release.claim import Numbers, compute_numbers, make_claim
 from dprecipe.release.facts import PublicScore, RunFacts, Spent
@@ -121,6 +121,7 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers
         ),
         stages=stages.describe_stages(plan, run.stages),
         data_access=_data_access(plan, run),
+        tuning=tuned.describe_tuning(plan),
         budget=_budget(plan, numbers.epsilon, spent),
         randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),
         numerics=schema.Numerics(
@@ -143,7 +144,7 @@ def _sampling(plan: Plan, charges: Sequence[Charge], steps_lost: int) -> schema.
         largest_batch=details.max_batch_size,
         steps_planned=plan.length.steps,
         steps_charged=charged,
-        steps_trained=None if part.hides_iterates else charged - steps_lost,
+        steps_trained=None if tuned.hides_iterates(plan) else charged - steps_lost,
     )
 
 
@@ -167,6 +168,8 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     part = mechanism_of(plan.mechanism).certificate
     if public:
         status, text = "public", _describe_public_records(run)
+        if plan.tuning is not None:
+            text += "; the score chose this model among several, and flatters it"
     elif test is not None:
         status, text = (
             "private_internal",
@@ -186,11 +189,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
             + ": the file is named under provenance, and the data it was learned from are not covered",
         ),
         preprocessing=stages.ACCESS if plan.stages else origins.describe_preprocessing(run.data),
-        tuning=Access(
-            status="declared",
-            text="the recipe's constants were chosen without these records; a choice among several runs on "
-            "them would spend more than is counted here",
-        ),
+        tuning=tuned.describe_access(plan),
         evaluation=schema.EvaluationAccess(status=status, text=text, released=score),
     )
 

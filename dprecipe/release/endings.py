@@ -16,6 +16,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.events import Charge, Event, count_events
+from dprecipe.release import tuned
 from dprecipe.release.schema import Predicate
 
 BLOCKS = 50
@@ -30,8 +31,8 @@ def find_impossible_end(stated: Predicate, plan: Plan) -> list[str]:
     budget, sampling = stated.budget, stated.sampling
     trained, planned, charged = sampling.steps_trained, plan.length.steps, sampling.steps_charged
     part = mechanism_of(plan.mechanism).certificate
-    if (trained is None) != part.hides_iterates:
-        return ["sampling.steps_trained: expected null exactly in runs that release the last iterate alone"]
+    if (trained is None) != tuned.hides_iterates(plan):
+        return ["sampling.steps_trained: expected null exactly where only the last iterate or the best run is released"]
     problems = []
     blocks = [math.ceil(part.count_reservable(plan) / BLOCKS), *(count_events(stage.charges) for stage in plan.stages)]
     max_block = max(1, *blocks)

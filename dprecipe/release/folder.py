@@ -17,7 +17,7 @@ from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import card, certificate, sign
+from dprecipe.release import card, certificate, sign, tuned
 from dprecipe.release.facts import RunFacts
 from dprecipe.release.untrusted import sha256_of, to_bytes
 
@@ -97,7 +97,7 @@ def load_signing_key(plan: Plan) -> Ed25519PrivateKey | None:
 def select_history(plan: Plan, history: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
     """The part of the history that may be published: nothing where the claim covers the last iterate alone. Elsewhere
     the events pay for every iterate, so public scores along the way are post-processing."""
-    return () if mechanism_of(plan.mechanism).certificate.hides_iterates else history
+    return () if tuned.hides_iterates(plan) else history
 
 
 @contextmanager

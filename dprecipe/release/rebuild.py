@@ -18,9 +18,10 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Pretrained, Primed
 from dprecipe.planning.make import plan as make_plan
+from dprecipe.planning.make import plan_chosen
 from dprecipe.privacy.events import Charge, Event, charge_from_json, count_events, run_lengths
 from dprecipe.recipe.read import read_source
-from dprecipe.release import certificate, checks, endings, origins, tensors
+from dprecipe.release import certificate, checks, endings, origins, tensors, tuned
 from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, Spent
 from dprecipe.release.schema import ClassifierScore, Predicate
@@ -103,7 +104,8 @@ def stated_source(stated: Predicate) -> RecipeSource:
 
 def _plan_again(stated: Predicate, failures: list[str]) -> Plan | None:
     try:
-        return make_plan(read_source(stated_source(stated)))
+        chosen, loaded = tuned.read_chosen(stated), read_source(stated_source(stated))
+        return make_plan(loaded) if chosen is None else plan_chosen(loaded, chosen)
     except (RecipeError, PlanRefused) as error:
         codes = ", ".join(sorted({f"{finding.code} {finding.path}".strip() for finding in error.findings}))
         failures.append(f"provenance.recipe.text: the recipe can't be planned again: {codes}")
@@ -241,6 +243,7 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             result.append("budget.stop_reason: a run of one attempt takes the planned steps, and these fit the budget")
         result += checks.find_check_differences(stated.checks, plan)
         result += tensors.find_contradictions(stated, plan)
+        result += tuned.find_contradictions(stated, plan)
         score = stated.data_access.evaluation.released
         if score is not None and isinstance(score, ClassifierScore) != (describe_data(plan.data).target is None):
             result.append("data_access.evaluation.released: the score of another kind of model")

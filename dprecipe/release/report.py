@@ -14,7 +14,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
-from dprecipe.release import origins, plots
+from dprecipe.release import origins, plots, tuned
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.page import (
     NOT_CHECKED,
@@ -51,7 +51,7 @@ def render_html(
         f"<figure>{draw(figure)}<figcaption>{escape_html(figure.caption)}</figcaption></figure>"
         for figure in list_figures(plan, predicate, charges, history)
     )
-    title = "The guarantee" if mechanism_of(plan.mechanism).certificate.hides_iterates else "Over the run"
+    title = "The guarantee" if tuned.hides_iterates(plan) else "Over the run"
     sections = [
         _claim(predicate),
         *_declared(predicate),
@@ -154,15 +154,15 @@ def list_figures(
         return [*mechanism_figures]
     noun, nouns = part.progress
     remainder = " The rest of the limit is charged at the end." if part.is_adaptive(plan) else ""
-    results = [
+    spending = [
         Figure(
             "epsilon",
             f"What was spent, {noun} by {noun}; the line is the budget.{remainder}",
             lambda axes: plots.draw_spending(axes, plots.trace_spending(plan, charges), budget.epsilon, nouns),
             frozenset({nouns, "ε spent", f"budget ε = {budget.epsilon:g}"}),
-        ),
-        *mechanism_figures,
+        )
     ]
+    results = [*([] if plan.tuning is not None else spending), *mechanism_figures]
     if profile:
         results.append(
             Figure(

@@ -256,6 +256,35 @@ class Provenance(Block):
     data_commitment: Commitment | None
 
 
+class CandidateFacts(Block):
+    """What one key could be."""
+
+    key: Word
+    values: Annotated[tuple[float | int | str | bool, ...], Field(max_length=100)] | None
+    range: tuple[float, float] | None
+    scale: Literal["linear", "log"] | None
+
+
+class ChosenValue(Block):
+    """What a key of the released run is."""
+
+    key: Word
+    value: float | int | str | bool
+
+
+class TuningFacts(Block):
+    """The best of several runs; the number that were made is secret."""
+
+    distribution: Word = Field(description="of the number of runs, as the event names it")
+    mean: PositiveFloat
+    shape: NonNegativeFloat | None
+    over: Annotated[tuple[CandidateFacts, ...], Field(max_length=20)]
+    metric: Word = Field(description="by which one was chosen")
+    records: Word = Field(description="on which it was measured")
+    one_run_epsilon: NonNegativeFloat = Field(description="what one run costs, at the claim's δ")
+    chosen: Annotated[tuple[ChosenValue, ...], Field(max_length=20)]
+
+
 class RegisteredMechanism:
     """Validates the block `mechanism` by its kind, among the mechanisms registered when the model is first built."""
 
@@ -277,6 +306,7 @@ class Predicate(Block):
         description="paid steps of preprocessing, in order; null: there is none"
     )
     data_access: DataAccess
+    tuning: TuningFacts | None = Field(None, description="null: there was one run")
     budget: BudgetFacts
     randomness: Randomness
     numerics: Numerics

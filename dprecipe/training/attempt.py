@@ -34,6 +34,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.training.folder import RunFolder
+from dprecipe.training.kept import keep_trial, kept_of
 from dprecipe.training.provenance import Private, RunProvenance, check_identity
 from dprecipe.training.publish import Finished, publish
 from dprecipe.training.runner import Run, Start
@@ -101,7 +102,14 @@ class Attempt:
         if self.ledger.stop_reason is None:
             self.ledger.close("interrupted")
         source = self._plan.source
-        words = ["dprecipe", "run", source.file, "--resume", "--out", str(self._folder.path)]
+        words = [
+            "dprecipe",
+            "run" if self._plan.tuning is None else "tune",
+            source.file,
+            "--resume",
+            "--out",
+            str(self._folder.path),
+        ]
         words += [word for override in source.overrides for word in ("--set", override)]
         return Interrupted(
             f"stopped after {done}; the ledger is closed",
@@ -119,6 +127,9 @@ class Attempt:
         if reason is None or reason == "interrupted":
             raise RunFailed("internal fault: a release was to be made of an attempt that goes on", "please report this")
         folder, plan = self._folder, self._plan
+        if self._start.trial:
+            keep_trial(plan, folder, self._start.moment, self._provenance, self._commitment, finished)
+            return Run(folder.path, kept_of(folder), plan, plan.guarantee.epsilon, reason, finished.score, seconds)
         result = publish(plan, folder, self._start.moment, self._provenance, self._commitment, finished, self.constants)
         return Run(
             folder=folder.path,

@@ -49,7 +49,7 @@ def check_publishable(plan: Plan, provenance: RunProvenance, released: Sequence[
     facts = replace(facts, stages=(f"sha256:{'0' * 64}",) * len(plan.stages))
     spent = Spent(plan.events, f"sha256:{'0' * 64}", 1, "completed", count_events(plan.events), 0, torn=False)
     try:
-        result = certificate.assemble_predicate(plan, spent, facts, _numbers(plan))
+        result = certificate.assemble_predicate(plan, spent, facts, draft_numbers(plan))
         digests = dict.fromkeys(list_released_files(plan), f"sha256:{'0' * 64}")
         whole = certificate.to_bytes(certificate.make_statement(result, digests))
         validate_document(Statement, json.loads(whole), "certificate")
@@ -91,7 +91,7 @@ def _fault(part: str) -> UsageFault:
     return UsageFault(f"nothing was spent: the certificate of this run has no room for its {part[:500]}", remedy)
 
 
-def _numbers(plan: Plan) -> Numbers:
+def draft_numbers(plan: Plan) -> Numbers:
     """What the accountants will say, as far as its length goes; what a mechanism states of its own is worked out."""
     statement = mechanism_of(plan.mechanism).certificate.compute_numbers(plan, plan.events, plan.budget.epsilon, None)
     row = Accountant(name="pld", version="dprecipe 0", role="claim", epsilon=plan.budget.epsilon, bound="upper")

@@ -85,38 +85,48 @@ def publish(
             then in `private/`; the run stays resumable.
     """
     report_progress("working out the certificate, and asking the second library")
-    public = plan.publishes_scores and not finished.test_from_python
+    with lock_ledger(folder.ledger) as ledger:
+        facts = run_facts(plan, ledger, started, provenance, commitment, finished, constants)
+        description = describe_file(finished.model, plan.data, finished.config, constants)
+        return _publish(plan, folder, ledger, facts, finished, description)
+
+
+def run_facts(
+    plan: Plan,
+    ledger: Ledger,
+    started: datetime,
+    provenance: RunProvenance,
+    commitment: str | None,
+    finished: Finished,
+    constants: Sequence[StageConstants] = (),
+) -> RunFacts:
+    """What a finished run recorded about itself; a score only where the recipe declares its records public."""
     tensors = tensors_of(
         finished.weights, finished.trained, provenance.model == "python", provenance.initial is not None
     )
     # A clock that was set back meanwhile has no say.
     times = [moment.isoformat(timespec="seconds") for moment in (started, max(started, datetime.now(UTC)))]
-    with lock_ledger(folder.ledger) as ledger:
-        facts = replace(
-            provenance.facts(tensors, commitment, *times),
-            steps_lost=finished.steps_lost,
-            insecure_seed=ledger.insecure_seed,
-            score=_published(finished.score) if public else None,
-            published=finished.published,
-            stages=tuple(map(digest_constants, constants)),
-        )
-        description = describe_file(finished.model, plan.data, finished.config, constants)
-        return _publish(plan, folder, ledger, facts, finished, description)
+    return replace(
+        provenance.facts(tensors, commitment, *times),
+        steps_lost=finished.steps_lost,
+        insecure_seed=ledger.insecure_seed,
+        score=_published(finished.score) if _is_public(plan, finished) else None,
+        published=finished.published,
+        stages=tuple(map(digest_constants, constants)),
+    )
+
+
+def _is_public(plan: Plan, finished: Finished) -> bool:
+    return plan.publishes_scores and not finished.test_from_python
 
 
 def _publish(
     plan: Plan, folder: RunFolder, ledger: Ledger, facts: RunFacts, finished: Finished, description: Mapping[str, Any]
 ) -> PublishedRun:
-    public = plan.publishes_scores and not finished.test_from_python
-    history = _history(plan, folder, finished.score) if public else []
+    history = _history(plan, folder, finished.score) if _is_public(plan, finished) else []
 
     def write(path: Path) -> None:
-        cpu = {name: value.detach().to("cpu").contiguous() for name, value in finished.weights.items()}
-        try:
-            save_file(cpu, path / "model.safetensors")
-        except SafetensorError as error:
-            raise OSError(errno.EIO, str(error)) from None
-        (path / "model.json").write_bytes(to_bytes(description))
+        write_weights(path, finished, description)
         finished.write(path)
 
     def check(draft: Path) -> None:
@@ -146,6 +156,16 @@ def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
             f"don't publish it (it is in {rejected}); see to what is named, then continue with --resume, which spends "
             "nothing more; if it stays, please report this",
         ) from None
+
+
+def write_weights(path: Path, finished: Finished, description: Mapping[str, Any]) -> None:
+    """`model.safetensors` and `model.json`. Raises `OSError`."""
+    cpu = {name: value.detach().to("cpu").contiguous() for name, value in finished.weights.items()}
+    try:
+        save_file(cpu, path / "model.safetensors")
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error)) from None
+    (path / "model.json").write_bytes(to_bytes(description))
 
 
 INSECURE = "randomness.insecure_seed"

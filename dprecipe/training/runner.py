@@ -47,6 +47,8 @@ class Start:
     moment: datetime
     accept_lost_steps: bool = False
     """Release a model that lacks most of the steps charged, rather than none: see `training.lost_steps`."""
+    trial: bool = False
+    """It is one of several runs of which the best is released: what it made is kept, and no release is made."""
 
 
 @dataclass(frozen=True, slots=True)

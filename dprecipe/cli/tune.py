@@ -1,0 +1,51 @@
+"""`dprecipe tune`: train several times, release the best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from dprecipe.cli.plan import plan_lines
+from dprecipe.faults import UsageFault
+from dprecipe.libraries import importing_libraries
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.recipe.read import read
+from dprecipe.screen import write_output
+
+
+def tune(
+    recipe: Path,
+    overrides: Sequence[str] = (),
+    out: Path | None = None,
+    resume: bool = False,
+    jobs: int = 1,
+    data_root: Path | None = None,
+) -> int:
+    """Plan, then make the runs; returns the exit code. Raises the faults of both."""
+    plan = make_plan(read(recipe, overrides))
+    if plan.tuning is None:
+        raise UsageFault(f"{recipe} has no block `tuning`", f"dprecipe run {recipe}")
+    missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
+    if missing:
+        raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")
+    write_output(plan_lines(plan))
+    with importing_libraries():
+        from dprecipe.training.tuning.run import tune as tune_plan
+
+    done = tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs)
+    chosen = {} if done.plan.tuning is None else done.plan.tuning.chosen or {}
+    values = ", ".join(f"{key} = {value}" for key, value in sorted(chosen.items()))
+    metric = plan.tuning.block.score.metric
+    score = getattr(done.score, metric, None)
+    shown = "" if score is None else f", {metric.replace('_', ' ')} {score:.4g} on the records it was chosen by"
+    spent = f"spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
+    write_output(
+        [
+            f"completed: {spent}{shown}",
+            f"chosen: {values}",
+            f"all runs are in {done.folder / 'private' / 'trials.csv'}, for your eyes alone",
+            f"publish {done.release}; check it with: dprecipe verify {done.release}",
+        ]
+    )
+    return 0

@@ -1,0 +1,71 @@
+"""What a certificate says of a run that is the best of several: their number's distribution, what they tried, what was
+chosen. Never how many there were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dprecipe.language.tuning import Value
+from dprecipe.mechanisms.facts import Access
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.planning.tuning_words import describe_candidates, describe_runs
+from dprecipe.release import schema
+
+
+def hides_iterates(plan: Plan) -> bool:
+    """Whether the claim covers nothing before the end: neither of a last-iterate release, nor of the best of several
+    runs, whose course would tell of a run more than its result."""
+    return plan.tuning is not None or mechanism_of(plan.mechanism).certificate.hides_iterates
+
+
+def describe_tuning(plan: Plan) -> schema.TuningFacts | None:
+    """The block `tuning` of a certificate; None where a run was the only one."""
+    tuned = plan.tuning
+    if tuned is None:
+        return None
+    distribution, mean, shape = tuned.block.runs.selection
+    return schema.TuningFacts(
+        distribution=distribution,
+        mean=mean,
+        shape=shape,
+        over=tuple(
+            schema.CandidateFacts(key=each.key, values=each.values, range=each.range, scale=each.scale)
+            for each in tuned.block.over
+        ),
+        metric=tuned.block.score.metric,
+        records=tuned.block.score.records,
+        one_run_epsilon=tuned.epsilon,
+        chosen=tuple(schema.ChosenValue(key=key, value=value) for key, value in sorted((tuned.chosen or {}).items())),
+    )
+
+
+def read_chosen(stated: schema.Predicate) -> Mapping[str, Value] | None:
+    """The values that a certificate says were chosen; None where it is not of a tuned run."""
+    return None if stated.tuning is None else {each.key: each.value for each in stated.tuning.chosen}
+
+
+def describe_access(plan: Plan) -> Access:
+    """How the recipe's constants came about."""
+    tuned = plan.tuning
+    if tuned is None:
+        return Access(
+            status="declared",
+            text="the recipe's constants were chosen without these records; a choice among several runs on "
+            "them would spend more than is counted here",
+        )
+    tried = "; ".join(describe_candidates(each) for each in tuned.block.over)
+    chosen = ", ".join(f"{key} = {value}" for key, value in sorted((tuned.chosen or {}).items()))
+    text = (
+        f"this is the best of several runs, by {tuned.block.score.metric} on data.{tuned.block.score.records}; their "
+        f"number: {describe_runs(tuned.block)}. Each drew its values by itself. Tried were {tried}. Chosen: {chosen}. "
+        "All runs together are one event; the recipe's other constants were chosen without these records"
+    )
+    return Access(status="covered", text=text if len(text) <= 4000 else f"{text[:3990]} …")
+
+
+def find_contradictions(stated: schema.Predicate, plan: Plan) -> list[str]:
+    """What a certificate of the best of several runs does not tell."""
+    if plan.tuning is None or stated.provenance.started == stated.provenance.finished:
+        return []
+    return ["provenance.finished: how long a tuned run took tells of the number of its runs; expected its start"]

@@ -1,0 +1,68 @@
+"""What one of several runs made, kept in `private/` until the best is chosen.
+
+It is no release: its certificate is a draft whose numbers are placeholders, so that nobody can take it for one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.models.file import describe_file
+from dprecipe.privacy.ledger import lock_ledger
+from dprecipe.release import certificate, rebuild
+from dprecipe.release import folder as release_folder
+from dprecipe.release.facts import RunFacts, Spent
+from dprecipe.release.schema import Predicate
+from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, to_bytes, validate_document
+from dprecipe.training.draft import draft_numbers
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.provenance import RunProvenance
+from dprecipe.training.publish import Finished, run_facts, write_weights
+
+DRAFT = "draft.json"
+
+
+def kept_of(folder: RunFolder) -> Path:
+    """Where a run keeps what it made."""
+    return folder.path / "kept"
+
+
+def keep_trial(
+    plan: Plan,
+    folder: RunFolder,
+    started: datetime,
+    provenance: RunProvenance,
+    commitment: str | None,
+    finished: Finished,
+) -> None:
+    """Write the weights, their description and what the run recorded about itself, whole or not at all.
+
+    Raises:
+        RunFailed: the disk refuses, or the run has no score that may be seen.
+    """
+    description = describe_file(finished.model, plan.data, finished.config)
+    with lock_ledger(folder.ledger) as ledger:
+        facts = run_facts(plan, ledger, started, provenance, commitment, finished)
+        predicate = certificate.assemble_predicate(plan, Spent.of(ledger), facts, draft_numbers(plan))
+        with release_folder.open_draft(kept_of(folder)) as draft:
+            write_weights(draft, finished, description)
+            (draft / DRAFT).write_bytes(to_bytes(certificate.to_json(predicate)))
+
+
+def read_kept(kept: Path) -> RunFacts:
+    """What a run recorded about itself.
+
+    Raises:
+        RunFailed: it is not there, or damaged.
+    """
+    try:
+        stated = validate_document(Predicate, parse_object(read_bytes(kept / DRAFT), DRAFT), DRAFT)
+    except (OSError, ContentError):
+        raise RunFailed(
+            f"{kept}: what one of the runs made is not here, or damaged",
+            "put the run's own files back, or start anew in another folder",
+        ) from None
+    return rebuild.read_run(stated)

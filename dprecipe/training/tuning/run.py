@@ -1,0 +1,164 @@
+"""`dprecipe tune`: several runs under one ledger, and the best of them released.
+
+One event covers all runs. It is reserved before their number is drawn, and settled once all have ended; what happens in
+between is seen by nobody, so that an attempt that broke off is gone on with, and charged once. The number of runs, the
+losers and their scores stay in `private/`; the losers are deleted once the release is there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from dprecipe import durable
+from dprecipe.data.files import data_root as find_data_root
+from dprecipe.faults import BudgetSpent, Interrupted, RunFailed, UsageFault
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.planning.make import plan_trial
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.ledger import Ledger
+from dprecipe.progress import report_progress
+from dprecipe.recipe.read import read_source
+from dprecipe.release.facts import PublicScore
+from dprecipe.release.folder import load_signing_key
+from dprecipe.screen import write_note
+from dprecipe.training.attempt import Attempt, open_attempt
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.gather import gather_records
+from dprecipe.training.provenance import RunProvenance, private_of
+from dprecipe.training.runner import PythonInputs, Start, runner_of
+from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load_or_draw
+from dprecipe.training.tuning.plot import draw_trials
+from dprecipe.training.tuning.pool import TrialPool
+from dprecipe.training.tuning.winner import choose_winner, publish_winner, write_table
+
+
+@dataclass(frozen=True, slots=True)
+class TunedRun:
+    """A finished tuned run."""
+
+    folder: Path
+    release: Path
+    plan: Plan
+    """Of what is released: `plan.tuning.chosen` has its values."""
+    epsilon: float
+    score: PublicScore | None
+    """Of the released model, on the public records by which it was chosen."""
+
+
+def tune(
+    plan: Plan,
+    out: str | Path | None = None,
+    *,
+    data_root: str | Path | None = None,
+    resume: bool = False,
+    jobs: int = 1,
+) -> TunedRun:
+    """Make the runs of a tuned plan, up to `jobs` at once, and release the best.
+
+    Guarantees: the ledger holds the tuned run before the number of runs is drawn; `release/` appears whole, at the end,
+    verified, or not at all, and holds the winner alone.
+
+    Raises:
+        UsageFault: the plan is not of a tuned run; the folder exists (or, with `resume`, does not); `jobs` below 1.
+        DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
+        Interrupted: stopped by the user; `resume` continues.
+    """
+    if plan.tuning is None:
+        raise UsageFault("this recipe has no block `tuning`", "start it with: dprecipe run")
+    if jobs < 1:
+        raise UsageFault(f"expected --jobs >= 1, got {jobs}", "leave it out")
+    load_signing_key(plan)  # one that can't be used should be known before anything is spent
+    path = Path(out) if out is not None else RunFolder.default(plan)
+    root = find_data_root(data_root, plan.source.file).absolute()
+    start = Start(datetime.now(UTC))
+    folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
+    gathered = gather_records(plan, root)
+    trial = plan_trial(read_source(plan.source), plan, {})
+    runner_of(trial).prepare(trial, root, PythonInputs(gathered=gathered))
+    provenance = RunProvenance((), torch.device("cpu"))
+    if not resume:
+        RunFolder.create(path, plan)
+    gathered.write(folder.private)
+    private = {"commitment": private_of(gathered.prepared("train"))}
+    commitment = provenance.identity(folder, private)["commitment"]
+    pool = TrialPool(plan.source, folder.private / "trials", root, jobs)
+    event = plan.tuning.charge.event
+    with open_attempt(plan, folder, start, provenance, private, lambda before: _check_room(plan, before)) as attempt:
+        drawn = _make(plan, folder, event, attempt, pool)
+        attempt.ledger.close("completed")
+    winner = choose_winner(plan, pool.trials, drawn)
+    report_progress("working out the certificate, and verifying the release as a stranger would")
+    chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment)
+    _keep_table(plan, folder, pool, drawn)
+    return TunedRun(folder.path, folder.release, chosen, epsilon, winner.facts.score)
+
+
+def _make(plan: Plan, folder: RunFolder, event: Event, attempt: Attempt, pool: TrialPool) -> DrawnRuns:
+    """Reserve the tuned run or go on with it, make all runs, settle."""
+    ledger, before = attempt.ledger, attempt.ledger.before
+    path = folder.private / DRAWS
+    if _is_settled(event, before):
+        if not path.exists():
+            raise RunFailed(
+                "all runs have ended, and what was drawn is not in private/: there is nothing to choose from",
+                "put the run's own files back, or start anew in another folder",
+            )
+        return load_or_draw(path, plan, attempt.secrets)
+    if _is_left(event, before):
+        ledger.carry(event)
+    else:
+        ledger.reserve(event, 1)
+    drawn = load_or_draw(path, plan, attempt.secrets)
+    report_progress("training; how many runs there are is secret")
+
+    def report(done: int) -> None:
+        if sys.stderr.isatty():  # in a log, it would be no secret
+            write_note(f"{done} of {len(drawn.points)} runs have ended")
+
+    try:
+        pool.make_all(drawn, report)
+    except (Interrupted, KeyboardInterrupt):
+        raise attempt.interrupted("some of the runs, or none") from None
+    ledger.settle(event, 1)
+    return drawn
+
+
+def _check_room(plan: Plan, before: Ledger | None) -> None:
+    """The budget holds the tuned run, or an attempt before has reserved it.
+
+    Raises:
+        BudgetSpent: it does not.
+    """
+    (charge,) = plan.events
+    if _is_settled(charge.event, before) or _is_left(charge.event, before):
+        return
+    budget = plan.budget
+    charges = [*(() if before is None else before.charges), charge]
+    if not accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon:
+        raise BudgetSpent("the ledger leaves no room for this run", "start anew in another folder")
+
+
+def _is_settled(event: Event, before: Ledger | None) -> bool:
+    return before is not None and any(charge.event == event for charge in before.settled)
+
+
+def _is_left(event: Event, before: Ledger | None) -> bool:
+    """Whether an earlier attempt reserved the event and did not settle it: this one goes on with it."""
+    return before is not None and before.unsettled[-1:] == (Charge(event, 1),)
+
+
+def _keep_table(plan: Plan, folder: RunFolder, pool: TrialPool, drawn: DrawnRuns) -> None:
+    """Values and scores of all runs, for their owner; and then what the runs made is deleted. No release needs it."""
+    try:
+        rows = write_table(folder.private / "trials.csv", plan, pool.trials, drawn)
+        durable.replace_file(folder.private / "trials.svg", draw_trials(plan, rows).encode())
+        shutil.rmtree(folder.private / "trials")
+    except OSError as error:
+        write_note(f"{folder.private}: the other runs could not be deleted ({error.strerror}); delete private/trials")

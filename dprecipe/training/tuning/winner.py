@@ -1,0 +1,119 @@
+"""From all runs to the one that is released, and to its certificate."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from dprecipe import durable
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.planning.candidates import Point
+from dprecipe.planning.make import plan_chosen
+from dprecipe.privacy.ledger import lock_ledger
+from dprecipe.recipe.read import read_source
+from dprecipe.release import folder as release_folder
+from dprecipe.release.facts import PublicScore, RunFacts
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.kept import kept_of, read_kept
+from dprecipe.training.publish import check_verified
+from dprecipe.training.tuning.draws import DrawnRuns, choose
+from dprecipe.training.tuning.trials import Trials
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The run that is released."""
+
+    point: Point
+    kept: Path
+    facts: RunFacts
+
+
+def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
+    """The best of the runs that have a model, by the recipe's score; ties are broken at random.
+
+    Raises:
+        RunFailed: no run has a model, or what one made is gone.
+    """
+    if plan.tuning is None:
+        raise RunFailed("internal fault: a plan of one run chooses among several", "please report this")
+    metric = plan.tuning.block.score.metric
+    numbers = [number for number in range(len(drawn.points)) if not trials.is_refused(number)]
+    if not numbers:
+        raise RunFailed(
+            "no run has a model: their number was drawn as 0, or the values of all of them make no model",
+            "the budget is spent; to try again with another, start anew in another folder",
+        )
+    facts = {number: read_kept(kept_of(trials.folder(number))) for number in numbers}
+    scores = [score_of(facts[number].score, metric) for number in numbers]
+    best = numbers[choose(scores, [drawn.ties[number] for number in numbers], largest=metric == "accuracy")]
+    return Winner(drawn.points[best], kept_of(trials.folder(best)), facts[best])
+
+
+def score_of(score: PublicScore | None, metric: str) -> float | None:
+    """The figure by which runs are compared; None of a run that diverged."""
+    if score is None:
+        return None
+    figures: Mapping[str, float | None] = {
+        "accuracy": score.accuracy,
+        "loss": score.loss,
+        "mean_absolute_error": score.mean_absolute_error,
+    }
+    return figures[metric]
+
+
+def publish_winner(
+    plan: Plan, folder: RunFolder, winner: Winner, commitment: str | None, started: datetime
+) -> tuple[Plan, float]:
+    """Write `release/`, verified as a stranger would; the plan of what is released, and the ε that it claims.
+
+    Guarantees: the ledger holds the tuned run, and nothing in `release/` tells how many runs there were, or how long
+    they took.
+
+    Raises:
+        RunFailed, UsageFault: see `dprecipe.training.publish.publish`.
+    """
+    chosen = plan_chosen(read_source(plan.source), winner.point)
+    moment = started.isoformat(timespec="seconds")
+    facts = replace(winner.facts, commitment=commitment, started=moment, finished=moment)
+
+    def write(path: Path) -> None:
+        for name in sorted(release_folder.MODEL_FILES):
+            shutil.copyfile(winner.kept / name, path / name)
+
+    def check(draft: Path) -> None:
+        check_verified(draft, folder.private / "unverified-release", False)
+
+    with lock_ledger(folder.ledger) as ledger:
+        return chosen, release_folder.publish_draft(folder.release, chosen, ledger, facts, [], write, check)
+
+
+def write_table(path: Path, plan: Plan, trials: Trials, drawn: DrawnRuns) -> list[tuple[Point, float | None]]:
+    """`trials.csv` in `private/`: the values and the score of every run, for its owner alone."""
+    if plan.tuning is None:
+        return []
+    metric = plan.tuning.block.score.metric
+    rows: list[tuple[Point, float | None]] = []
+    for number, point in enumerate(drawn.points):
+        refused = trials.is_refused(number)
+        score = None if refused else score_of(read_kept(kept_of(trials.folder(number))).score, metric)
+        rows.append((point, score))
+    durable.replace_file(path, _format_table(metric, rows).encode())
+    return rows
+
+
+def _format_table(metric: str, rows: Sequence[tuple[Point, float | None]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    keys = list(rows[0][0]) if rows else []
+    writer.writerow([*keys, metric])
+    writer.writerows(
+        [[*(point[key] for key in keys), "" if score is None else f"{score:.6g}"] for point, score in rows]
+    )
+    return text.getvalue()

@@ -1,0 +1,180 @@
+"""The whole of a tuned run: one event, one release, and nothing of the losers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dprecipe.faults import Interrupted, UsageFault
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy.ledger import read
+from dprecipe.release.certificate import to_bytes
+from dprecipe.release.verify import verify
+from dprecipe.training.run import run
+from dprecipe.training.tuning import pool
+from dprecipe.training.tuning.run import tune
+
+Tuned = Callable[..., Plan]
+FIXED = "tuning.runs={kind: fixed, count: 3}"
+
+
+def test_a_plan_has_the_command_that_it_is_for(tuned: Tuned, tmp_path: Path) -> None:
+    with pytest.raises(UsageFault, match="several times"):
+        run(tuned(), tmp_path / "run")
+    with pytest.raises(UsageFault, match="no block `tuning`"):
+        tune(tuned("tuning=null"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_the_best_of_the_runs_is_released_and_no_other(
+    tuned: Tuned, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan = tuned(FIXED)
+    done = tune(plan, tmp_path / "run")
+    verified = verify(done.release)
+    assert verified.claim.epsilon == done.epsilon <= 3
+    assert "the ledger beside it has exactly these events" in verified.checked
+    rows = (done.folder / "private" / "trials.csv").read_text("utf-8").splitlines()[1:]
+    best = max(rows, key=lambda row: float(row.rpartition(",")[2]))
+    assert done.plan.tuning is not None
+    assert best.startswith(",".join(str(value) for value in (done.plan.tuning.chosen or {}).values()))
+    assert done.score is not None
+    assert float(best.rpartition(",")[2]) == pytest.approx(done.score.accuracy, abs=1e-5)
+    assert not (done.folder / "private" / "trials").exists()
+    ledger = read(done.folder / "private" / "ledger.jsonl")
+    assert ledger.charges == plan.events
+    released = json.loads((done.release / "metrics.json").read_text("utf-8"))
+    assert released["history"] == []
+    stated = verified.statement.predicate
+    assert stated.provenance.started == stated.provenance.finished
+    assert stated.sampling.steps_trained is None
+    printed = "".join(capfd.readouterr())
+    assert "step " not in printed
+    assert " of 3" not in printed
+
+
+@pytest.mark.slow
+def test_a_number_of_runs_in_secret_is_told_nowhere(tuned: Tuned, tmp_path: Path) -> None:
+    """Everything in release/ is the same whether K is in it or not: the draws and the table are private alone."""
+    done = tune(tuned("tuning.runs.mean=1.5"), tmp_path / "run")
+    private = sorted(path.name for path in (done.folder / "private").iterdir())
+    assert {"draws.json", "trials.csv"} <= set(private)
+    stated = verify(done.release).statement.predicate
+    assert stated.tuning is not None
+    assert stated.tuning.mean == 1.5
+    assert stated.events.total == 1
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_goes_on_with_what_was_drawn_and_is_charged_once(
+    tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, out = tuned(FIXED), tmp_path / "run"
+    honest, made = pool.Trials.make, []
+
+    def stopped(self: Any, number: int, point: Any) -> None:
+        if number == 1 and len(made) == 1:
+            raise Interrupted("stopped")
+        honest(self, number, point)
+        made.append(number)
+
+    monkeypatch.setattr(pool.Trials, "make", stopped)
+    with pytest.raises(Interrupted) as caught:
+        tune(plan, out)
+    assert "dprecipe tune" in caught.value.remedy
+    drawn = (out / "private" / "draws.json").read_bytes()
+    monkeypatch.setattr(pool.Trials, "make", honest)
+    kept = (out / "private" / "trials" / "0" / "kept" / "draft.json").read_bytes()
+    done = tune(plan, out, resume=True)
+    assert (out / "private" / "draws.json").read_bytes() == drawn
+    assert kept  # the first run was not made again: see the ledger's attempts
+    ledger = read(out / "private" / "ledger.jsonl")
+    assert ledger.charges == plan.events
+    assert ledger.attempts == 2
+    assert verify(done.release).claim.epsilon <= 3
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_while_several_processes_train_loses_no_budget(tuned: Tuned, tmp_path: Path) -> None:
+    plan, out = tuned(FIXED, "training.steps=60"), tmp_path / "run"
+    recipe = tmp_path / "small.yaml"
+    words = [sys.executable, "-m", "dprecipe", "tune", str(recipe), "--out", str(out), "--jobs", "2"]
+    words += ["--set", FIXED, "--set", "training.steps=60"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 300
+        while not list(out.glob("private/trials/*/private/ledger.jsonl")) and time.monotonic() < until:
+            time.sleep(0.1)
+        os.kill(process.pid, signal.SIGKILL)
+    time.sleep(2)  # the processes that it led end by themselves
+    assert read(out / "private" / "ledger.jsonl").charges == plan.events
+    done = tune(plan, out, resume=True, jobs=2)
+    ledger = read(out / "private" / "ledger.jsonl")
+    assert ledger.charges == plan.events
+    assert ledger.attempts == 2
+    assert verify(done.release).claim.epsilon <= 3
+
+
+@pytest.mark.slow
+def test_a_certificate_of_a_tuned_run_that_was_changed_does_not_verify(
+    tuned: Tuned, tmp_path: Path, tampered: Callable[[Path, str, object], tuple[str, ...]]
+) -> None:
+    done = tune(tuned("tuning.runs.mean=1.5"), tmp_path / "run")
+    file = done.release / "certificate.json"
+    text = file.read_text("utf-8")
+    for path, value in {
+        "tuning.mean": 1.4,
+        "tuning.shape": 0.0,
+        "tuning.distribution": "poisson",
+        "tuning.one_run_epsilon": 0.5,
+        "tuning.over.0.range.1": 5.0,
+        "tuning.chosen.1.value": 3.999,
+        "tuning.metric": "loss",
+        "tuning": None,
+        "events.run_length.0.mean": 1.4,
+        "events.run_length.0.distribution": "fixed",
+        "provenance.finished": "2099-01-01T00:00:00+00:00",
+        "data_access.tuning.status": "declared",
+        "sampling.steps_trained": 6,
+    }.items():
+        assert tampered(file, path, value), path
+        file.write_text(text, "utf-8")
+    content = json.loads(text)
+    base = content["predicate"]["events"]["run_length"][0]["base"][0]
+    key = next(key for key in base if "noise" in key or key == "event")
+    base[key] = base[key] * 2 if isinstance(base[key], float) else {**base[key], "noise_multiplier": 99.0}
+    file.write_bytes(to_bytes(content))
+    assert tampered(file, "", None)
+
+
+@pytest.fixture
+def tampered() -> Callable[[Path, str, object], tuple[str, ...]]:
+    """What `verify` finds of a certificate with one value changed."""
+
+    def change(file: Path, path: str, value: object) -> tuple[str, ...]:
+        from dprecipe.faults import CertificateInvalid
+
+        content = json.loads(file.read_text("utf-8"))
+        if path:
+            *steps, last = path.split(".")
+            inner: Any = content["predicate"]
+            for step in steps:
+                inner = inner[int(step) if isinstance(inner, list) else step]
+            inner[int(last) if isinstance(inner, list) else last] = value
+            file.write_bytes(to_bytes(content))
+        try:
+            verify(file.parent)
+        except CertificateInvalid as invalid:
+            return invalid.failures
+        return ()
+
+    return change
