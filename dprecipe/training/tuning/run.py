@@ -20,7 +20,7 @@ from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import BudgetSpent, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan_trial
-from dprecipe.privacy import accountants
+from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.progress import report_progress
@@ -79,6 +79,7 @@ def tune(
     root = find_data_root(data_root, plan.source.file).absolute()
     start = Start(datetime.now(UTC))
     folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
+    _check_verifiable(plan)
     gathered = gather_records(plan, root)
     trial = plan_trial(read_source(plan.source), plan, {})
     runner_of(trial).prepare(trial, root, PythonInputs(gathered=gathered))
@@ -128,6 +129,25 @@ def _make(plan: Plan, folder: RunFolder, event: Event, attempt: Attempt, pool: T
         raise attempt.interrupted("some of the runs, or none") from None
     ledger.settle(event, 1)
     return drawn
+
+
+def _check_verifiable(plan: Plan) -> None:
+    """The cross-check accountant comes near enough to the claim for a release to verify; asked before anything is
+    spent.
+
+    Raises:
+        UsageFault: it does not.
+    """
+    (charge,) = plan.events
+    budget, claimed = plan.budget, plan.guarantee.epsilon
+    relative, absolute = charge.event.cross_check_tolerance
+    answer = cross_check.ask_library(plan.events, budget.delta, budget.neighbouring)
+    if answer.name == "dp_accounting.pld" and not answer.epsilon <= claimed * (1 + relative) + absolute:
+        raise UsageFault(
+            f"nothing was spent: the cross-check accountant finds no less than ε = {answer.epsilon:.5g}, "
+            f"and no release with the claim of {claimed:g} would verify",
+            "set tuning.runs.kind to negative_binomial, or take more steps with more noise",
+        )
 
 
 def _check_room(plan: Plan, before: Ledger | None) -> None:

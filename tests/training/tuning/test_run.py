@@ -24,7 +24,14 @@ from dprecipe.training.tuning import pool
 from dprecipe.training.tuning.run import tune
 
 Tuned = Callable[..., Plan]
-FIXED = "tuning.runs={kind: fixed, count: 3}"
+FIXED = ("tuning.runs={kind: fixed, count: 3}", "training.steps=60")
+
+
+def test_what_could_not_be_verified_is_refused_before_anything_is_spent(tuned: Tuned, tmp_path: Path) -> None:
+    """Of three runs of six steps the cross-check accountant finds no less than their composition costs."""
+    with pytest.raises(UsageFault, match="nothing was spent"):
+        tune(tuned(FIXED[0]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_plan_has_the_command_that_it_is_for(tuned: Tuned, tmp_path: Path) -> None:
@@ -39,7 +46,7 @@ def test_a_plan_has_the_command_that_it_is_for(tuned: Tuned, tmp_path: Path) -> 
 def test_the_best_of_the_runs_is_released_and_no_other(
     tuned: Tuned, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plan = tuned(FIXED)
+    plan = tuned(*FIXED)
     done = tune(plan, tmp_path / "run")
     verified = verify(done.release)
     assert verified.claim.epsilon == done.epsilon <= 3
@@ -79,7 +86,7 @@ def test_a_number_of_runs_in_secret_is_told_nowhere(tuned: Tuned, tmp_path: Path
 def test_an_interrupted_run_goes_on_with_what_was_drawn_and_is_charged_once(
     tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, out = tuned(FIXED), tmp_path / "run"
+    plan, out = tuned(*FIXED), tmp_path / "run"
     honest, made = pool.Trials.make, []
 
     def stopped(self: Any, number: int, point: Any) -> None:
@@ -106,10 +113,10 @@ def test_an_interrupted_run_goes_on_with_what_was_drawn_and_is_charged_once(
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_while_several_processes_train_loses_no_budget(tuned: Tuned, tmp_path: Path) -> None:
-    plan, out = tuned(FIXED, "training.steps=60"), tmp_path / "run"
+    plan, out = tuned(*FIXED), tmp_path / "run"
     recipe = tmp_path / "small.yaml"
     words = [sys.executable, "-m", "dprecipe", "tune", str(recipe), "--out", str(out), "--jobs", "2"]
-    words += ["--set", FIXED, "--set", "training.steps=60"]
+    words += [word for each in FIXED for word in ("--set", each)]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until = time.monotonic() + 300
         while not list(out.glob("private/trials/*/private/ledger.jsonl")) and time.monotonic() < until:
