@@ -62,6 +62,7 @@ def test_the_draft_of_a_killed_run_is_cleared_away(tmp_path: Path) -> None:
 def test_scores_along_the_way_are_published_only_where_every_iterate_is_paid_for(finished: Any) -> None:
     class Other:
         mechanism = "pnsgd"
+        tuning = None
 
     assert folder.select_history(finished.plan, [{"step": 1.0}])
     assert not folder.select_history(Other(), [{"step": 1.0}])  # type: ignore[arg-type]

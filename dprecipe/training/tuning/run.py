@@ -19,12 +19,11 @@ from dprecipe import durable
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import BudgetSpent, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.planning.make import plan_trial
+from dprecipe.planning.trials import TrialPlanner
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.progress import report_progress
-from dprecipe.recipe.read import read_source
 from dprecipe.release.facts import PublicScore
 from dprecipe.release.folder import load_signing_key
 from dprecipe.screen import write_note
@@ -81,7 +80,7 @@ def tune(
     folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     _check_verifiable(plan)
     gathered = gather_records(plan, root)
-    trial = plan_trial(read_source(plan.source), plan, {})
+    trial = TrialPlanner(plan.source).plan_trial({})
     runner_of(trial).prepare(trial, root, PythonInputs(gathered=gathered))
     provenance = RunProvenance((), torch.device("cpu"))
     if not resume:

@@ -15,11 +15,9 @@ from dprecipe import durable
 from dprecipe.faults import PlanRefused, RunFailed
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.candidates import Point
-from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.make import plan_trial
+from dprecipe.planning.trials import TrialPlanner
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.progress import silence_progress
-from dprecipe.recipe.read import read_source
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.kept import kept_of
@@ -35,8 +33,7 @@ class Trials:
 
     def __init__(self, source: RecipeSource, place: Path, root: Path) -> None:
         """`place`: the folder of all runs; `root`: where relative paths of data start."""
-        self._loaded = read_source(source)
-        self._plan: Plan = make_plan(self._loaded)
+        self._planner = TrialPlanner(source)
         self._place = place
         self._root = root
         self._gathered: Gathered | None = None
@@ -64,7 +61,7 @@ class Trials:
             return
         with silence_progress():
             try:
-                trial = plan_trial(self._loaded, self._plan, point)
+                trial = self._planner.plan_trial(point)
                 runner = runner_of(trial)
                 program = runner.prepare(trial, self._root, PythonInputs(gathered=self._gather(trial)))
             except PlanRefused:  # by its values alone: no record had a say
@@ -74,7 +71,7 @@ class Trials:
             runner.attempt(trial, folder, program, Start(datetime.now(UTC), trial=True))
 
     def _gather(self, trial: Plan) -> Gathered:
-        if trial.data != self._plan.data:
+        if trial.data != self._planner.whole.data:
             return gather_records(trial, self._root)
         if self._gathered is None:
             self._gathered = gather_records(trial, self._root)

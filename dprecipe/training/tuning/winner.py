@@ -14,9 +14,8 @@ from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.candidates import Point
-from dprecipe.planning.make import plan_chosen
+from dprecipe.planning.trials import TrialPlanner
 from dprecipe.privacy.ledger import lock_ledger
-from dprecipe.recipe.read import read_source
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
 from dprecipe.training.folder import RunFolder
@@ -79,7 +78,7 @@ def publish_winner(
     Raises:
         RunFailed, UsageFault: see `dprecipe.training.publish.publish`.
     """
-    chosen = plan_chosen(read_source(plan.source), winner.point)
+    chosen = TrialPlanner(plan.source).plan_chosen(winner.point)
     moment = started.isoformat(timespec="seconds")
     facts = replace(winner.facts, commitment=commitment, started=moment, finished=moment)
 

@@ -1,0 +1,33 @@
+"""The plans of a tuned recipe, from its texts: of the whole, of each run, and of the run that is released. Who carries
+them out reads plans alone."""
+
+from __future__ import annotations
+
+from typing import final
+
+from dprecipe.mechanisms.plan import Plan, RecipeSource
+from dprecipe.planning.candidates import Point
+from dprecipe.planning.make import plan, plan_chosen, plan_trial
+from dprecipe.recipe.read import read_source
+
+
+@final
+class TrialPlanner:
+    """Plans the runs of a tuned recipe.
+
+    Raises:
+        PlanRefused, RecipeError: the texts have no plan.
+    """
+
+    def __init__(self, source: RecipeSource) -> None:
+        self._loaded = read_source(source)
+        self.whole: Plan = plan(self._loaded)
+        """Of all runs together."""
+
+    def plan_trial(self, point: Point) -> Plan:
+        """See `planning.make.plan_trial`."""
+        return plan_trial(self._loaded, self.whole, point)
+
+    def plan_chosen(self, point: Point) -> Plan:
+        """See `planning.make.plan_chosen`."""
+        return plan_chosen(self._loaded, point)
