@@ -307,8 +307,8 @@ def _deltas_of_items(
         rest = shift_charges(charges, squared_mu)
         return _deltas(summarise_charges(rest, work.neighbouring), rest, inner, accountant)
 
-    found = worst_case.worst_deltas(work.items, work.neighbouring, epsilons, deltas_of)
-    return [_of_items(answer) for answer in found]
+    answers = worst_case.worst_deltas(work.items, work.neighbouring, epsilons, deltas_of)
+    return [_of_items(answer) for answer in answers]
 
 
 def _of_items(answer: Answer) -> Answer:

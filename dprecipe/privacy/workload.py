@@ -35,8 +35,8 @@ class Workload:
     @property
     def items(self) -> tuple[Items, ...]:
         """What units have items of, in events whose cost the neighbouring data sets decide (`Event.items`)."""
-        found = [(part.event.items(), part.count) for part in self.parts]
-        return tuple(replace(items, count=items.count * count) for items, count in found if items is not None)
+        contributions = [(part.event.items(), part.count) for part in self.parts]
+        return tuple(replace(items, count=items.count * count) for items, count in contributions if items is not None)
 
     @property
     def ever_sampled(self) -> float:

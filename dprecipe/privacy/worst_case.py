@@ -179,13 +179,13 @@ def _largest(
     while boxes:
         sides, box = boxes.pop()
         asked += 1
-        found = bound(_case(sides, box))
+        limits = bound(_case(sides, box))
         is_point = all(low == high for low, high in box)
         if is_point:
-            attained = _larger(attained, found)
-        within = all(f.value <= a.value * (1 + room) for f, a in zip(found, attained, strict=True))
+            attained = _larger(attained, limits)
+        within = all(f.value <= a.value * (1 + room) for f, a in zip(limits, attained, strict=True))
         if is_point or within or asked >= _MAX_BOUNDS:
-            result = _larger(result, found)
+            result = _larger(result, limits)
             continue
         attained = _larger(attained, bound(_case(sides, tuple((high, high) for _, high in box))))
         boxes += [(sides, part) for part in _split(sides, box)]

@@ -88,8 +88,8 @@ def _by_losses(work: Workload) -> Curves | None:
     for _ in range(12):
         try:
             directions = pld.compose_directions(work, step, MIN_DELTA)
-            found = [_by_windows(one, step, (0.0, usual.order - 1, small.order - 1)) for one in directions]
-            return found[0], found[-1]
+            pairs = [_by_windows(one, step, (0.0, usual.order - 1, small.order - 1)) for one in directions]
+            return pairs[0], pairs[-1]
         except (LossRangeError, NoPairError):
             return None
         except (GridError, WindowError):

@@ -63,9 +63,9 @@ class SelectedProfile:
         Raises:
             ValueError: δ outside (0, 1).
         """
-        found = self.epsilon_by_bound(delta)
-        name = min(found, key=lambda bound: found[bound])
-        return Answer(found[name], f"selected_{name}")
+        epsilons = self.epsilon_by_bound(delta)
+        name = min(epsilons, key=lambda bound: epsilons[bound])
+        return Answer(epsilons[name], f"selected_{name}")
 
     def delta(self, epsilon: float) -> Answer:
         """δ at ε >= 0, likewise; at most 1.
@@ -73,9 +73,9 @@ class SelectedProfile:
         Raises:
             ValueError: ε negative or NaN.
         """
-        found = self.delta_by_bound(epsilon)
-        name = min(found, key=lambda bound: found[bound])
-        return Answer(found[name], f"selected_{name}")
+        deltas = self.delta_by_bound(epsilon)
+        name = min(deltas, key=lambda bound: deltas[bound])
+        return Answer(deltas[name], f"selected_{name}")
 
     def renyi_epsilon(self, delta: float) -> float:
         curve = selected_curve(self.base, self.runs, ORDERS, self.asked)
