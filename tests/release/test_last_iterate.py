@@ -117,7 +117,7 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     stated = read_predicate(release)
     problem, room = stated["mechanism"]["projection"], plan.room
     descent, proven = room.descent, room.descent.proven
-    assert problem["constraint"] == {"kind": "ball", "radius": 2.0}
+    assert problem["constraint"] == {"kind": "ball", "radius": 2.0, "centre": None}
     for name in ("diameter", "lipschitz", "gradient_sensitivity", "smoothness", "strong_convexity"):
         assert problem[name] == getattr(proven, name)
     assert (problem["contraction"], problem["order"], problem["stop"]) == (

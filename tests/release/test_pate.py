@@ -699,7 +699,9 @@ def test_the_plan_in_words(confident: Plan, plans: Any) -> None:
         "whatever is answered",
     ):
         assert words in printed
-    assert "in rounds 2 to 3" in text(plans(INTERACTIVE))
+    interactive = text(plans(INTERACTIVE))
+    assert "round 2 " in interactive
+    assert "round 3 " in interactive
     assert "whatever" not in text(plans(GNMAX, "{max: 100}", epsilon="6.0"))
     assert "at order 12" in text(plans(more=SANITIZE, epsilon="3.0"))
 

@@ -212,7 +212,7 @@ def test_what_processes_tell_each_other(tmp_path: Path) -> None:
     assert all(row[5] == [6.0] * 4 for row in message)  # the leader's
     words = Secrets(1).stream("layers", 0).words(3)
     assert [row[6] for row in message] == [int(word >> np.uint64(1)) for word in words]
-    assert all("process 1 of this run has another recipe" in row[7] for row in message)
+    assert all("process 1 of this run has a different recipe" in row[7] for row in message)
 
 
 @pytest.fixture

@@ -472,7 +472,7 @@ def test_public_records_that_are_the_training_file_under_another_name_are_refuse
         "mechanism.sampling={scheme: poisson, batch_size: 5}",
         "budget.delta=1e-4",
     )
-    with pytest.raises(DataFault, match="same file"):
+    with pytest.raises(DataFault, match="file of the training records"):
         run(plan, tmp_path / "run", data_root=tmp_path)
 
 

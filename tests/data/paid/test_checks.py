@@ -136,7 +136,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str, str, str]] = {
         "300",
     ),
     "too late": ((table(), quantiles(), CITY), "R207", "1.dp_categories", "too late"),
-    "flipped after": ((IMAGES, FLAT, pca(), {"flip": {}}), "R212", "2.flip", "no images"),
+    "flipped after": ((IMAGES, FLAT, pca(), {"flip": {}}), "R212", "2.flip", "are not images"),
     "encoded twice": ((table(), HASH, CITY), "R210", "", "2 times"),
     "no text": (
         (table(), {"dp_categories": {"columns": ["age"], "width": 3, **PAY}}, HASH),

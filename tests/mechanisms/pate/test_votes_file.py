@@ -98,7 +98,7 @@ def test_a_missing_array_and_a_missing_or_damaged_file_are_named(tmp_path: Path)
     with pytest.raises(DataFault, match="has no array 'votes'"):
         votes(stored(tmp_path, COUNTS, "counts"))
     (tmp_path / "votes.npz").write_bytes(b"no archive")
-    with pytest.raises(DataFault, match="no NumPy archive"):
+    with pytest.raises(DataFault, match="not a NumPy archive"):
         votes(tmp_path)
 
 

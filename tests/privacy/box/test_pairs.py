@@ -113,7 +113,7 @@ def test_golden_epsilons_of_both_directions(record):
     assert answer.value == pytest.approx(record["pld_remove"], rel=2e-4)
     assert answer.value >= record["pld_remove"] * (1 - 2e-4)
     work = summarise_charges(charges, ADD)
-    removed, added = pld._directions(work, math.sqrt(1e-4 / steps) / 4, 1e-13)
+    removed, added = pld.compose_directions(work, math.sqrt(1e-4 / steps) / 4, 1e-13)
     assert removed.epsilon(delta, 5.0) == pytest.approx(record["pld_remove"], rel=2e-4)
     assert added.epsilon(delta, 5.0) == pytest.approx(record["pld_add"], rel=2e-4)
     if not exact:

@@ -170,7 +170,7 @@ def test_without_any_gradient_there_is_no_codebook(records: Path, monkeypatch: p
 
 def test_the_training_file_under_another_name_is_not_public(records: Path) -> None:
     (records / "train.npz").hardlink_to(records / "test.npz")
-    with pytest.raises(DataFault, match="same file"):
+    with pytest.raises(DataFault, match="file of the training records"):
         make_codebook(*recipe(text=NPZ), records, 1000, records)
 
 
