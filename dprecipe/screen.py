@@ -49,6 +49,11 @@ def write_note(*lines: str) -> None:
     _write(sys.stderr, lines)
 
 
+def is_watched() -> bool:
+    """Whether notes go to a terminal, and to no log that others may read."""
+    return sys.stderr.isatty()
+
+
 def show_document(text: str) -> None:
     """Write a finished document (JSON of `as_json`, YAML of `text.dump`, CSV of numbers) without colours. Only control
     characters are escaped."""

@@ -8,7 +8,6 @@ losers and their scores stay in `private/`; the losers are deleted once the rele
 from __future__ import annotations
 
 import shutil
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +25,7 @@ from dprecipe.privacy.ledger import Ledger
 from dprecipe.progress import report_progress
 from dprecipe.release.facts import PublicScore
 from dprecipe.release.folder import load_signing_key
-from dprecipe.screen import write_note
+from dprecipe.screen import is_watched, write_note
 from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import gather_records
@@ -119,7 +118,7 @@ def _make(plan: Plan, folder: RunFolder, event: Event, attempt: Attempt, pool: T
     report_progress("training; how many runs there are is secret")
 
     def report(done: int) -> None:
-        if sys.stderr.isatty():  # in a log, it would be no secret
+        if is_watched():  # in a log, it would be no secret
             write_note(f"{done} of {len(drawn.points)} runs have ended")
 
     try:
