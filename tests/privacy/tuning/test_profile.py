@@ -117,7 +117,7 @@ def test_a_pure_guarantee_stays_finite() -> None:
     ],
     ids=lambda event: f"{event.distribution}-{event.mean:g}",
 )
-@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize("relation", [ADD, pytest.param(REPLACE, marks=pytest.mark.slow)])
 def test_the_cross_check_agrees(event: SelectedBest, relation: Neighbouring) -> None:
     """Between the bounds there is the difference of their cells alone."""
     mine = accountants.epsilon([Charge(event, 1)], 1e-5, relation, "pld")
