@@ -201,7 +201,7 @@ class Case:
         except (CertificateInvalid, ReportedFault) as invalid:
             self.add_failure(f"does not verify: {invalid}")
             return
-        if not any("ledger beside it holds" in line for line in verified.checked):
+        if not any("ledger beside it" in line for line in verified.checked):
             self.add_failure("the ledger is not beside the release")
         predicate = verified.statement.predicate
         scheme = str(self.target.plan.room.scheme)
