@@ -103,15 +103,21 @@ class Facts:
         return list_charges(self.stages)
 
     selection: tuple[str, float, float | None] | None = None
-    """Of a tuned run, the number of runs: (distribution, mean, shape). The budget is then for the best of them."""
+    """Of a tuned run, the number of runs: (distribution, mean, shape). The budget is then for the best of them, and for
+    the stages, which are run once, before all of them."""
 
-    def select(self, charges: Sequence[Charge]) -> tuple[Charge, ...]:
-        """What is released of a run, or of the best of several, each of which is charged `charges`."""
+    def release(self, own: Sequence[Charge]) -> tuple[Charge, ...]:
+        """All that is released: by the stages, and by a mechanism of the charges `own` or the best of several runs of
+        it."""
+        return (*self.stage_charges, *self.select(own))
+
+    def select(self, own: Sequence[Charge]) -> tuple[Charge, ...]:
+        """What a mechanism of the charges `own` releases, or the best of several runs of it; without the stages."""
         if self.selection is None:
-            return tuple(charges)
+            return tuple(own)
         from dprecipe.privacy.tuning.plan import select_best
 
-        return (select_best(charges, *self.selection),)
+        return (select_best(own, *self.selection),)
 
     @property
     def layers(self) -> tuple[int, ...]:

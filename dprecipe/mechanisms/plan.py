@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -82,7 +82,7 @@ class _ByPlace:
         place = {
             "type": "integer",
             "minimum": 0,
-            "description": "its place in `events` (of a tuned run, in `base` of its one event), from 0",
+            "description": "its place in `events` (of a tuned run, in `base` of its event), from 0",
         }
         return {
             "type": "object",
@@ -181,16 +181,13 @@ class Plan:
     @property
     def events(self) -> tuple[Charge, ...]:
         """What the run releases, in order: all that an accountant sees of it."""
-        return self.base_events if self.tuning is None else (self.tuning.charge,)
-
-    @property
-    def base_events(self) -> tuple[Charge, ...]:
-        """What a run releases: where the plan is for the best of several, any one of them."""
-        return run_lengths((*self.stage_charges, *self.room.events)) if self.stages else self.room.events
+        own = self.room.events if self.tuning is None else (self.tuning.charge,)
+        return run_lengths((*self.stage_charges, *own)) if self.stages else own
 
     @property
     def stage_charges(self) -> tuple[Charge, ...]:
-        """What its stages release, in order, before the mechanism's own events."""
+        """What its stages release, in order, once: before the mechanism's own events, or before the first of several
+        runs."""
         return list_charges(self.stages)
 
     @property
@@ -220,7 +217,6 @@ class Plan:
         return digest_of(content)
 
     def _content(self) -> dict[str, Any]:
-        places = self._places()
         return {
             "mechanism": self.mechanism,
             "solved": dict(self.solved),
@@ -231,21 +227,15 @@ class Plan:
             "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
             "released": list(self.released),
             "assumptions": [{"id": a.id, "text": a.text, "checked_by": a.checked_by} for a in self.assumptions],
-            **({"stages": [stage.to_json(places) for stage in self.stages]} if self.stages else {}),
+            **({"stages": [stage.to_json(_places(self.events)) for stage in self.stages]} if self.stages else {}),
             **({"spending": [part.to_json() for part in self.spending]} if self.spending else {}),
-            "details": self._details(places),
+            "details": self._details(),
             **({} if self.tuning is None else {"one_run": {"epsilon": self.tuning.epsilon}}),
         }
 
-    def _places(self) -> dict[Event, int]:
-        """The place of each event in the list of the plan's events."""
-        places: dict[Event, int] = {}
-        for place, charge in enumerate(self.base_events):
-            places.setdefault(charge.event, place)
-        return places
-
-    def _details(self, places: dict[Event, int]) -> Any:
+    def _details(self) -> Any:
         """The fields of the mechanism's own plan."""
+        places = _places(self.events if self.tuning is None else self.room.events)
         return plan_adapter(type(self.room)).dump_python(self.room, mode="json", by_alias=True, context=places)
 
     def to_json(self) -> dict[str, Any]:
@@ -256,6 +246,14 @@ class Plan:
             "digest": self.digest,
             **self._content(),
         }
+
+
+def _places(charges: Iterable[Charge]) -> dict[Event, int]:
+    """The place of each event in a list of charges."""
+    places: dict[Event, int] = {}
+    for place, charge in enumerate(charges):
+        places.setdefault(charge.event, place)
+    return places
 
 
 def canonical_json(content: Any) -> str:

@@ -52,9 +52,10 @@ def list_points(tuning: Tuning) -> Iterator[tuple[int, Point]]:
         yield from ((len(ends) - 1, dict(zip(keys, point, strict=True))) for point in itertools.product(*ends))
 
 
-def trial_recipe(recipe: Recipe, point: Point, solved: Mapping[str, float | int]) -> Recipe:
-    """The recipe of one run: the values of a point, what was solved for all of them, its own cost as its budget; it is
-    no release, so nothing is signed and no report is written.
+def trial_recipe(recipe: Recipe, point: Point, solved: Mapping[str, float | None]) -> Recipe:
+    """The recipe of one run: the values of a point, what was solved for all of them (`None` takes a value away), as its
+    budget its own cost and that of the paid steps before it; it is no release, so nothing is signed and no report is
+    written.
 
     Raises:
         PointError: the values make no recipe.

@@ -12,6 +12,7 @@ from dprecipe.planning import accept, paid, public, rules, tuning, units
 from dprecipe.planning.candidates import Point, trial_recipe
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.rounding import round_up
 from dprecipe.recipe.point import set_values
 from dprecipe.recipe.read import Loaded
 
@@ -36,19 +37,21 @@ def plan(loaded: Loaded) -> Plan:
         spending = paid.list_spending(facts.stages, planned.plan.events, facts)
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
-    others = tuning.find_other_events(recipe, planned.solved, planned.plan.events, loaded.source.attachments)
+    solved = {**paid.pin_prices(recipe, facts.stages), **prices, **planned.solved}
+    events = (*facts.stage_charges, *planned.plan.events)
+    others = tuning.find_other_events(recipe, solved, events, loaded.source.attachments)
     if others:
         raise PlanRefused(loaded.located(others))
     warnings = [*findings, *accept.mark_accepted(recipe, planned.warnings)]
     warnings += accept.find_unused_acceptances(recipe, warnings, accept.PLAN_WARNINGS)
     relation = Neighbouring(recipe.budget.neighbouring)
     terms = (recipe.budget.delta, relation, facts.unit, recipe.budget.accountant)
-    events = (*facts.stage_charges, *planned.plan.events)
-    charges = facts.select(events)
-    guarantee = accountants.guarantee(charges, *terms)
+    guarantee = accountants.guarantee(facts.release(planned.plan.events), *terms)
     tuned = None
     if recipe.tuning is not None:
-        tuned = PlannedTuning(recipe.tuning, charges[0], accountants.guarantee(events, *terms).epsilon)
+        (charge,) = facts.select(planned.plan.events)
+        one = accountants.epsilon(planned.plan.events, recipe.budget.delta, relation, recipe.budget.accountant)
+        tuned = PlannedTuning(recipe.tuning, charge, round_up(one))
     return Plan(
         name=recipe.name,
         description=recipe.description,
@@ -86,7 +89,7 @@ def plan(loaded: Loaded) -> Plan:
 def plan_trial(loaded: Loaded, tuned: Plan, point: Point) -> Plan:
     """The plan of one of the runs of a tuned plan, with the values that it drew.
 
-    Guarantees: its events are those that the tuned plan was solved for.
+    Guarantees: its paid steps and its events are those that the tuned plan was solved for.
 
     Raises:
         PlanRefused: the values make no recipe that has a plan with these events.
@@ -94,7 +97,10 @@ def plan_trial(loaded: Loaded, tuned: Plan, point: Point) -> Plan:
     findings = tuning.check_point(loaded.recipe, tuned, point)
     if findings:
         raise PlanRefused(loaded.located(findings))
-    return plan(replace(loaded, recipe=trial_recipe(loaded.recipe, point, tuned.solved)))
+    solved = {**paid.pin_prices(loaded.recipe, tuned.stages), **tuned.solved}
+    result = plan(replace(loaded, recipe=trial_recipe(loaded.recipe, point, solved)))
+    # prices of paid steps as the recipe writes them: what is released says the same
+    return replace(result, data=set_values(loaded.recipe, point).data)
 
 
 def plan_chosen(loaded: Loaded, chosen: Point) -> Plan:

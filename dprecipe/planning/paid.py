@@ -105,6 +105,16 @@ def list_free_prices(recipe: Recipe) -> dict[str, object]:
     return {f"{path_of(index, step)}.noise_multiplier": step.noise_multiplier for index, step in steps}
 
 
+def pin_prices(recipe: Recipe, stages: Sequence[PaidStage] = ()) -> dict[str, float | None]:
+    """Values, by path, that fix the noise of every paid step: that of `stages`, or 1 where none are known yet."""
+    noise = {stage.step: stage.noise_multiplier for stage in stages}
+    pins: dict[str, float | None] = {}
+    for index, step in list_paid_steps(recipe.data):
+        pins[f"{path_of(index, step)}.noise_multiplier"] = noise.get(index, 1.0)
+        pins[f"{path_of(index, step)}.share"] = None
+    return pins
+
+
 def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float | int]]:
     """The facts with the noise of every paid step solved, and the one that was `auto`, by its path.
 
@@ -125,10 +135,10 @@ def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float |
     relation = Neighbouring(budget.neighbouring)
     open_facts = replace(facts, budget=budget.model_copy(update={"epsilon": "auto"}), stage_noise=noise)
     own = mechanism_of(recipe.mechanism.kind).account.plan(recipe.mechanism, open_facts).plan.events
-    others = (*list_charges(facts.stages), *own)
+    others = facts.release(own)
 
     def compose(multiplier: float) -> tuple[Charge, ...]:
-        return facts.select((*charge_step(recipe.data, index, multiplier, relation), *others))
+        return (*charge_step(recipe.data, index, multiplier, relation), *others)
 
     path = f"{path_of(index, step)}.noise_multiplier"
     left = f"what training and the other steps leave of ε = {cap:g}"
@@ -144,7 +154,8 @@ def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float |
 
 
 def list_spending(stages: Sequence[PaidStage], own: Sequence[Charge], facts: Facts) -> tuple[CostAlone, ...]:
-    """What each stage, and `own`, the mechanism's events, would cost alone; empty where there is no stage.
+    """What each stage, and the mechanism (or the best of several runs of it), of the events `own`, would cost alone;
+    empty where there is no stage.
 
     Raises:
         PlanRefused: the stages alone cost more than the budget.
@@ -163,7 +174,7 @@ def list_spending(stages: Sequence[PaidStage], own: Sequence[Charge], facts: Fac
     if facts.cap is not None and not together <= facts.cap:
         raise PlanRefused([stages_overspent(together, facts.cap, budget.delta)])
     parts = [CostAlone(stage.kind, stage.step, cost(stage.charges)) for stage in stages]
-    return (*parts, CostAlone(TRAINING, None, cost(own)))
+    return (*parts, CostAlone(TRAINING, None, cost(facts.select(own))))
 
 
 def assume_paid_steps(facts: Facts) -> Iterator[Assumption]:

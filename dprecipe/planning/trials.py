@@ -3,12 +3,23 @@ them out reads plans alone."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import final
 
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.candidates import Point
 from dprecipe.planning.make import plan, plan_chosen, plan_trial
 from dprecipe.recipe.read import read_source
+
+
+@lru_cache(maxsize=2)
+def planner_of(source: RecipeSource) -> TrialPlanner:
+    """The planner of a tuned recipe, made once: solving takes seconds.
+
+    Raises:
+        PlanRefused, RecipeError: the texts have no plan.
+    """
+    return TrialPlanner(source)
 
 
 @final

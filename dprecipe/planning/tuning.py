@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.language.tuning import Candidates, Tuning
@@ -19,6 +20,7 @@ from dprecipe.mechanisms.plan import Assumption, Plan
 from dprecipe.mechanisms.stages import list_paid_steps
 from dprecipe.mechanisms.table import list_kinds, mechanism_of
 from dprecipe.planning.candidates import Point, list_points, may_draw, trial_recipe
+from dprecipe.planning.paid import pin_prices
 from dprecipe.privacy.events import Charge
 from dprecipe.recipe.point import PointError
 from dprecipe.recipe.root import Recipe
@@ -52,6 +54,7 @@ def check_tuning(recipe: Recipe) -> Iterator[Finding]:
         *_check_runs(recipe.tuning),
         *_check_score(recipe, recipe.tuning),
         *_check_keys(recipe.tuning),
+        *_check_stages(recipe, recipe.tuning),
         *(finding for index, each in enumerate(recipe.tuning.over) for finding in _check_values(index, each)),
     ]
     yield from findings
@@ -66,13 +69,6 @@ def _check_program(recipe: Recipe, tuning: Tuning) -> Iterator[Finding]:
             f"the best of several runs has no guarantee with {kind}: its runs don't cost the same, whatever values "
             "they draw",
             f"remove tuning, or choose mechanism.kind {others}",
-            "tuning",
-        )
-    if list_paid_steps(recipe.data):
-        yield Finding(
-            "P187",
-            "every run would have to draw the paid steps of preprocessing anew, and that is not built",
-            "remove tuning, or declare the constants of preprocessing from domain knowledge",
             "tuning",
         )
     if recipe.runtime.insecure is not None:
@@ -128,6 +124,8 @@ def _check_score(recipe: Recipe, tuning: Tuning) -> Iterator[Finding]:
             "tuning.score",
         )
         return
+    if check_data(recipe.data):
+        return  # other rules report it
     numeric = describe_data(recipe.data).target is not None
     if metric != "loss" and numeric != (metric == "mean_absolute_error"):
         right = "mean_absolute_error" if numeric else "accuracy"
@@ -154,6 +152,21 @@ def _check_keys(tuning: Tuning) -> Iterator[Finding]:
         other = next((known for known in keys[:index] if _is_within(key, known) or _is_within(known, key)), None)
         if other is not None:
             yield Finding("P182", f"{key} and {other} set the same value", "remove one of them", path)
+
+
+def _check_stages(recipe: Recipe, tuning: Tuning) -> Iterator[Finding]:
+    """The paid steps run once, before all runs: what they read and release is the same for each."""
+    last = max((index for index, _ in list_paid_steps(recipe.data)), default=-1)
+    before = [f"data.preprocess.{index}" for index in range(last + 1)]
+    for index, each in enumerate(tuning.over):
+        if any(_is_within(each.key, step) for step in before):
+            yield Finding(
+                "P180",
+                f"{each.key} can't be tuned: the paid steps of data.preprocess release their constants once, before "
+                "the first run, and this key decides what they read or what they cost",
+                f"remove it; keys of steps after data.preprocess.{last} can be tuned",
+                f"tuning.over.{index}.key",
+            )
 
 
 def _is_within(key: str, block: str) -> bool:
@@ -236,7 +249,8 @@ def check_candidates(
     """
     if recipe.tuning is None:
         return []
-    attached, ones = tuple(attachments), dict.fromkeys(list_unsolved(recipe), 1)
+    attached = tuple(attachments)
+    ones: dict[str, float | None] = {**pin_prices(recipe), **dict.fromkeys(list_unsolved(recipe), 1)}
     findings: dict[str, Finding] = {}
     nominal = _plan_events(trial_recipe(recipe, {}, ones), attached)
     for index, point in list_points(recipe.tuning):
@@ -250,9 +264,9 @@ def check_candidates(
 
 
 def find_other_events(
-    recipe: Recipe, solved: Mapping[str, float | int], events: Sequence[Charge], attachments: Attachments
+    recipe: Recipe, solved: Mapping[str, float | None], events: Sequence[Charge], attachments: Attachments
 ) -> list[Finding]:
-    """Candidates whose run has other events than `events`, those that were solved for."""
+    """Candidates whose run has other events than `events`, those that were solved for, after those of the paid steps."""
     if recipe.tuning is None:
         return []
     findings: dict[str, Finding] = {}
@@ -267,7 +281,9 @@ def find_other_events(
 def check_point(recipe: Recipe, tuned: Plan, point: Point) -> list[Finding]:
     """Why a run with these values is not the mechanism that the tuned plan was solved for."""
     attached = tuned.source.attachments
-    finding = _check_point(recipe, point, tuned.solved, tuned.room.events, attached, lambda trial, attached: [])
+    solved = {**pin_prices(recipe, tuned.stages), **tuned.solved}
+    events = (*tuned.stage_charges, *tuned.room.events)
+    finding = _check_point(recipe, point, solved, events, attached, lambda trial, attached: [])
     return [] if finding is None else [replace(finding, path="tuning.over")]
 
 
@@ -326,7 +342,7 @@ def list_unsolved(recipe: Recipe) -> list[str]:
 def _check_point(
     recipe: Recipe,
     point: Point,
-    solved: Mapping[str, float | int],
+    solved: Mapping[str, float | None],
     nominal: tuple[Charge, ...] | None,
     attachments: Attachments,
     check: Callable[[Recipe, Attachments], list[Finding]],
@@ -353,9 +369,10 @@ def _check_point(
 
 
 def _plan_events(trial: Recipe, attachments: Attachments) -> tuple[Charge, ...] | None:
-    """The events of one run; None where its account refuses it."""
+    """The events of the paid steps, and those of one run; None where its account refuses it."""
+    facts = Facts.of(trial, attachments)
     try:
         account = mechanism_of(trial.mechanism.kind).account
-        return account.plan(trial.mechanism, Facts.of(trial, attachments)).plan.events
+        return (*facts.stage_charges, *account.plan(trial.mechanism, facts).plan.events)
     except PlanRefused:
         return None

@@ -31,7 +31,7 @@ from dprecipe.data.records import RecordSource
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
-from dprecipe.privacy.events import Charge
+from dprecipe.privacy.events import Charge, run_lengths
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.kept import keep_trial, kept_of
@@ -70,13 +70,15 @@ class Attempt:
 
     @property
     def charged(self) -> tuple[Charge, ...]:
-        """What earlier attempts, and this one's paid steps of preprocessing, have spent."""
-        return self._stages.charged
+        """What earlier attempts, and paid steps of preprocessing, have spent; of a trial, its paid steps are in the
+        ledger of the whole."""
+        spent = self._stages.charged
+        return run_lengths([*self._plan.stage_charges, *spent]) if self._start.trial else spent
 
     @property
     def constants(self) -> tuple[StageConstants, ...]:
-        """What paid steps of preprocessing have released, in this attempt or an earlier one."""
-        return self._stages.constants
+        """What paid steps of preprocessing have released, in this attempt or an earlier one, or before all trials."""
+        return self._start.constants if self._start.trial else self._stages.constants
 
     def run_stages(self, records: RecordSource | None) -> None:
         """Run the paid steps that no earlier attempt has run; the first thing that an attempt does.
@@ -128,7 +130,8 @@ class Attempt:
             raise RunFailed("internal fault: a release was to be made of an attempt that goes on", "please report this")
         folder, plan = self._folder, self._plan
         if self._start.trial:
-            keep_trial(plan, folder, self._start.moment, self._provenance, self._commitment, finished)
+            moment, constants = self._start.moment, self.constants
+            keep_trial(plan, folder, moment, self._provenance, self._commitment, finished, constants)
             return Run(folder.path, kept_of(folder), plan, plan.guarantee.epsilon, reason, finished.score, seconds)
         result = publish(plan, folder, self._start.moment, self._provenance, self._commitment, finished, self.constants)
         return Run(
@@ -176,7 +179,7 @@ def open_attempt(
     ledger = folder.open_ledger(plan, text, check_all)
     try:
         attempt = Attempt(plan, folder, start, provenance, identity.get("commitment"), ledger)
-        if plan.stages:
+        if plan.stages and not start.trial:
             attempt.run_stages(records)
         yield attempt
     finally:

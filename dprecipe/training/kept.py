@@ -5,9 +5,11 @@ It is no release: its certificate is a draft whose numbers are placeholders, so 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.file import describe_file
@@ -37,15 +39,16 @@ def keep_trial(
     provenance: RunProvenance,
     commitment: str | None,
     finished: Finished,
+    constants: Sequence[StageConstants] = (),
 ) -> None:
     """Write the weights, their description and what the run recorded about itself, whole or not at all.
 
     Raises:
         RunFailed: the disk refuses, or the run has no score that may be seen.
     """
-    description = describe_file(finished.model, plan.data, finished.config)
+    description = describe_file(finished.model, plan.data, finished.config, constants)
     with lock_ledger(folder.ledger) as ledger:
-        facts = run_facts(plan, ledger, started, provenance, commitment, finished)
+        facts = run_facts(plan, ledger, started, provenance, commitment, finished, constants)
         predicate = certificate.assemble_predicate(plan, Spent.of(ledger), facts, draft_numbers(plan))
         with release_folder.open_draft(kept_of(folder)) as draft:
             write_weights(draft, finished, description)

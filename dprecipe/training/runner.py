@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from dprecipe.data.facts import Role
+from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
@@ -49,6 +50,8 @@ class Start:
     """Release a model that lacks most of the steps charged, rather than none: see `training.lost_steps`."""
     trial: bool = False
     """It is one of several runs of which the best is released: what it made is kept, and no release is made."""
+    constants: tuple[StageConstants, ...] = ()
+    """Of a trial: what the paid steps of preprocessing released, once, before all runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,13 +93,13 @@ class StageRuns:
     def _is_affordable(self, charges: Sequence[Charge]) -> bool:
         """Whether these are part of what the plan was solved for, or the budget holds them beside all that is spent."""
         together = [*self.charged, *charges]
-        if _count(together) <= _count(self._plan.base_events):
+        if _count(together) <= _count(self._plan.events):
             return True
         budget = self._plan.budget
         return accountants.epsilon(together, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon
 
     def _path(self, stage: PaidStage) -> Path:
-        return self._folder / f"{stage.step}.json"
+        return _path_of(self._folder, stage)
 
     def _make_folder(self) -> None:
         try:
@@ -150,6 +150,15 @@ class StageRuns:
         if misfit is not None:
             raise RunFailed(f"{path}: not what this step releases: {misfit}", "start anew in another folder")
         return constants
+
+
+def list_missing(plan: Plan, folder: Path) -> tuple[PaidStage, ...]:
+    """The paid steps whose results are not in `folder`."""
+    return tuple(stage for stage in plan.stages if not os.path.lexists(_path_of(folder, stage)))
+
+
+def _path_of(folder: Path, stage: PaidStage) -> Path:
+    return folder / f"{stage.step}.json"
 
 
 def _count(charges: Sequence[Charge]) -> Counter[Event]:

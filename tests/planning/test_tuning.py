@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,39 @@ from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan, plan_chosen, plan_trial
 from dprecipe.privacy import accountants
-from dprecipe.recipe.read import Loaded, read
+from dprecipe.recipe.read import Loaded, read, read_text
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "tuned-digits.yaml"
+STAGED = """\
+recipe: dprecipe/v1
+name: staged
+data:
+  train: {source: digits, split: train}
+  test: {source: digits, split: test, access: public}
+  size: 1438
+  preprocess:
+    - flatten: {}
+    - dp_quantiles: {columns: all, bounds: [0, 16], noise_multiplier: 400.0}
+    - dp_standardize: {share: 0.1}
+    - dp_pca: {components: 20, row_norm: 10.0, noise_multiplier: 12.0}
+    - clip_features: {norm: 6.0}
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: poisson, batch_size: 64}
+budget: {epsilon: 3.0, delta: 1e-5}
+training:
+  steps: 6
+  optimizer: {kind: sgd, lr: 1.0}
+tuning:
+  runs: {kind: negative_binomial, mean: 4, shape: 0.5}
+  over:
+    - {key: training.optimizer.lr, range: [0.1, 4.0], scale: log}
+    - {key: data.preprocess.4.clip_features.norm, values: [3.0, 6.0]}
+  score: {metric: accuracy}
+"""
 POINT = {"training.optimizer.lr": 0.75, "mechanism.clip.norm": 0.1, "model.hidden.0": 48}
 
 
@@ -80,3 +111,82 @@ def test_the_plan_after_the_choice_keeps_its_digest_and_is_of_the_run_that_won(l
 def test_no_other_values_can_have_been_chosen(change: dict[str, float], loaded: Loaded) -> None:
     with pytest.raises(PlanRefused, match="P182"):
         plan_chosen(loaded, {**POINT, **change})
+
+
+@pytest.fixture(scope="module")
+def staged() -> tuple[Loaded, Plan]:
+    loaded = read_text(STAGED, "staged.yaml")
+    return loaded, plan(loaded)
+
+
+def test_paid_steps_come_once_before_the_runs_and_are_in_the_one_epsilon(staged: tuple[Loaded, Plan]) -> None:
+    _, tuned = staged
+    *stages, best = tuned.events
+    assert tuple(stages) == tuned.stage_charges
+    assert (best.event.kind, best.count) == ("selected_best", 1)
+    assert best.event.base == tuned.room.events  # type: ignore[attr-defined]
+    assert 2.99 < tuned.guarantee.epsilon <= 3
+    terms = (1e-5, tuned.budget.neighbouring, "pld")
+    assert accountants.epsilon(tuned.events, *terms) <= 3
+    assert tuned.guarantee.epsilon < math.fsum(part.epsilon for part in tuned.spending)
+    assert accountants.epsilon([best], *terms) <= tuned.spending[-1].epsilon < 3
+    document = tuned.to_json()
+    assert [document["events"][row["event"]]["kind"] for row in document["stages"][2]["events"]] == ["noisy_covariance"]
+    assert document["details"]["phases"][0]["charge"]["event"] == 0
+
+
+def test_what_paid_steps_cost_is_left_to_no_run(staged: tuple[Loaded, Plan]) -> None:
+    _, tuned = staged
+    alone = plan(
+        read_text(
+            STAGED,
+            "staged.yaml",
+            (
+                "data.preprocess=[flatten: {}, clip_features: {norm: 6.0}]",
+                "tuning.over=[{key: training.optimizer.lr, values: [1.0]}]",
+            ),
+        )
+    )
+    noise = "mechanism.noise.multiplier"
+    assert tuned.solved[noise] > 1.003 * alone.solved[noise]
+
+
+def test_a_run_has_the_noise_of_the_paid_steps_that_was_solved_for_all(staged: tuple[Loaded, Plan]) -> None:
+    loaded, tuned = staged
+    trial = plan_trial(loaded, tuned, {"training.optimizer.lr": 0.5, "data.preprocess.4.clip_features.norm": 3.0})
+    assert trial.stages == tuned.stages
+    assert trial.room.events == tuned.room.events
+    assert trial.data.preprocess[:4] == tuned.data.preprocess[:4]
+    chosen = plan_chosen(loaded, {"training.optimizer.lr": 0.5, "data.preprocess.4.clip_features.norm": 3.0})
+    assert (chosen.digest, chosen.events, chosen.stages) == (tuned.digest, tuned.events, tuned.stages)
+
+
+def test_the_noise_of_a_paid_step_can_be_what_is_solved() -> None:
+    text = STAGED.replace("dp_standardize: {share: 0.1}", "dp_standardize: {noise_multiplier: auto}")
+    over = ("mechanism.noise.multiplier=2.0", "tuning.over=[{key: training.optimizer.lr, values: [0.5]}]")
+    loaded = read_text(text, "staged.yaml", over)
+    tuned = plan(loaded)
+    assert 2.99 < tuned.guarantee.epsilon <= 3
+    assert plan_trial(loaded, tuned, {"training.optimizer.lr": 0.5}).stages == tuned.stages
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "data.preprocess.2.dp_standardize.share",
+        "data.preprocess.3.dp_pca.noise_multiplier",
+        "data.preprocess.3.dp_pca.row_norm",
+        "data.preprocess.3.dp_pca.components",
+    ],
+)
+def test_no_run_sets_what_a_paid_step_reads_or_costs(key: str) -> None:
+    loaded = read_text(STAGED, "staged.yaml", (f"tuning.over.0={{key: {key}, values: [0.05, 0.2]}}",))
+    with pytest.raises(PlanRefused, match=r"P180.*once, before the first run"):
+        plan(loaded)
+
+
+def test_a_step_before_a_paid_one_is_the_same_for_all_runs() -> None:
+    steps = "data.preprocess=[{clip_features: {norm: 6.0}}, {flatten: {}}, {dp_pca: {components: 8, share: 0.1}}]"
+    over = "tuning.over=[{key: data.preprocess.0.clip_features.norm, values: [3.0, 6.0]}]"
+    with pytest.raises(PlanRefused, match=r"P180.*decides what they read"):
+        plan(read_text(STAGED, "staged.yaml", (steps, over)))

@@ -53,8 +53,8 @@ class Problem:
         return self.pace.events_for(training.epochs, training.steps)
 
     def compose(self, multiplier: float, events: int) -> tuple[Charge, ...]:
-        """All that is released: paid steps of preprocessing, then `charges`; or the best of several runs of that."""
-        return self.facts.select((*self.facts.stage_charges, *self.charges(multiplier, events)))
+        """All that is released: paid steps of preprocessing, then `charges`, or the best of several runs of these."""
+        return self.facts.release(self.charges(multiplier, events))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +214,10 @@ def _further(problem: Problem, multiplier: float, epsilon: float) -> int:
         from dprecipe.privacy.tuning.plan import solve_length
 
         def further(count: int) -> tuple[Charge, ...]:
-            return (*problem.facts.stage_charges, *problem.charges(multiplier, opening + count))
+            return problem.charges(multiplier, opening + count)
 
         terms = (problem.facts.selection, (epsilon, budget.delta), Neighbouring(budget.neighbouring))
-        return solve_length(further, *terms, budget.accountant)
+        return solve_length(further, *terms, budget.accountant, problem.facts.stage_charges)
     spent = problem.compose(multiplier, problem.opening)
     event = problem.compose(multiplier, problem.opening + 1)[-1].event
     relation = Neighbouring(budget.neighbouring)

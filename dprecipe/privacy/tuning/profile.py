@@ -198,6 +198,23 @@ def selected_losses(
 
     Guarantees: each dominates the release. A hockey-stick curve is convex in exp(ε): it lies below the greatest convex
     function that is below points above it, and that is the curve of a pair.
+
+    Stages before the runs. Let A be what was released before the first run (constants of preprocessing, each drawn
+    once), and B_y the best of the runs where all of them start from A = y. Then (A, B_A) costs no more than the product
+    of A's pairs with these:
+
+    1. For every y a run after y has the events `base`, which do not depend on y: its δ(ε) is at most that of `base`,
+       by the adaptive composition of dominating pairs that `base` is accounted by.
+    2. The number of runs has the same distribution for every y, and is independent of A; given y, the runs are
+       independent and alike. So the bounds of the best of them, functions of one run's δ(ε) and of that distribution
+       alone, hold for every y, and the pair above dominates B_y for every y.
+    3. With (P, P') dominating A, and (S, S') dominating B_y for every y, (P x S, P' x S') dominates (A, B_A): Zhu, Dong
+       & Wang 2022, Theorem 10. Removing and adding a unit are composed each by itself; ε is the larger of both.
+
+    By Rényi curves likewise: D_α((A, B_A)) <= D_α(A) + max over y of D_α(B_y) (Mironov 2017, Proposition 1).
+
+    Point 2 fails where a stage is drawn again between two runs, or a run's values decide what a stage releases.
+
     Source: Zhu, Dong & Wang 2022, Lemma 20 (a curve's pair); Doroshenko et al. 2022.
 
     Raises:

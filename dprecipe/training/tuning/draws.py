@@ -48,8 +48,10 @@ def draw(plan: Plan, secrets: Secrets) -> DrawnRuns:
     return DrawnRuns(points, tuple(int(word) >> 11 for word in ties[:count]))
 
 
-def load_or_draw(path: Path, plan: Plan, secrets: Secrets) -> DrawnRuns:
+def load_or_draw(path: Path, plan: Plan, secrets: Secrets, stages: Sequence[str] = ()) -> DrawnRuns:
     """What was drawn, by this attempt or an earlier one; on disk before it is used.
+
+    `stages`: digests of what the paid steps of preprocessing released: all runs start from the same.
 
     Raises:
         RunFailed: the file is damaged or of another plan, or the disk refuses.
@@ -58,20 +60,25 @@ def load_or_draw(path: Path, plan: Plan, secrets: Secrets) -> DrawnRuns:
         content = durable.read_bytes(path)
     except FileNotFoundError:
         drawn = draw(plan, secrets)
-        _save(path, plan, drawn)
+        _save(path, plan, drawn, stages)
         return drawn
     except OSError as error:
         raise RunFailed(f"{path}: can't be read: {error.strerror}", "put the run's own files back") from None
     try:
-        return _parse(content, plan)
+        return _parse(content, plan, stages)
     except (ValueError, KeyError, TypeError):
         raise RunFailed(
             f"{path}: damaged, or of another run", "put the run's own files back, or start anew in another folder"
         ) from None
 
 
-def _save(path: Path, plan: Plan, drawn: DrawnRuns) -> None:
-    content = {"plan": plan.digest, "points": list(drawn.points), "ties": list(drawn.ties)}
+def _save(path: Path, plan: Plan, drawn: DrawnRuns, stages: Sequence[str]) -> None:
+    content = {
+        "plan": plan.digest,
+        "stages": list(stages),
+        "points": list(drawn.points),
+        "ties": list(drawn.ties),
+    }
     try:
         durable.replace_file(path, json.dumps(content).encode())
     except OSError as error:
@@ -80,11 +87,13 @@ def _save(path: Path, plan: Plan, drawn: DrawnRuns) -> None:
         ) from None
 
 
-def _parse(content: bytes, plan: Plan) -> DrawnRuns:
+def _parse(content: bytes, plan: Plan, stages: Sequence[str]) -> DrawnRuns:
     data = json.loads(content)
     points, ties = data["points"], data["ties"]
     if data["plan"] != plan.digest or len(points) != len(ties) or plan.tuning is None:
         raise ValueError("of another plan")
+    if data["stages"] != list(stages):
+        raise ValueError("of other constants of preprocessing")
     over = plan.tuning.block.over
     if not all(set(point) == {each.key for each in over} for point in points):
         raise ValueError("other keys")

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import final
 
+from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.planning.candidates import Point
@@ -25,6 +26,8 @@ from dprecipe.training.signals import stopping_on_signals
 from dprecipe.training.tuning.draws import DrawnRuns
 from dprecipe.training.tuning.trials import Trials
 
+Constants = tuple[StageConstants, ...]
+"""What the paid steps of preprocessing released, before all runs."""
 MAX_LOSSES = 3
 """So often processes may be lost before nobody tries again."""
 STOPPED = Interrupted("stopped")
@@ -34,9 +37,9 @@ STOPPED = Interrupted("stopped")
 class TrialPool:
     """Makes the runs in up to `jobs` processes."""
 
-    def __init__(self, source: RecipeSource, place: Path, root: Path, jobs: int) -> None:
-        self.trials = Trials(source, place, root)
-        self._terms = (source, place, root, max(1, (os.cpu_count() or 1) // jobs))
+    def __init__(self, source: RecipeSource, place: Path, root: Path, jobs: int, constants: Constants = ()) -> None:
+        self.trials = Trials(source, place, root, constants)
+        self._terms = (source, place, root, constants, max(1, (os.cpu_count() or 1) // jobs))
         self._jobs = jobs
 
     def make_all(self, drawn: DrawnRuns, report: Callable[[int], None] = lambda done: None) -> None:
@@ -90,7 +93,7 @@ def _count_done(trials: Trials, drawn: DrawnRuns) -> int:
 
 @contextmanager
 def _executor(
-    workers: int, context: multiprocessing.context.SpawnContext, terms: tuple[RecipeSource, Path, Path, int]
+    workers: int, context: multiprocessing.context.SpawnContext, terms: tuple[RecipeSource, Path, Path, Constants, int]
 ) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with the block: at once, if it raises."""
     executor = ProcessPoolExecutor(workers, context, _start_worker, (*terms, os.getpid()))
@@ -119,14 +122,16 @@ def _stop_workers(executor: ProcessPoolExecutor, patience: float = 60.0) -> None
 _worker: Trials | None = None
 
 
-def _start_worker(source: RecipeSource, place: Path, root: Path, threads: int, leader: int) -> None:
+def _start_worker(
+    source: RecipeSource, place: Path, root: Path, constants: Constants, threads: int, leader: int
+) -> None:
     """What a process does first. Signals of the terminal reach the process that leads, which passes them on."""
     global _worker
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     if hasattr(os, "setsid"):
         os.setsid()
     threading.Thread(target=_end_with, args=(leader,), daemon=True).start()
-    _worker = Trials(source, place, root)
+    _worker = Trials(source, place, root, constants)
 
 
 def _end_with(leader: int) -> None:

@@ -1,6 +1,7 @@
 """`dprecipe tune`: several runs under one ledger, and the best of them released.
 
-One event covers all runs. It is reserved before their number is drawn, and settled once all have ended; what happens in
+Paid steps of preprocessing are run first, once; every run starts from what they released (`privacy.tuning.events`). One
+event covers all runs. It is reserved before their number is drawn, and settled once all have ended; what happens in
 between is seen by nobody, so that an attempt that broke off is gone on with, and charged once. The number of runs, the
 losers and their scores stay in `private/`; the losers are deleted once the release is there.
 """
@@ -8,6 +9,7 @@ losers and their scores stay in `private/`; the losers are deleted once the rele
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,19 +20,22 @@ from dprecipe import durable
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import BudgetSpent, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.planning.trials import TrialPlanner
+from dprecipe.mechanisms.stages import PaidStage
+from dprecipe.planning.trials import planner_of
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.progress import report_progress
 from dprecipe.release.facts import PublicScore
 from dprecipe.release.folder import load_signing_key
+from dprecipe.release.stages import digest_constants
 from dprecipe.screen import is_watched, write_note
 from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import gather_records
 from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.runner import PythonInputs, Start, runner_of
+from dprecipe.training.stages import list_missing
 from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load_or_draw
 from dprecipe.training.tuning.plot import draw_trials
 from dprecipe.training.tuning.pool import TrialPool
@@ -79,7 +84,7 @@ def tune(
     folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     _check_verifiable(plan)
     gathered = gather_records(plan, root)
-    trial = TrialPlanner(plan.source).plan_trial({})
+    trial = planner_of(plan.source).plan_trial({})
     runner_of(trial).prepare(trial, root, PythonInputs(gathered=gathered))
     provenance = RunProvenance((), torch.device("cpu"))
     if not resume:
@@ -87,19 +92,26 @@ def tune(
     gathered.write(folder.private)
     private = {"commitment": private_of(gathered.prepared("train"))}
     commitment = provenance.identity(folder, private)["commitment"]
-    pool = TrialPool(plan.source, folder.private / "trials", root, jobs)
     event = plan.tuning.charge.event
-    with open_attempt(plan, folder, start, provenance, private, lambda before: _check_room(plan, before)) as attempt:
-        drawn = _make(plan, folder, event, attempt, pool)
+
+    def check(before: Ledger | None) -> None:
+        _check_room(plan, event, before, list_missing(plan, folder.stages))
+
+    with open_attempt(plan, folder, start, provenance, private, check, gathered.prepared("train")) as attempt:
+        stages = tuple(map(digest_constants, attempt.constants))
+        pool = TrialPool(plan.source, folder.private / "trials", root, jobs, attempt.constants)
+        drawn = _make(plan, folder, event, attempt, pool, stages)
         attempt.ledger.close("completed")
     winner = choose_winner(plan, pool.trials, drawn)
     report_progress("working out the certificate, and verifying the release as a stranger would")
-    chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment)
+    chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment, stages)
     _keep_table(plan, folder, pool, drawn)
     return TunedRun(folder.path, folder.release, chosen, epsilon, winner.facts.score)
 
 
-def _make(plan: Plan, folder: RunFolder, event: Event, attempt: Attempt, pool: TrialPool) -> DrawnRuns:
+def _make(
+    plan: Plan, folder: RunFolder, event: Event, attempt: Attempt, pool: TrialPool, stages: tuple[str, ...]
+) -> DrawnRuns:
     """Reserve the tuned run or go on with it, make all runs, settle."""
     ledger, before = attempt.ledger, attempt.ledger.before
     path = folder.private / DRAWS
@@ -109,12 +121,12 @@ def _make(plan: Plan, folder: RunFolder, event: Event, attempt: Attempt, pool: T
                 "all runs have ended, and what was drawn is not in private/: there is nothing to choose from",
                 "put the run's own files back, or start anew in another folder",
             )
-        return load_or_draw(path, plan, attempt.secrets)
+        return load_or_draw(path, plan, attempt.secrets, stages)
     if _is_left(event, before):
         ledger.carry(event)
     else:
         ledger.reserve(event, 1)
-    drawn = load_or_draw(path, plan, attempt.secrets)
+    drawn = load_or_draw(path, plan, attempt.secrets, stages)
     report_progress("training; how many runs there are is secret")
 
     def report(done: int) -> None:
@@ -136,9 +148,8 @@ def _check_verifiable(plan: Plan) -> None:
     Raises:
         UsageFault: it does not.
     """
-    (charge,) = plan.events
     budget, claimed = plan.budget, plan.guarantee.epsilon
-    relative, absolute = charge.event.cross_check_tolerance
+    relative, absolute = max(charge.event.cross_check_tolerance for charge in plan.events)
     answer = cross_check.ask_library(plan.events, budget.delta, budget.neighbouring)
     if answer.name == "dp_accounting.pld" and not answer.epsilon <= claimed * (1 + relative) + absolute:
         raise UsageFault(
@@ -148,19 +159,28 @@ def _check_verifiable(plan: Plan) -> None:
         )
 
 
-def _check_room(plan: Plan, before: Ledger | None) -> None:
-    """The budget holds the tuned run, or an attempt before has reserved it.
+def _check_room(plan: Plan, event: Event, before: Ledger | None, missing: Sequence[PaidStage]) -> None:
+    """The budget holds all that is to come, or an attempt before has reserved the tuned run. `missing`: paid steps of
+    preprocessing without a result.
 
     Raises:
         BudgetSpent: it does not.
+        RunFailed: runs were made with results of paid steps that are gone: others would make them unlike.
     """
-    (charge,) = plan.events
-    if _is_settled(charge.event, before) or _is_left(charge.event, before):
+    if _is_settled(event, before) or _is_left(event, before):
+        if missing:
+            raise RunFailed(
+                f"what {missing[0].path} released is not in private/stages, and runs were made with it",
+                "put private/stages back, if there is a copy; or start a new run, which spends a second budget",
+            )
         return
     budget = plan.budget
-    charges = [*(() if before is None else before.charges), charge]
+    charges = [*(() if before is None else before.charges), *(c for stage in missing for c in stage.charges)]
+    charges = [*charges, Charge(event, 1)]
     if not accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon:
-        raise BudgetSpent("the ledger leaves no room for this run", "start anew in another folder")
+        raise BudgetSpent(
+            "the ledger leaves no room for this run: something was charged and lost", "start anew in another folder"
+        )
 
 
 def _is_settled(event: Event, before: Ledger | None) -> bool:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import final
 
 from dprecipe import durable
+from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import PlanRefused, RunFailed
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.candidates import Point
-from dprecipe.planning.trials import TrialPlanner
+from dprecipe.planning.trials import planner_of
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.progress import silence_progress
 from dprecipe.training.folder import RunFolder
@@ -31,11 +32,15 @@ REFUSED = "refused"
 class Trials:
     """The runs of a tuned run, each made once; in whichever process."""
 
-    def __init__(self, source: RecipeSource, place: Path, root: Path) -> None:
-        """`place`: the folder of all runs; `root`: where relative paths of data start."""
-        self._planner = TrialPlanner(source)
+    def __init__(
+        self, source: RecipeSource, place: Path, root: Path, constants: tuple[StageConstants, ...] = ()
+    ) -> None:
+        """`place`: the folder of all runs; `root`: where relative paths of data start; `constants`: what the paid steps
+        of preprocessing released, before all runs."""
+        self._planner = planner_of(source)
         self._place = place
         self._root = root
+        self._constants = constants
         self._gathered: Gathered | None = None
 
     def folder(self, number: int) -> RunFolder:
@@ -68,7 +73,7 @@ class Trials:
                 self._refuse(number)
                 return
             folder = _open_or_create(self.folder(number).path, trial)
-            runner.attempt(trial, folder, program, Start(datetime.now(UTC), trial=True))
+            runner.attempt(trial, folder, program, Start(datetime.now(UTC), trial=True, constants=self._constants))
 
     def _gather(self, trial: Plan) -> Gathered:
         if trial.data != self._planner.whole.data:

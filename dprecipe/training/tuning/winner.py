@@ -14,7 +14,7 @@ from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.candidates import Point
-from dprecipe.planning.trials import TrialPlanner
+from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
@@ -68,9 +68,15 @@ def score_of(score: PublicScore | None, metric: str) -> float | None:
 
 
 def publish_winner(
-    plan: Plan, folder: RunFolder, winner: Winner, commitment: str | None, started: datetime
+    plan: Plan,
+    folder: RunFolder,
+    winner: Winner,
+    commitment: str | None,
+    started: datetime,
+    stages: tuple[str, ...] = (),
 ) -> tuple[Plan, float]:
     """Write `release/`, verified as a stranger would; the plan of what is released, and the ε that it claims.
+    `stages`: digests of what the paid steps of preprocessing released.
 
     Guarantees: the ledger holds the tuned run, and nothing in `release/` tells how many runs there were, or how long
     they took.
@@ -78,9 +84,9 @@ def publish_winner(
     Raises:
         RunFailed, UsageFault: see `dprecipe.training.publish.publish`.
     """
-    chosen = TrialPlanner(plan.source).plan_chosen(winner.point)
+    chosen = planner_of(plan.source).plan_chosen(winner.point)
     moment = started.isoformat(timespec="seconds")
-    facts = replace(winner.facts, commitment=commitment, started=moment, finished=moment)
+    facts = replace(winner.facts, commitment=commitment, started=moment, finished=moment, stages=stages)
 
     def write(path: Path) -> None:
         for name in sorted(release_folder.MODEL_FILES):

@@ -37,6 +37,22 @@ tuning:
   score: {metric: accuracy}
 """
 
+PAID = """\
+  preprocess:
+    - flatten: {}
+    - dp_standardize: {bounds: [0, 16], share: 0.05}
+    - dp_pca: {components: 12, row_norm: 10.0, share: 0.05}
+    - clip_features: {norm: 4.0}
+"""
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Callable[..., Plan]:
+    """The plan of the small recipe behind two paid steps, with overrides."""
+    recipe = tmp_path / "staged.yaml"
+    recipe.write_text(RECIPE.replace("  preprocess: [{clip_features: {norm: 4.0}}]\n", PAID), encoding="utf-8")
+    return lambda *overrides: plan(read(recipe, overrides))
+
 
 @pytest.fixture
 def tuned(tmp_path: Path) -> Callable[..., Plan]:
