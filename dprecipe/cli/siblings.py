@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dprecipe.faults import Finding, Severity
-from dprecipe.planning.tuning import ROOTS
+from dprecipe.language.tuning import TUNABLE
 from dprecipe.recipe.read import Loaded
 
 WORDS = ("name", "description", "meta", "accept", "runtime", "release")
@@ -52,7 +52,7 @@ def find_siblings(recipes: Sequence[Loaded]) -> Iterator[Finding]:
 
 def _is_tunable(path: str) -> bool:
     tag = path.rpartition(".")[2] in ("kind", "family", "scheme", "mode", "source")
-    return not tag and any(path.startswith(f"{root}.") for root in ROOTS)
+    return not tag and any(path.startswith(f"{root}.") for root in TUNABLE)
 
 
 def _list_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

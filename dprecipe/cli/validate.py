@@ -8,7 +8,6 @@ from pathlib import Path
 from dprecipe.cli import render
 from dprecipe.cli.siblings import find_siblings
 from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
-from dprecipe.nonprivate import rules as nonprivate
 from dprecipe.planning import rules
 from dprecipe.planning.paths import declared_files
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
@@ -54,6 +53,8 @@ def _check(file: Path, data_root: Path | None) -> tuple[tuple[Finding, ...], dic
     except RecipeError as error:
         return error.findings, error.texts, None
     if isinstance(loaded, LoadedPublic):
+        from dprecipe.nonprivate import rules as nonprivate
+
         findings = nonprivate.check(loaded.recipe)
     else:
         findings = rules.check(loaded.recipe, loaded.source.attachments)

@@ -10,6 +10,8 @@ from dprecipe.language.base import Block, NonNegativeFloat, PositiveInt, Text
 
 MAX_RUNS = 1000
 """Largest mean of the number of runs."""
+TUNABLE = ("training", "model", "mechanism", "data.preprocess")
+"""The blocks whose keys can be tuned."""
 Value = float | int | str | bool
 """A value of one key."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from dprecipe.mechanisms import dpsgd, encoded, pate, pnsgd
 from dprecipe.mechanisms.contract import Mechanism
+from dprecipe.privacy.event_kinds import announce_events
 
 MECHANISMS: dict[str, Mechanism] = {}
 """By `mechanism.kind`."""
@@ -26,6 +27,7 @@ def register(mechanism: Mechanism) -> None:
             f"mechanism {mechanism.kind!r} is registered too late: register it before dprecipe.recipe.root is imported"
         )
     MECHANISMS[mechanism.kind] = mechanism
+    announce_events(lambda: mechanism.events)
 
 
 register(dpsgd.MECHANISM)
@@ -44,14 +46,13 @@ def list_kinds(trait: Callable[[Mechanism], bool]) -> list[str]:
     return [kind for kind, mechanism in MECHANISMS.items() if trait(mechanism)]
 
 
-def import_events() -> None:
-    """Register the events of stages, of tuned runs and of every mechanism; whatever reads or describes ledgers and
-    certificates needs them."""
+def _import_shared_events() -> None:
+    """Register the events of paid steps and of tuned runs."""
     import dprecipe.privacy.stages.events
     import dprecipe.privacy.tuning.events  # noqa: F401
 
-    for mechanism in MECHANISMS.values():
-        mechanism.events  # noqa: B018
+
+announce_events(_import_shared_events)
 
 
 def mechanism_block() -> object:
@@ -65,7 +66,6 @@ def mechanism_block() -> object:
 
     global _is_closed
     _is_closed = True
-    import_events()
     return Annotated[Union[tuple(m.block for m in MECHANISMS.values())], Field(discriminator="kind")]  # noqa: UP007
 
 

@@ -10,7 +10,7 @@ from dprecipe.data.paid.schema import PAID
 from dprecipe.mechanisms.contract import MechanismPlan
 from dprecipe.mechanisms.plan import plan_adapter
 from dprecipe.mechanisms.stages import TRAINING
-from dprecipe.mechanisms.table import MECHANISMS, import_events
+from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.privacy.charge_shapes import charge_schemas
 
 Schema = dict[str, Any]
@@ -23,7 +23,6 @@ COUNT: Schema = {"type": "integer", "minimum": 1}
 def plan_schema() -> Schema:
     """The document `dprecipe.plan/v1`. Additions are allowed; what is here keeps its name and meaning."""
     point = _object(epsilon={"type": "number", "minimum": 0}, delta={"type": "number", "minimum": 0, "maximum": 1})
-    import_events()
     at = _object(position=COUNT, **point["properties"])
     guarantee = _object(
         epsilon=NUMBER,

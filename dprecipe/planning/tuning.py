@@ -13,7 +13,7 @@ from dataclasses import replace
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.language.tuning import Candidates, Tuning
+from dprecipe.language.tuning import TUNABLE, Candidates, Tuning
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.plan import Assumption, Plan
@@ -27,8 +27,6 @@ from dprecipe.recipe.root import Recipe
 
 Attachments = tuple[tuple[str, str], ...]
 """As in `mechanisms.plan.Source`."""
-ROOTS = ("training", "model", "mechanism", "data.preprocess")
-"""The blocks whose keys can be tuned."""
 CLAIM = ("mechanism.kind",)
 """What can't be tuned in them: it decides what is claimed."""
 MIN_BASE = 0.05
@@ -141,12 +139,12 @@ def _check_keys(tuning: Tuning) -> Iterator[Finding]:
     keys = [each.key for each in tuning.over]
     for index, key in enumerate(keys):
         path = f"tuning.over.{index}.key"
-        if any(_is_within(key, claim) for claim in CLAIM) or not any(_is_within(key, root) for root in ROOTS):
+        if any(_is_within(key, claim) for claim in CLAIM) or not any(_is_within(key, root) for root in TUNABLE):
             yield Finding(
                 "P180",
                 f"{key} can't be tuned: it says who is protected, what is claimed, or how it is run, not how a model "
                 "learns",
-                f"remove it; keys of {join_with_or(ROOTS)} can be tuned",
+                f"remove it; keys of {join_with_or(TUNABLE)} can be tuned",
                 path,
             )
         other = next((known for known in keys[:index] if _is_within(key, known) or _is_within(known, key)), None)

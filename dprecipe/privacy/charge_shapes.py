@@ -9,7 +9,8 @@ from pydantic import Field, TypeAdapter, create_model
 
 from dprecipe.language.base import Block, PositiveInt
 from dprecipe.privacy.event_fields import charge_fields, holds_charges
-from dprecipe.privacy.events import event_kinds, field_types
+from dprecipe.privacy.event_kinds import event_kinds
+from dprecipe.privacy.events import field_types
 
 
 @lru_cache(maxsize=128)

@@ -6,7 +6,8 @@ import types
 from collections.abc import Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from dprecipe.privacy.events import MAX_ROWS, MAX_VALUE, Charge, charge_from_json, event_kinds, field_types
+from dprecipe.privacy.event_kinds import event_kinds
+from dprecipe.privacy.events import MAX_ROWS, MAX_VALUE, Charge, charge_from_json, field_types
 
 
 def charge_fields(kind: str) -> frozenset[str]:

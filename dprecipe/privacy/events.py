@@ -25,12 +25,13 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
 from pydantic import Field
 
 from dprecipe.language.base import PositiveInt
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.event_kinds import event_kinds
 
 if TYPE_CHECKING:
     from dprecipe.noise.distributions import Distribution
@@ -231,28 +232,6 @@ class Event:
         return "the sum by 1 in L2 norm"
 
 
-_KINDS: dict[str, type[Event]] = {}
-_E = TypeVar("_E", bound=Event)
-
-
-def register_event(cls: type[_E]) -> type[_E]:
-    """Class decorator: register a kind of event for ledgers and certificates.
-
-    Raises:
-        ValueError: another event has this kind.
-    """
-    known = _KINDS.get(cls.kind)
-    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise ValueError(f"there is an event of kind {cls.kind!r} already: {known.__module__}.{known.__qualname__}")
-    _KINDS[cls.kind] = cls
-    return cls
-
-
-def event_kinds() -> Mapping[str, type[Event]]:
-    """All registered events by kind, sorted by name: those of the modules imported so far."""
-    return types.MappingProxyType(dict(sorted(_KINDS.items())))
-
-
 @dataclass(frozen=True, slots=True)
 class Charge:
     """An event and the number of times it happened: one entry of a run-length encoding."""
@@ -288,9 +267,10 @@ def charge_from_json(data: Mapping[str, Any]) -> Charge:
 
     fields = dict(data)
     count, kind = fields.pop("count", None), fields.pop("kind", None)
-    cls = _KINDS.get(kind) if isinstance(kind, str) else None
+    kinds = event_kinds()
+    cls = kinds.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        raise ValueError(f"unknown event kind {kind!r}; known: {', '.join(event_kinds())}")
+        raise ValueError(f"unknown event kind {kind!r}; known: {', '.join(kinds)}")
     expected = field_types(cls.kind)
     if set(fields) != set(expected):
         raise ValueError(f"event {kind}: expected the fields {sorted(expected)}, got {sorted(fields)}")
@@ -301,7 +281,7 @@ def charge_from_json(data: Mapping[str, Any]) -> Charge:
 @lru_cache(maxsize=128)
 def field_types(kind: str) -> Mapping[str, Any]:
     """The annotation of each field of a kind of event, constraints included."""
-    cls = _KINDS[kind]
+    cls = event_kinds()[kind]
     hints = get_type_hints(cls, include_extras=True)
     return types.MappingProxyType({field.name: hints[field.name] for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
 

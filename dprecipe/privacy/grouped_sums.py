@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dprecipe.language.base import PositiveFloat, PositiveInt
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Event, Rate, check_positive, check_rate, register_event
+from dprecipe.privacy.event_kinds import register_event
+from dprecipe.privacy.events import Event, Rate, check_positive, check_rate
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 from dprecipe.privacy.questions import GaussianSum, Question
 from dprecipe.privacy.sampling import EveryUnit, PoissonBatch, Sampling

@@ -19,7 +19,8 @@ from dprecipe.privacy import full_batches
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.box.box import BoxSum
 from dprecipe.privacy.box.event import BoxEvent
-from dprecipe.privacy.events import Event, NormKind, Rate, check_positive, check_rate, register_event
+from dprecipe.privacy.event_kinds import register_event
+from dprecipe.privacy.events import Event, NormKind, Rate, check_positive, check_rate
 from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, Question
 from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch, Sampling
 

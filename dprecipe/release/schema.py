@@ -22,7 +22,7 @@ from dprecipe.mechanisms.facts import (
     Sentence,
     Word,
 )
-from dprecipe.mechanisms.table import import_events, mechanism_facts
+from dprecipe.mechanisms.table import mechanism_facts
 from dprecipe.models.public_record import PublicRecord
 from dprecipe.priors.record import PriorFacts
 from dprecipe.privacy.charge_shapes import charge_type
@@ -90,7 +90,6 @@ if TYPE_CHECKING:
         kind: str
 
 else:
-    import_events()
     EventRun = charge_type()
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprecipe.language.base import PositiveFloat
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Event, check_positive, register_event
+from dprecipe.privacy.event_kinds import register_event
+from dprecipe.privacy.events import Event, check_positive
 from dprecipe.privacy.questions import LibraryLoss
 
 if TYPE_CHECKING:

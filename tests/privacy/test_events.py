@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
+from dprecipe.privacy.event_kinds import event_kinds
 from dprecipe.privacy.events import (
     MAX_ROWS,
     MAX_VALUE,
@@ -18,7 +19,6 @@ from dprecipe.privacy.events import (
     charge_from_json,
     count_events,
     drop_first,
-    event_kinds,
     run_lengths,
     take_first,
 )

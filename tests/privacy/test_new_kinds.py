@@ -15,10 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from dprecipe.language.base import PositiveFloat
 from dprecipe.mechanisms.pnsgd.events import LastIterateProfile, ProjectedDescent
-from dprecipe.privacy import accountants, calibrate, cross_check, events, whole_runs
+from dprecipe.privacy import accountants, calibrate, cross_check, event_kinds, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.charge_shapes import charge_model, charge_schemas
-from dprecipe.privacy.events import Charge, Event, charge_from_json, check_positive, event_kinds, register_event
+from dprecipe.privacy.event_kinds import register_event
+from dprecipe.privacy.events import Charge, Event, charge_from_json, check_positive
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.privacy.loss import LossPair, from_atoms
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
@@ -87,7 +88,7 @@ class Tripled(LastIterateProfile):
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for cls in (Coin, BestOf):
-        monkeypatch.setitem(events._KINDS, cls.kind, cls)
+        monkeypatch.setitem(event_kinds._KINDS, cls.kind, cls)
     yield
     charge_model.cache_clear()
 
@@ -153,4 +154,4 @@ def test_a_kind_is_registered_once() -> None:
     with pytest.raises(ValueError, match="there is an event of kind 'coin' already"):
         register_event(Other)
     assert register_event(Coin) is Coin
-    assert event_kinds()["coin"] is Coin
+    assert event_kinds.event_kinds()["coin"] is Coin

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from dprecipe.language.base import PositiveFloat
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.box.box import BoxSum
-from dprecipe.privacy.events import Event, check_positive, one_of, register_event
+from dprecipe.privacy.event_kinds import register_event
+from dprecipe.privacy.events import Event, check_positive, one_of
 from dprecipe.privacy.questions import NoisyCounts, Question, RenyiCurve
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from dprecipe.language.base import PositiveFloat, PositiveInt
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import MAX_ROWS, Event, check_positive, one_of, register_event
+from dprecipe.privacy.event_kinds import register_event
+from dprecipe.privacy.events import MAX_ROWS, Event, check_positive, one_of
 from dprecipe.privacy.profile import Answer, PositionRow, Profile
 from dprecipe.privacy.questions import Question, WholeRun
 

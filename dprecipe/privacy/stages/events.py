@@ -21,7 +21,8 @@ from pydantic import Field
 
 from dprecipe.language.base import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Event, check_positive, register_event
+from dprecipe.privacy.event_kinds import register_event
+from dprecipe.privacy.events import Event, check_positive
 from dprecipe.privacy.noisy_sums import Gaussian, GaussianEvent
 from dprecipe.privacy.questions import BoundedRange, GaussianSum, Question, UniqueItems
 from dprecipe.privacy.stages import sensitivities

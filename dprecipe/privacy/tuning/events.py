@@ -12,7 +12,8 @@ from pydantic import Field
 
 from dprecipe.language.base import NonNegativeFloat, PositiveFloat
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import MAX_ROWS, Charge, Event, one_of, register_event
+from dprecipe.privacy.event_kinds import register_event
+from dprecipe.privacy.events import MAX_ROWS, Charge, Event, one_of
 from dprecipe.privacy.questions import Question, SelectedRuns, WholeRun
 from dprecipe.privacy.workload import relation_of_all
 
