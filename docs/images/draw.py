@@ -207,7 +207,7 @@ LAYERS: list[tuple[str, str, str]] = [
     ("priors", "images of random processes, made from a seed", "box"),
     ("language", "shared blocks of a recipe", "box"),
     ("text", "YAML to a tree with places", "box"),
-    ("faults screen progress durable libraries", "leaves: import nothing of ours", "box"),
+    ("faults screen progress durable libraries timeline", "leaves: import nothing of ours", "box"),
 ]
 """From the last line of the order of imports to the first: `ORDER` of tests/contract/test_imports.py."""
 

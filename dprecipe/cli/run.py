@@ -17,8 +17,10 @@ from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import write_note, write_output
+from dprecipe.timeline import PROCESS_START, measure_run, phase
 
 
+@measure_run(PROCESS_START)
 def run(
     recipe: Path,
     overrides: Sequence[str] = (),
@@ -33,7 +35,8 @@ def run(
     if isinstance(loaded, LoadedPublic):
         options = {"--resume": resume, "--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps}
         return _run_public(loaded, out, data_root, [option for option, given in options.items() if given])
-    plan = make_plan(loaded)
+    with phase("plan"):
+        plan = make_plan(loaded)
     if plan.tuning is not None:
         raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe}")
     _check_libraries()

@@ -264,7 +264,7 @@ def check_candidates(
 def find_other_events(
     recipe: Recipe, solved: Mapping[str, float | None], events: Sequence[Charge], attachments: Attachments
 ) -> list[Finding]:
-    """Candidates whose run has other events than `events`, those that were solved for, after those of the paid steps."""
+    """Candidates whose run has other events than `events`, those solved for, after those of the paid steps."""
     if recipe.tuning is None:
         return []
     findings: dict[str, Finding] = {}

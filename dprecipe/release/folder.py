@@ -19,7 +19,9 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import card, certificate, sign, tuned
 from dprecipe.release.facts import RunFacts
+from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import sha256_of, to_bytes
+from dprecipe.timeline import phase
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -61,12 +63,8 @@ def publish_draft(
         metrics = card.list_metrics(result, select_history(plan, history))
         _write_new(draft / "metrics.json", to_bytes(metrics))
         if plan.release.report:
-            from dprecipe.release import report
-
-            _write_new(
-                draft / "report.html", report.render_html(plan, result, ledger.charges, metrics["history"]).encode()
-            )
-            _write_new(draft / "card.md", card.render_markdown(plan, result).encode())
+            with phase("report"):
+                _write_report(draft, plan, ledger, result, metrics["history"])
         digests = {entry.name: sha256_of(Path(entry.path)) for entry in os.scandir(draft)}
         content = certificate.to_bytes(certificate.make_statement(result, digests))
         _write_new(draft / CERTIFICATE, content)
@@ -74,6 +72,15 @@ def publish_draft(
             _write_new(draft / ENVELOPE, sign.seal(content, key))
         check(draft)
     return result.claim.epsilon
+
+
+def _write_report(
+    draft: Path, plan: Plan, ledger: Ledger, result: Predicate, history: Sequence[Mapping[str, float]]
+) -> None:
+    from dprecipe.release import report
+
+    _write_new(draft / "report.html", report.render_html(plan, result, ledger.charges, history).encode())
+    _write_new(draft / "card.md", card.render_markdown(plan, result).encode())
 
 
 def list_released_files(plan: Plan) -> frozenset[str]:

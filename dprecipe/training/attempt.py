@@ -33,6 +33,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge, run_lengths
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.timeline import phase
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.kept import keep_trial, kept_of
 from dprecipe.training.provenance import Private, RunProvenance, check_identity
@@ -134,6 +135,7 @@ class Attempt:
             keep_trial(plan, folder, moment, self._provenance, self._commitment, finished, constants)
             return Run(folder.path, kept_of(folder), plan, plan.guarantee.epsilon, reason, finished.score, seconds)
         result = publish(plan, folder, self._start.moment, self._provenance, self._commitment, finished, self.constants)
+        folder.write_timing()
         return Run(
             folder=folder.path,
             release=folder.release,
@@ -180,7 +182,9 @@ def open_attempt(
     try:
         attempt = Attempt(plan, folder, start, provenance, identity.get("commitment"), ledger)
         if plan.stages and not start.trial:
-            attempt.run_stages(records)
-        yield attempt
+            with phase("preprocess"):
+                attempt.run_stages(records)
+        with phase("loop"):
+            yield attempt
     finally:
         ledger.abandon()

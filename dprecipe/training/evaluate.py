@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from dprecipe.models.zoo.convex import in_units
+from dprecipe.timeline import phase
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.records import RecordSource
@@ -64,6 +65,7 @@ class HeldOut:
         self._size = physical_batch
         self._target = target
 
+    @phase("scores")
     def score(self, state: Mapping[str, Tensor]) -> Score:
         """Score the model with the weights in `state`, in evaluation mode; its code may write to them."""
         correct, loss, absolute = 0, 0.0, 0.0

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -21,6 +21,7 @@ from dprecipe import durable
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.timeline import current_timeline
 from dprecipe.training import log
 
 WHEN = ("step", "epsilon")
@@ -200,6 +201,19 @@ class RunFolder:
         log.append_line(
             self.metrics, {"step": step, **{name: float(f"{value:.6g}") for name, value in figures.items()}}
         )
+
+    def write_timing(self) -> None:
+        """How long the attempt took, by phase. A file that can't be written does not stop the run."""
+        timeline = current_timeline()
+        if timeline is None:
+            return
+        phases = [
+            {"phase": name, "seconds": round(spent.wall, 3), "processor_seconds": round(spent.processor, 3)}
+            for name, spent in timeline.totals().items()
+        ]
+        content = json.dumps({"schema": "dprecipe.timing/v1", "phases": phases}, indent=1) + "\n"
+        with suppress(OSError):
+            durable.replace_file(self.private / "timing.json", content.encode())
 
     def history(self) -> tuple[list[dict[str, float]], int]:
         """All recorded metrics, the latest of each step, in order of steps; and how many damaged lines were skipped."""

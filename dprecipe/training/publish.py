@@ -29,6 +29,7 @@ from dprecipe.release.facts import PublicScore, RunFacts
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
+from dprecipe.timeline import phase
 from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import WHEN, RunFolder
 from dprecipe.training.provenance import RunProvenance
@@ -68,6 +69,7 @@ class PublishedRun:
     """It verifies; not so where an attempt's randomness was fixed, which says itself that it is no release."""
 
 
+@phase("certificate")
 def publish(
     plan: Plan,
     folder: RunFolder,
@@ -137,6 +139,7 @@ def _publish(
     return PublishedRun(epsilon, ledger.insecure_seed is None)
 
 
+@phase("verify")
 def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
     """The release in `draft` verifies; but for its fixed randomness, where that is `insecure`.
 

@@ -13,6 +13,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.release.folder import load_signing_key
+from dprecipe.timeline import measure_run, phase
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import gather_records
 from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Start, runner_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+@measure_run()
 def run(
     plan: Plan,
     out: str | Path | None = None,
@@ -60,9 +62,12 @@ def run(
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
     folder = None if several and follows else RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
-    gathered = gather_records(plan, root, objects)
-    runner = runner_of(plan)  # imports torch: what is wrong with the data has been told
-    program = runner.prepare(plan, root, PythonInputs(model, train, public, test, gathered))
+    with phase("read"):
+        gathered = gather_records(plan, root, objects)
+    with phase("import"):
+        runner = runner_of(plan)  # imports torch: what is wrong with the data has been told
+    with phase("prepare"):
+        program = runner.prepare(plan, root, PythonInputs(model, train, public, test, gathered))
     if folder is None:
         return runner.follow(plan, program)
     if not resume:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from dprecipe.faults import RunFailed
+from dprecipe.timeline import measure_run
 from dprecipe.training.folder import RunFolder
 
 
@@ -40,3 +42,16 @@ def test_a_commitment_without_its_key_is_said_to_be_one(folder: RunFolder) -> No
     with pytest.raises(RunFailed, match=r"commitment\.key: can't be read") as failed:
         _ = folder.commitment_key
     assert "own files" in str(failed.value.remedy)
+
+
+def test_a_timing_that_cannot_be_written_stops_nothing(folder: RunFolder) -> None:
+    file = folder.private / "timing.json"
+    folder.write_timing()
+    assert not file.exists()  # no run is measured here
+    with measure_run():
+        folder.write_timing()
+        assert json.loads(file.read_text("utf-8"))["phases"][0]["phase"] == "start"
+        file.unlink()
+        file.mkdir()
+        folder.write_timing()
+    assert file.is_dir()

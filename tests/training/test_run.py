@@ -50,6 +50,9 @@ def test_a_run_writes_the_folder_of_the_contract_and_it_verifies(small: Small, t
     ledger = read(out / "private" / "ledger.jsonl")
     assert (ledger.stop_reason, count_events(ledger.charges), ledger.attempts) == ("completed", 30, 1)
     assert oct((out / "private").stat().st_mode)[-3:] == "700"
+    timing = json.loads((out / "private" / "timing.json").read_text("utf-8"))["phases"]
+    assert {"read", "prepare", "loop", "certificate", "report", "verify"} <= {each["phase"] for each in timing}
+    assert sum(each["seconds"] for each in timing) > 0.9 * done.seconds > 0
     dprecipe.verify(done.release)
 
 
