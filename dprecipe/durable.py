@@ -1,4 +1,4 @@
-"""Files that survive a power failure and that only their owner can read.
+"""Files that survive a power failure, and that only their owner can read unless they are made for everybody.
 
 Anything else in the place of a private file (a pipe, a device, a folder) is an `OSError`; opening it never blocks.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
+PUBLIC_MODE = 0o666
+"""Of a file for everybody: the process's mask takes from it."""
 NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -28,9 +30,9 @@ def sync_folder(path: Path) -> None:
         os.close(file)
 
 
-def open_regular(path: Path, flags: int) -> int:
-    """`os.open` of a regular file; a new one gets mode 0600. Raises `OSError`, also for anything but a regular file."""
-    file = os.open(path, flags | NO_WAITING, FILE_MODE)
+def open_regular(path: Path, flags: int, mode: int = FILE_MODE) -> int:
+    """`os.open` of a regular file; a new one gets `mode`. Raises `OSError`, also for anything but a regular file."""
+    file = os.open(path, flags | NO_WAITING, mode)
     try:
         kind = os.fstat(file).st_mode
         if not stat.S_ISREG(kind):
@@ -49,17 +51,17 @@ def read_bytes(path: Path) -> bytes:
 
 
 @contextmanager
-def replacing_file(path: Path) -> Iterator[BinaryIO]:
+def replacing_file(path: Path, mode: int = FILE_MODE) -> Iterator[BinaryIO]:
     """A file to write, which replaces `path` when the block succeeds: `path` has the old content or all of the new.
 
     Raises:
         OSError: writing fails; `path` is unchanged.
     """
-    fresh = path.with_suffix(".writing")
+    fresh = path.with_name(f"{path.name}.writing")
     with suppress(FileNotFoundError):
         os.unlink(fresh)  # of a run that was killed
     try:
-        with open(open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        with open(open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -71,9 +73,9 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
     """Write `content` by `replacing_file`."""
-    with replacing_file(path) as file:
+    with replacing_file(path, mode) as file:
         file.write(content)
 
 

@@ -1,11 +1,15 @@
-"""What long commands share: documents in the folder of `--out`, and notes on progress."""
+"""What long commands share: files and folders named by `--out`, and notes on progress."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
+from dprecipe import durable
 from dprecipe.faults import UsageFault
 from dprecipe.screen import write_note
 
@@ -27,6 +31,40 @@ def write_documents(folder: Path, documents: Mapping[str, str]) -> None:
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageFault(f"{folder} can't be written: {error.strerror}", "name another folder with --out") from None
+
+
+def check_output(path: Path, force: bool) -> None:
+    """A file can be made here, or replaced; checked before any work is done.
+
+    Raises:
+        UsageFault: it exists, and `force` is not set; or its folder does not.
+    """
+    if path.exists() and not force:
+        raise UsageFault(f"{path} exists already", "name another file, or replace it with --force")
+    if not path.parent.is_dir():
+        raise UsageFault(f"there is no folder {path.parent}", "make it, or name another with --out")
+
+
+def replace_output(path: Path, content: bytes) -> None:
+    """Write the whole file or nothing. Anybody may read it, as far as the user's mask allows.
+
+    Raises:
+        UsageFault: it can't be written; what was there is unchanged.
+    """
+    try:
+        durable.replace_file(path, content, durable.PUBLIC_MODE)
+    except OSError as error:
+        raise UsageFault(f"{path} can't be written: {error.strerror}", "name another file with --out") from None
+
+
+def path_in_recipe(recipe: Path, file: Path) -> str:
+    """The path of a file as a recipe has it: relative to the recipe's folder, in quotes where YAML needs them."""
+    try:
+        relative = os.path.relpath(file.resolve(), recipe.resolve().parent)
+    except ValueError:  # another drive
+        relative = str(file.resolve())
+    path = PurePath(relative).as_posix()
+    return path if re.fullmatch(r"[\w./-]+", path) else json.dumps(path, ensure_ascii=False)
 
 
 def limit_notes() -> Callable[[str], None]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path, PurePath
+from pathlib import Path
 
+from dprecipe.cli.documents import check_output, path_in_recipe, replace_output
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import CertificateInvalid, DataFault, PlanRefused, UsageFault
 from dprecipe.models.prior_checks import describe_network, describe_steps, read_network
@@ -46,10 +45,7 @@ def make_prior(recipe: Path, out: Path | None, overrides: Sequence[str] = (), fo
     target = out or recipe.parent / str(model.init)
     if target.suffix != WEIGHTS:
         raise UsageFault(f"{target} does not end in {WEIGHTS}", "name another file with --out")
-    if target.exists() and not force:
-        raise UsageFault(f"{target} exists already", "name another file, or replace it with --force")
-    if not target.parent.is_dir():
-        raise UsageFault(f"there is no folder {target.parent}", "make it, or name another with --out")
+    check_output(target, force)
     _need_torch()
     from dprecipe.training.prior import make
 
@@ -58,8 +54,8 @@ def make_prior(recipe: Path, out: Path | None, overrides: Sequence[str] = (), fo
     made = make.make_prior(model, prior, _shape(loaded.recipe), data.preprocess, loaded.recipe.runtime.device, kept)
     described = target.with_suffix(".json")
     record = json.dumps(json.loads(made.record.to_json()), indent=2) + "\n"
-    _write(target, made.content)
-    _write(described, record.encode())
+    replace_output(target, made.content)
+    replace_output(described, record.encode())
     write_output(
         [
             f"wrote {target}, and {described.name}, which says what it is",
@@ -68,7 +64,7 @@ def make_prior(recipe: Path, out: Path | None, overrides: Sequence[str] = (), fo
             f"alignment {made.alignment:.4f}, uniformity {made.uniformity:.4f} at the last step",
             "for the recipe:",
             "model:",
-            f"  init: {_quoted(_from(recipe, target))}",
+            f"  init: {path_in_recipe(recipe, target)}",
         ]
     )
 
@@ -173,27 +169,3 @@ def _shape(recipe: Recipe) -> ImageShape:
 def _need_torch() -> None:
     if find_spec("torch") is None:
         raise UsageFault("learning needs torch", "pip install 'dprecipe[train]'")
-
-
-def _write(path: Path, content: bytes) -> None:
-    """The whole file or none."""
-    part = path.with_name(f"{path.name}.writing")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UsageFault(f"{path} can't be written: {error.strerror}", "name another file with --out") from None
-
-
-def _from(recipe: Path, out: Path) -> str:
-    """The path of the weights as a recipe has it: relative to its own folder."""
-    try:
-        relative = os.path.relpath(out.resolve(), recipe.resolve().parent)
-    except ValueError:  # another drive
-        relative = str(out.resolve())
-    return PurePath(relative).as_posix()
-
-
-def _quoted(path: str) -> str:
-    return path if re.fullmatch(r"[\w./-]+", path) else json.dumps(path, ensure_ascii=False)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -125,19 +124,6 @@ def load(release: str | Path, module: nn.Module | None = None) -> Released:
         tokens = content.facts.vocabulary
         empty, _, _ = adapt_module(module, Form(content.shape, None if tokens is None else (tokens,)))
     return Released(empty, content)
-
-
-def rebuild_model(description: Mapping[str, Any]) -> nn.Module:
-    """The module that `describe` described, with fresh weights.
-
-    Raises:
-        DataFault: it describes none.
-    """
-    content = parse_description(json.dumps(description))
-    _empty(content)
-    if content.model is None:
-        raise _from_python()
-    return _built(content.model, content)
 
 
 def _empty(content: ModelFile) -> nn.Module:

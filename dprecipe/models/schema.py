@@ -204,9 +204,6 @@ class GradientBoosting(Block):
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
 
 
-Network = LogisticRegression | Mlp | Cnn | WideResNet | Transformer | Timm | Transformers
-"""Models that learn by gradient steps; logistic regression can also be fitted at once."""
-
 PrimedNetwork = Mlp | Cnn | WideResNet
 """Every kind of `Primed`."""
 

@@ -12,6 +12,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.table import list_kinds
 from dprecipe.models import checks as model_checks
 from dprecipe.models.schema import Trees
+from dprecipe.planning.learning import check_length
 from dprecipe.planning.paths import check_data_files
 from dprecipe.recipe.root import PublicRecipe
 
@@ -79,14 +80,7 @@ def check_training(recipe: PublicRecipe) -> Iterator[Finding]:
             "set training.batch_size to the number of records in one update, such as 256",
             "training",
         )
-    if (training.epochs is None) == (training.steps is None):
-        both = training.epochs is not None
-        yield Finding(
-            "R301",
-            "training has both epochs and steps" if both else "training has no length",
-            "remove one of them" if both else "set training.epochs (passes over the data) or training.steps",
-            "training.steps" if both else "training",
-        )
+    yield from check_length(training)
     for key in ("epochs", "steps"):
         if getattr(training, key) == "auto":
             yield Finding(

@@ -89,7 +89,7 @@ def check_training_block(recipe: Recipe) -> Iterator[Finding]:
             )
         return
     if is_convex(recipe):
-        yield from _check_length(training)
+        yield from check_length(training)
         return
     if training == Training():
         yield Finding(
@@ -106,10 +106,11 @@ def check_training_block(recipe: Recipe) -> Iterator[Finding]:
             "add training.optimizer, such as {kind: sgd, lr: 0.1}",
             "training",
         )
-    yield from _check_length(training)
+    yield from check_length(training)
 
 
-def _check_length(training: Training) -> Iterator[Finding]:
+def check_length(training: Training) -> Iterator[Finding]:
+    """Exactly one length: of `epochs` and `steps` one is given."""
     if (training.epochs is None) == (training.steps is None):
         both = training.epochs is not None
         yield Finding(

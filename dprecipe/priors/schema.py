@@ -8,8 +8,6 @@ from pydantic import Field
 
 from dprecipe.language.base import Block
 
-VERSION = 1
-"""Of all generators together: images of one version, generator, seed and shape are the same bytes for good."""
 MIN_SIDE, MAX_SIDE, CHANNELS = 4, 256, (1, 3)
 """Of the images that generators make: up to this size, sums of `spectrum` stay below 2^53."""
 
@@ -25,6 +23,7 @@ class Prior(Block):
         description="the random process: `dead_leaves` are shapes that cover each other, `spectrum` has random phases "
         "under a power law, `wavelets` has few large coefficients, `mixed` takes turns"
     )
+    # Of all generators together: images of one version, generator, seed and shape are the same bytes for good.
     version: Literal[1] = Field(1, description="of the generator: another makes other images")
     images: Annotated[int, Field(ge=64, le=10_000_000)] = Field(20_000, description="how many")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="of images, views and weights; it is public")

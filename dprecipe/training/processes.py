@@ -173,11 +173,6 @@ def is_worker() -> bool:
     return world_size() > 1
 
 
-def is_leader() -> bool:
-    """Whether this process writes the ledger; a single process does."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
 def local_rank() -> int:
     """The number of this process among those on its machine, which is also the number of its GPU."""
     return int(os.environ.get("LOCAL_RANK", "0"))
@@ -226,12 +221,6 @@ def end_with_launcher() -> None:
         os._exit(RunFailed.exit_code)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def leave_processes() -> None:
-    """End the group, if there is one."""
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def launch_processes(count: int, arguments: list[str], device: str) -> int:

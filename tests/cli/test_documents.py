@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,9 @@ import pytest
 
 from dprecipe.cli import documents
 from dprecipe.faults import UsageFault
+
+MASK = os.umask(0)
+os.umask(MASK)
 
 
 def test_documents_are_written_into_a_new_folder(tmp_path: Path) -> None:
@@ -23,6 +27,35 @@ def test_a_folder_that_cannot_be_made_is_a_usage_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageFault, match="can't be written"):
         documents.write_documents(tmp_path / "file", {})
+
+
+def test_an_output_is_replaced_whole_and_never_by_chance(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    documents.check_output(path, force=False)
+    documents.replace_output(path, b"one")
+    documents.replace_output(path, b"two")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [(path.name, b"two")]
+    assert path.stat().st_mode & 0o777 == 0o666 & ~MASK
+    documents.check_output(path, force=True)
+    with pytest.raises(UsageFault, match="exists already"):
+        documents.check_output(path, force=False)
+    with pytest.raises(UsageFault, match="no folder"):
+        documents.check_output(tmp_path / "absent" / "file", force=False)
+    with pytest.raises(UsageFault, match="can't be written"):
+        documents.replace_output(tmp_path, b"")
+
+
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [
+        ("recipes/books/one.npz", "books/one.npz"),
+        ("one.npz", "../one.npz"),
+        ("recipes/a b.npz", '"a b.npz"'),
+        ("recipes/ε: 1.npz", '"ε: 1.npz"'),
+    ],
+)
+def test_a_path_is_written_as_a_recipe_has_it(tmp_path: Path, file: str, path: str) -> None:
+    assert documents.path_in_recipe(tmp_path / "recipes" / "a.yaml", tmp_path / file) == path
 
 
 def test_notes_are_limited_to_one_in_each_interval(

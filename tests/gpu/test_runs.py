@@ -139,7 +139,7 @@ DRIVER = textwrap.dedent(
     import sys
     import torch
     from dprecipe.training import processes as module
-    from dprecipe.training.processes import join_processes, leave_processes
+    from dprecipe.training.processes import join_processes
 
     device, backend = torch.device(sys.argv[2]), sys.argv[3]
     if backend == "gloo":  # two processes on one GPU, which nccl refuses
@@ -158,7 +158,7 @@ DRIVER = textwrap.dedent(
     assert total.device == noisy.device == device, (total.device, noisy.device)
     with open(f"{sys.argv[1]}/{processes.rank}", "w") as file:
         file.write(f"{total.tolist()} {noisy.tolist()} {agreed}")
-    leave_processes()
+    torch.distributed.destroy_process_group()
     """
 )
 SEVERAL = [("gloo", 1)] + ([("nccl", 2)] if torch.cuda.is_available() and torch.cuda.device_count() > 1 else [])

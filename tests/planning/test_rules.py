@@ -26,8 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rules")
     for path in CASES:
         shutil.copy(path, folder)
-    draw_gaussian_codebook([2410], 3, 1e-5, 0).save(folder / "made.npz")
-    draw_gaussian_codebook([650], 3, 1e-5, 0).save(folder / "of_another_model.npz")
+    (folder / "made.npz").write_bytes(draw_gaussian_codebook([2410], 3, 1e-5, 0).to_bytes())
+    (folder / "of_another_model.npz").write_bytes(draw_gaussian_codebook([650], 3, 1e-5, 0).to_bytes())
     words_ND = np.random.default_rng(0).normal(size=(2, 2410))
     np.savez(folder / "signed.npz", codewords=np.sort(words_ND, axis=1))
     np.savez(folder / "unsorted.npz", codewords=np.abs(words_ND))

@@ -50,7 +50,7 @@ LAYERS = [15, 8]
 @pytest.fixture(scope="session")
 def coded_plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     where = tmp_path_factory.mktemp("encoded")
-    draw_gaussian_codebook(LAYERS, 7, 1e-5, 3).save(where / "book.npz")
+    (where / "book.npz").write_bytes(draw_gaussian_codebook(LAYERS, 7, 1e-5, 3).to_bytes())
     (where / "encoded.yaml").write_text(RECIPE, encoding="utf-8")
     return plan(read_recipe(where / "encoded.yaml"))
 

@@ -174,7 +174,7 @@ DRIVER = textwrap.dedent(
     import torch
     from dprecipe.faults import UsageFault
     from dprecipe.noise.entropy import Secrets
-    from dprecipe.training.processes import join_processes, leave_processes
+    from dprecipe.training.processes import join_processes
 
     processes = join_processes(torch.device("cpu"))
     asked = []
@@ -192,7 +192,7 @@ DRIVER = textwrap.dedent(
     with open(f"{sys.argv[1]}/{processes.rank}.json", "w") as file:
         told = [len(asked), answer, part, value.tolist(), total.tolist(), noisy.tolist(), seed, other]
         json.dump(told, file)
-    leave_processes()
+    torch.distributed.destroy_process_group()
     """
 )
 

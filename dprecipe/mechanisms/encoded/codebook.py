@@ -13,11 +13,11 @@ Source: Nasr, Shokri and Houmansadr 2020, section 3.1; docs/encoding.md lists wh
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,13 +119,14 @@ class Codebook:
             groups.append((size, tuple(sorted(counted.items()))))
         return GradientBox(self.digest, self.words, tuple(groups))
 
-    def save(self, path: Path) -> None:
-        """Write a file that `codebook_files.load_codebook` reads."""
-        content: dict[str, NDArray[Any]] = {"sizes": np.array(self.sizes, dtype=np.int64)}
+    def to_bytes(self) -> bytes:
+        """The content of a file that `codebook_files.load_codebook` reads."""
+        content: dict[str, Any] = {"sizes": np.array(self.sizes, dtype=np.int64)}
         for index, (ranks, table) in enumerate(zip(self.ranks, self.whole, strict=True)):
             content |= {f"ranks_{index}": ranks, f"levels_{index}": table}
-        with path.open("wb") as file:
-            np.savez_compressed(file, **content)  # type: ignore[arg-type]
+        file = io.BytesIO()
+        np.savez_compressed(file, **content)
+        return file.getvalue()
 
 
 def draw_gaussian_codebook(sizes: Sequence[int], words: int, floor: float, seed: int) -> Codebook:

@@ -30,7 +30,7 @@ def base_budget(epsilon: float, delta: float, runs: RunDistribution, bound: str 
     the profile of a Gaussian mechanism, as long runs nearly have; rounded down. `bound`: by that of
     `SelectedProfile.epsilon_by_bound` alone, for comparison.
 
-    Guarantees: for a Gaussian mechanism of μ = `result.mu`, (`epsilon`, `delta`)-DP. For other runs `solve_noise`.
+    Guarantees: for a Gaussian mechanism of μ = `result.mu`, (`epsilon`, `delta`)-DP.
 
     Raises:
         ValueError: ε or δ out of range, or no such bound.
@@ -77,34 +77,6 @@ def select_best(base: Sequence[Charge], distribution: str, mean: float, shape: f
     return Charge(SelectedBest(distribution, float(mean), shape, tuple(base)), 1)
 
 
-def solve_noise(
-    make: Callable[[float], Sequence[Charge]],
-    selection: tuple[str, float, float | None],
-    budget: tuple[float, float],
-    neighbouring: Neighbouring,
-    accountant: str = "pld",
-    others: Sequence[Charge] = (),
-) -> float:
-    """The least noise multiplier σ, of six digits, such that the best of runs of `make(σ)`, and `others` beside it,
-    cost at most ε at δ.
-
-    `selection`: (distribution, mean, shape) of the number of runs; `budget`: (ε, δ); the cost of `make(σ)` must fall as
-    σ grows.
-
-    Guarantees: as `calibrate.noise_multiplier`: the accountant itself finds the result within the budget.
-
-    Raises:
-        CalibrationError: no σ, or every σ, is within the budget.
-        ValueError: a value out of range, unknown accountant.
-    """
-    epsilon, delta = budget
-
-    def charges(sigma: float) -> list[Charge]:
-        return [*others, select_best(make(sigma), *selection)]
-
-    return calibrate.noise_multiplier(charges, epsilon, delta, neighbouring, accountant)
-
-
 def solve_length(
     make: Callable[[int], Sequence[Charge]],
     selection: tuple[str, float, float | None],
@@ -115,7 +87,9 @@ def solve_length(
     most: int = calibrate.MAX_EVENTS,
 ) -> int:
     """The most steps n <= `most` such that the best of runs of `make(n)`, and `others` beside it, cost at most ε at δ;
-    0 where not even one step fits. The cost of `make(n)` must rise with n. Arguments as of `solve_noise`.
+    0 where not even one step fits. The cost of `make(n)` must rise with n.
+
+    `selection`: (distribution, mean, shape) of the number of runs; `budget`: (ε, δ).
 
     Guarantees: the cost of the result, rounded up to six digits, is at most ε, unless it is 0; that of one step more
     (1e-4 of the result more, above 10,000) is not, unless it is `most`.

@@ -180,15 +180,6 @@ def simple_epsilon(curves: tuple[HockeyStick, HockeyStick], runs: NegativeBinomi
     return TwoTerms((first + (1 + runs.shape) * second) * (1 + SLACK), first, second)
 
 
-def simple_delta(curves: tuple[HockeyStick, HockeyStick], runs: NegativeBinomialRuns, epsilon: float) -> float:
-    """δ at ε of either sign, likewise; at most 1."""
-    second = max(second_term(curve, runs) for curve in curves)
-    if not second < math.inf:
-        return 1.0
-    first = np.array(epsilon - (1 + runs.shape) * second)
-    return min(1.0, runs.mean * max(float(curve.at(first)) for curve in curves) * (1 + 1e-9))
-
-
 def least_epsilon(curve: HockeyStick, delta: float) -> float:
     """The least ε >= 0 with δ(ε) <= delta; infinite where there is none."""
     return _least_where(lambda e: float(curve.at(np.array(e))) <= delta, LARGEST)

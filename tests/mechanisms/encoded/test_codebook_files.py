@@ -15,7 +15,7 @@ from dprecipe.mechanisms.encoded.codebook_files import load_codebook
 
 def test_files_are_read_again(tmp_path: Path) -> None:
     codebook, path = draw_gaussian_codebook([300, 7], 20, 1e-5, 0), tmp_path / "codebook.npz"
-    codebook.save(path)
+    path.write_bytes(codebook.to_bytes())
     assert load_codebook(path, [300, 7]).digest == codebook.digest
 
 

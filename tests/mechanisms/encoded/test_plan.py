@@ -218,7 +218,7 @@ def test_full_batches_are_unsampled() -> None:
 
 
 def file_recipe(folder: Path, book: codebook.Codebook) -> Path:
-    book.save(folder / "book.npz")
+    (folder / "book.npz").write_bytes(book.to_bytes())
     recipe = folder / "small.yaml"
     mechanism = ENCODED.replace("source: gaussian, size: 50", "source: file, path: book.npz")
     recipe.write_text(RECIPE.format(mechanism=mechanism), encoding="utf-8")

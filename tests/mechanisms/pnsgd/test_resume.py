@@ -267,7 +267,7 @@ def test_a_killed_run_shows_nothing(hidden: Planned, tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert done.stdout == ""
     assert (out / "private" / "checkpoints" / "last.encrypted").exists()
-    writing = {"private/checkpoints/last.writing", "private/checkpoint.writing"}
+    writing = {"private/checkpoints/last.encrypted.writing", "private/checkpoint.key.writing"}
     hold_hidden(out, done.stderr, plan, list(np.load(tmp_path / "seen.npy")), BEFORE_THE_END | writing)
     assert ledger_of(out).charges == ledger_of(out).unsettled == plan.events
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.privacy import accountants
+from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.calibrate import CalibrationError
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 from dprecipe.privacy.tuning import plan
@@ -20,6 +19,13 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "tuning.json").read_
 PLANS = [record for record in GOLDEN if record["group"] == "tuning_plan"]
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 GEOMETRIC = ("negative_binomial", 10.0, 1.0)
+
+
+def solve_noise(epsilon: float, *others: Charge) -> float:
+    """As a mechanism's account does it."""
+    return calibrate.noise_multiplier(
+        lambda sigma: [*others, plan.select_best(mnist(sigma), *GEOMETRIC)], epsilon, 1e-5, ADD, "pld"
+    )
 
 
 def mnist(sigma: float) -> tuple[Charge, ...]:
@@ -60,7 +66,7 @@ def test_the_budget_of_a_run_is_on_the_safe_side() -> None:
 @pytest.mark.parametrize("total", [1.0, 8.0])
 def test_noise_is_solved_for_within_the_budget_and_in_time(total: float) -> None:
     begin = time.process_time()
-    sigma = plan.solve_noise(mnist, GEOMETRIC, (total, 1e-5), ADD)
+    sigma = solve_noise(total)
     assert time.process_time() - begin < 2
     cost = accountants.epsilon([plan.select_best(mnist(sigma), *GEOMETRIC)], 1e-5, ADD, "pld")
     assert 0.999 * total <= cost <= total
@@ -68,12 +74,12 @@ def test_noise_is_solved_for_within_the_budget_and_in_time(total: float) -> None
 
 def test_stages_beside_it_leave_less() -> None:
     stage = Charge(Gaussian(8.0), 1)
-    sigma = plan.solve_noise(mnist, GEOMETRIC, (1.0, 1e-5), ADD, others=[stage])
-    assert sigma > 1.02 * plan.solve_noise(mnist, GEOMETRIC, (1.0, 1e-5), ADD)
+    sigma = solve_noise(1.0, stage)
+    assert sigma > 1.02 * solve_noise(1.0)
     tuned = plan.select_best(mnist(sigma), *GEOMETRIC)
     assert 0.999 <= accountants.epsilon([stage, tuned], 1e-5, ADD, "pld") <= 1.0
-    with pytest.raises(CalibrationError):
-        plan.solve_noise(mnist, GEOMETRIC, (1.0, 1e-5), ADD, others=[Charge(Gaussian(1.0), 1)])
+    with pytest.raises(calibrate.CalibrationError):
+        solve_noise(1.0, Charge(Gaussian(1.0), 1))
 
 
 def test_a_length_is_solved_for_within_the_budget() -> None:

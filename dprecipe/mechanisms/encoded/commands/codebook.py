@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path, PurePath
+from pathlib import Path
 
+from dprecipe.cli.documents import check_output, path_in_recipe, replace_output
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.encoded.codebook import Codebook
@@ -36,10 +34,7 @@ def write_codebook(
         UsageFault: the file exists or can't be written, the recipe has no codebook, or torch is not installed.
         DataFault, RunFailed: as `dprecipe.mechanisms.encoded.train.fit.make_codebook`.
     """
-    if out.exists() and not force:
-        raise UsageFault(f"{out} exists already", "name another file, or replace it with --force")
-    if not out.parent.is_dir():
-        raise UsageFault(f"there is no folder {out.parent}", "make it, or name another with --out")
+    check_output(out, force)
     # Read the texts only: the codebook that the recipe names is the one to be made here.
     loaded = read(recipe, overrides, open_text=read_file)
     spec, data = loaded.recipe.mechanism, loaded.recipe.data
@@ -51,17 +46,15 @@ def write_codebook(
     if find_spec("torch") is None:
         raise UsageFault("gradients need torch", "pip install 'dprecipe[train]'")
     result = make_codebook(loaded.recipe, spec, find_data_root(data_root, recipe), size, recipe.parent)
-    _save(result.codebook, out)
-    write_output(
-        describe_lines(result.codebook, result.without_gradient, out, _relative_path(recipe, out), spec.codebook.norm)
-    )
+    replace_output(out, result.codebook.to_bytes())
+    path = path_in_recipe(recipe, out)
+    write_output(_describe_lines(result.codebook, result.without_gradient, out, path, spec.codebook.norm))
 
 
-def describe_lines(codebook: Codebook, without_gradient: int, out: Path, path: str, norm: float) -> list[str]:
+def _describe_lines(codebook: Codebook, without_gradient: int, out: Path, path: str, norm: float) -> list[str]:
     """What was written, and how a recipe names it."""
     groups = len(codebook.sizes)
     left_out = f" ({without_gradient:,} without a gradient are left out)" if without_gradient else ""
-    quoted = path if re.fullmatch(r"[\w./-]+", path) else json.dumps(path, ensure_ascii=False)
     return [
         f"wrote {out}: {codebook.words:,} codewords of {codebook.dimension:,} coordinates in {groups:,} "
         f"{'group' if groups == 1 else 'groups'}, from as many public records{left_out}",
@@ -70,25 +63,5 @@ def describe_lines(codebook: Codebook, without_gradient: int, out: Path, path: s
         f"digest {codebook.digest}",
         "for the recipe:",
         "mechanism:",
-        f"  codebook: {{source: file, path: {quoted}, norm: {norm:g}}}",
+        f"  codebook: {{source: file, path: {path}, norm: {norm:g}}}",
     ]
-
-
-def _relative_path(recipe: Path, out: Path) -> str:
-    """The path of the codebook relative to the recipe's folder, as a recipe gives it."""
-    try:
-        relative = os.path.relpath(out.resolve(), recipe.resolve().parent)
-    except ValueError:  # another drive
-        relative = str(out.resolve())
-    return PurePath(relative).as_posix()
-
-
-def _save(codebook: Codebook, out: Path) -> None:
-    """Write the whole file or nothing."""
-    part = out.with_name(f"{out.name}.part")
-    try:
-        codebook.save(part)
-        part.replace(out)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UsageFault(f"{out} can't be written: {error.strerror}", "name another file with --out") from None

@@ -69,21 +69,6 @@ def exact_gnmax_rdp(
     return result_QA
 
 
-def log_probabilities(counts_M: ArrayLike, sigma: float) -> Array:
-    """log Pr[class j answers]: (M,), with a relative error of the probabilities below 1e-11.
-
-    Raises:
-        ValueError: gaps of hundreds of σ, which take too many nodes.
-    """
-    counts_C, index_M = np.unique(np.asarray(counts_M, dtype=np.float64), return_inverse=True)
-    rule = _rule(counts_C, np.bincount(index_M), sigma)
-    if rule is None:
-        raise ValueError("the gaps between the counts are too large for the noise")
-    _, weights_CZ, scale_C = rule
-    logs_C: Array = np.log(weights_CZ.sum(axis=1)) + scale_C
-    return logs_C[index_M.reshape(-1)]
-
-
 def _rule(counts_C: Array, sizes_C: ArrayLike, sigma: float) -> tuple[Array, Array, Array] | None:
     """Nodes z, the masses w_j at them (C, Z) up to a factor each, and the factors' logarithms (C,)."""
     means_C = counts_C / sigma

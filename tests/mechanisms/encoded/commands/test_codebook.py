@@ -94,7 +94,7 @@ def test_a_changed_or_foreign_file_is_refused(recipe: Path, book: Path) -> None:
         read(recipe)
     with pytest.raises(RunFailed):
         codebook_of(planned.room, recipe.parent)
-    draw_gaussian_codebook([651], 3, 1e-5, 0).save(book)
+    book.write_bytes(draw_gaussian_codebook([651], 3, 1e-5, 0).to_bytes())
     with pytest.raises(RecipeError, match="R260"):
         read(recipe)
     with book.open("wb") as file:

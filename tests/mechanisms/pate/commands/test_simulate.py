@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dprecipe.mechanisms.pate.commands.simulate import Agreement, plurality_chance, simulate_counts
-from dprecipe.mechanisms.pate.theory import exact_votes
 from dprecipe.mechanisms.pate.theory.votes import Voting
 
 
@@ -51,7 +51,11 @@ def test_dissenters_flock_to_few_classes() -> None:
 def test_how_often_the_plurality_answers_gaussian() -> None:
     voting = Voting(60, 4, "gaussian", 10.0)
     votes_QM = np.array([[40, 10, 5, 5], [16, 15, 15, 14], [20, 20, 10, 10], [0, 0, 60, 0]])
-    exact = [math.exp(exact_votes.log_probabilities(row, 10.0)[row.argmax()]) for row in votes_QM]
+    x = np.linspace(-100.0, 160.0, 5001)
+    exact = [
+        np.trapezoid(stats.norm.pdf(x, most, 10.0) * stats.norm.cdf(x[:, None], others, 10.0).prod(axis=1), x)
+        for *others, most in np.sort(votes_QM)
+    ]
     assert plurality_chance(votes_QM, voting) == pytest.approx(exact, abs=5e-4)
 
 

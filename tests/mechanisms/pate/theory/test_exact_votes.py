@@ -20,11 +20,18 @@ GRID_NOISE = 1e-13  # of the golden figures that are not mpmath's
 MARGIN = 2 * exact_votes.MARGIN
 
 
+def log_probabilities(counts, sigma):
+    """log Pr[class j answers] from the nodes and masses that the divergence is computed with."""
+    values, index = np.unique(np.asarray(counts, dtype=np.float64), return_inverse=True)
+    _, weights_CZ, scale_C = exact_votes._rule(values, np.bincount(index), sigma)
+    return (np.log(weights_CZ.sum(axis=1)) + scale_C)[index]
+
+
 @pytest.mark.parametrize("record", GOLDEN["own_exact_gnmax"], ids=lambda r: str(r["counts"]))
 def test_golden_figures(record):
     counts, sigma, orders = record["counts"], record["sigma"], record["orders"]
     got = exact_votes.exact_gnmax_rdp([counts], sigma, orders)[0]
-    np.testing.assert_allclose(exact_votes.log_probabilities(counts, sigma), record["logprobs"], rtol=1e-10)
+    np.testing.assert_allclose(log_probabilities(counts, sigma), record["logprobs"], rtol=1e-10)
     np.testing.assert_allclose(got, record["exact_rdp_sup_over_one_vote_moves"], rtol=1e-9, atol=GRID_NOISE)
     np.testing.assert_allclose(votes.gnmax_rdp(votes.log_error([counts], "gaussian", sigma), sigma, orders)[0],
                                record["theorem6"], rtol=1e-9)  # fmt: skip
@@ -91,7 +98,7 @@ def test_probabilities_of_many_classes_against_40_digits():
     for counts, sigma in [([7] * 150, 3.0), ([4700, 100, *[2] * 100], 100.0), ([60, 20, 0], 1.0)]:
         with mp.workdps(40):
             want = [float(mp.log(value)) for value in oracle_probabilities(counts, sigma)]
-        np.testing.assert_allclose(exact_votes.log_probabilities(counts, sigma), want, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(log_probabilities(counts, sigma), want, rtol=0, atol=1e-12)
 
 
 def integrated(counts, sigma):
@@ -148,8 +155,6 @@ def test_out_of_reach_the_older_bound_serves():
     for counts, sigma in [([10**6, 0], 1.0), ([300, 0], 0.01)]:
         bound = votes.gnmax_rdp(votes.log_error([counts], "gaussian", sigma), sigma, NINE)
         np.testing.assert_array_equal(exact_votes.exact_gnmax_rdp([counts], sigma, NINE), bound)
-        with pytest.raises(ValueError, match="too large"):
-            exact_votes.log_probabilities(counts, sigma)
     high = exact_votes.exact_gnmax_rdp([[20, 5]], 2.0, [2.0, 1e5])[0]
     assert high[0] < 2.0 / 4
     assert high[1] == 1e5 / 4
@@ -157,5 +162,5 @@ def test_out_of_reach_the_older_bound_serves():
 
 def test_probabilities_sum_to_one():
     for counts in GOLDEN["histograms"].values():
-        total = math.fsum(np.exp(exact_votes.log_probabilities(counts, 20.0)))
+        total = math.fsum(np.exp(log_probabilities(counts, 20.0)))
         assert total == pytest.approx(1.0, abs=1e-12)
