@@ -11,8 +11,9 @@ from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import read
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.schemas import SCHEMAS, recipe_schema, schema_text
-from dprecipe.text.load import load, parse
+from dprecipe.text.load import parse
 from dprecipe.text.tree import to_plain
+from tests.text.reading import load
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden" / "recipes"

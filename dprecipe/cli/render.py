@@ -16,13 +16,8 @@ SECRET = frozenset({"R113"})
 """Findings whose line is not shown: it has a secret, and the output may be kept in a log."""
 
 
-def as_text(findings: Sequence[Finding], texts: Mapping[str, str]) -> str:
-    """For each finding `file:line:column: error[code] path: message`, the line with a caret, the remedy."""
-    return "".join(f"{line}\n" for line in as_lines(findings, texts))
-
-
 def as_lines(findings: Sequence[Finding], texts: Mapping[str, str]) -> list[str]:
-    """`as_text`, line by line."""
+    """For each finding `file:line:column: error[code] path: message`, the line with a caret, the remedy."""
     lines = {file: split_lines(text) for file, text in texts.items()}
     return [make_printable(line) for finding in findings for line in _block(finding, lines)]
 

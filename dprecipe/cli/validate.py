@@ -32,7 +32,7 @@ def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None
     files = [file for path in paths for file in _recipes(path)]
     recipes: list[Loaded] = []
     for file in dict.fromkeys(files):
-        result, read_texts, loaded = _check(file, data_root)
+        result, read_texts, loaded = check(file, data_root)
         findings += result
         texts |= read_texts
         recipes += [] if loaded is None else [loaded]
@@ -41,13 +41,8 @@ def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None
     return int(any(finding.is_error for finding in findings))
 
 
-def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...], dict[str, str]]:
-    """The findings of one recipe, each with its place, and the texts they point into."""
-    return _check(file, data_root)[:2]
-
-
-def _check(file: Path, data_root: Path | None) -> tuple[tuple[Finding, ...], dict[str, str], Loaded | None]:
-    """`check`, and the recipe where it could be read."""
+def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...], dict[str, str], Loaded | None]:
+    """The findings of one recipe, each with its place; the texts they point into; and a private recipe that is read."""
     try:
         loaded = read_any(file)
     except RecipeError as error:

@@ -16,7 +16,6 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Sentence = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Probability = Annotated[float, Field(ge=0, le=1)]
-Rate = Annotated[float, Field(gt=0, le=1)]
 Stop = Literal["completed", "budget", "interrupted"]
 Status = Literal["covered", "public", "declared", "private_internal", "none"]
 

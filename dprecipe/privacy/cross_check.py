@@ -75,15 +75,6 @@ class LibraryAnswer:
     epsilon: float
 
 
-def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> float:
-    """The ε of `ask_library`.
-
-    Raises:
-        ValueError: δ outside (0, 1).
-    """
-    return ask_library(charges, delta, neighbouring).epsilon
-
-
 def ask_library(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, or_renyi: bool = True
 ) -> LibraryAnswer:

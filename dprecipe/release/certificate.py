@@ -30,27 +30,22 @@ NOT_PROVEN = (
 )
 
 
-def make_certificate(plan: Plan, ledger: Ledger, run: RunFacts, files: Mapping[str, str]) -> dict[str, Any]:
-    """The certificate of a run: an in-toto Statement, JSON types only.
-
-    `files`: the released files by name, each with its digest (`sha256:…`), without the certificate's own.
+def make_run_predicate(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Predicate:
+    """The predicate of a run.
 
     Raises:
-        RunFailed: the ledger belongs to another plan or exceeds the budget, or the run facts contradict the
-            plan.
+        RunFailed: the ledger belongs to another plan or exceeds the budget, or the run facts contradict the plan.
     """
-    return make_statement(make_run_predicate(plan, ledger, run), files)
-
-
-def make_run_predicate(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Predicate:
-    """The predicate of a run; see `make_certificate`."""
     if ledger.plan_digest != plan.digest:
         raise RunFailed("the ledger belongs to another plan than this one", "use the run's own recipe")
     return make_predicate(plan, Spent.of(ledger), run)
 
 
 def make_statement(predicate: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any]:
-    """The Statement that binds a predicate to files."""
+    """The certificate: the in-toto Statement that binds a predicate to files, JSON types only.
+
+    `files`: the released files by name, each with its digest (`sha256:…`), without the certificate's own.
+    """
     subjects = tuple(
         schema.Subject(name=name, digest=schema.SubjectDigest(sha256=files[name].removeprefix("sha256:")))
         for name in sorted(files)

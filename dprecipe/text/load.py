@@ -23,7 +23,7 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
-from dprecipe.faults import Finding, Place, RecipeError
+from dprecipe.faults import Finding, Place
 from dprecipe.text import syntax
 from dprecipe.text.scalars import NotFiniteError, resolve_scalar
 from dprecipe.text.spaces import find_odd_space, find_space_before, report_split_number
@@ -280,20 +280,6 @@ def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Fin
             Finding("Y104", "the YAML can't be read", "check its escapes", place=place),
         )
     return builder.root, tuple(builder.findings)
-
-
-def load(text: str, file: str) -> Mapping:
-    """Read a text that must be one block of keys.
-
-    Raises:
-        RecipeError: with every finding about the text.
-    """
-    root, findings = parse(text, file)
-    if findings:
-        raise RecipeError(findings, {file: text})
-    if isinstance(root, Mapping):
-        return root
-    raise RecipeError((report_not_a_block(root, file),), {file: text})
 
 
 def report_not_a_block(root: Node | None, file: str) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dprecipe.faults import Place
@@ -102,15 +101,3 @@ def find_node(root: Node, dotted: str) -> tuple[Path, Place]:
         else:
             position += 1
     return path, place
-
-
-def walk_nodes(node: Node, path: Path = ()) -> Iterator[tuple[Path, Place, Node]]:
-    """Every key and list item below a node: its path, the place of its key, its value."""
-    if isinstance(node, Mapping):
-        for key, entry in node.entries.items():
-            yield (*path, key), entry.place, entry.value
-            yield from walk_nodes(entry.value, (*path, key))
-    elif isinstance(node, Sequence):
-        for index, item in enumerate(node.items):
-            yield (*path, index), item.place, item
-            yield from walk_nodes(item, (*path, index))

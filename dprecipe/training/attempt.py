@@ -35,12 +35,12 @@ from dprecipe.privacy.events import Charge, run_lengths
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.timeline import phase
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.kept import keep_trial, kept_of
 from dprecipe.training.provenance import Private, RunProvenance, check_identity
 from dprecipe.training.publish import Finished, publish
 from dprecipe.training.runner import Run, Start
 from dprecipe.training.signals import stopping_on_signals
 from dprecipe.training.stages import StageRuns
+from dprecipe.training.trial_result import locate_result, write_result
 
 
 @final
@@ -130,22 +130,23 @@ class Attempt:
         if reason is None or reason == "interrupted":
             raise RunFailed("internal fault: a release was to be made of an attempt that goes on", "please report this")
         folder, plan = self._folder, self._plan
+        recorded = (self._start.moment, self._provenance, self._commitment, finished, self.constants)
         if self._start.trial:
-            moment, constants = self._start.moment, self.constants
-            keep_trial(plan, folder, moment, self._provenance, self._commitment, finished, constants)
-            return Run(folder.path, kept_of(folder), plan, plan.guarantee.epsilon, reason, finished.score, seconds)
-        result = publish(plan, folder, self._start.moment, self._provenance, self._commitment, finished, self.constants)
+            write_result(plan, folder, *recorded)
+            result = locate_result(folder)
+            return Run(folder.path, result, plan, plan.guarantee.epsilon, reason, finished.score, seconds)
+        published = publish(plan, folder, *recorded)
         folder.write_timing()
         return Run(
             folder=folder.path,
             release=folder.release,
             plan=plan,
-            epsilon=result.epsilon,
+            epsilon=published.epsilon,
             stop_reason=reason,
             score=finished.score,
             seconds=seconds,
             remarks=finished.remarks,
-            verified=result.verified,
+            verified=published.verified,
         )
 
 

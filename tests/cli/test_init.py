@@ -20,7 +20,7 @@ from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 def test_starters_validate_without_a_finding(mechanism: str, source: str, tmp_path: Path) -> None:
     path = tmp_path / "my recipe.yaml"
     init(path, mechanism, source)
-    findings, _ = check(path)
+    findings, *_ = check(path)
     assert findings == ()
     assert path.read_text("utf-8").startswith("# yaml-language-server: $schema=")
     assert "name: my-recipe\n" in path.read_text("utf-8")

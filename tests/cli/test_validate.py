@@ -16,6 +16,7 @@ from dprecipe.cli.validate import validate
 from dprecipe.faults import Finding, Place, Severity, UsageFault
 from dprecipe.recipe.starters import make_starter
 from dprecipe.schemas import findings_schema
+from tests.text.reading import show
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
 ALL_AT_ONCE = GOLDEN / "all-at-once.yaml"
@@ -120,16 +121,16 @@ def test_sarif_has_rules_places_and_uris() -> None:
 
 def test_the_caret_stands_under_tabs_and_long_lines() -> None:
     text = "\ta: 1\n" + "x" * 300 + "yz"
-    tab = render.as_text([Finding("Y105", "m", "", place=Place("f", 1, 2))], {"f": text}).splitlines()
+    tab = show([Finding("Y105", "m", "", place=Place("f", 1, 2))], {"f": text}).splitlines()
     assert tab[1:] == ["  1 | \ta: 1", "    | \t^"]
-    far = render.as_text([Finding("Y104", "m", "", place=Place("f", 2, 302, 1))], {"f": text}).splitlines()
+    far = show([Finding("Y104", "m", "", place=Place("f", 2, 302, 1))], {"f": text}).splitlines()
     assert far[1].index("z") == far[2].index("^")
     assert len(far[1]) < 140
 
 
 def test_nothing_printed_steers_a_terminal() -> None:
     finding = Finding("R101", "a\x1b[31m", "b\u202e", "p", Place("f\x07", 1, 1))
-    assert render.as_text([finding], {}) == "f\\u0007:1:1: error[R101] p: a\\u001b[31m\n  = b\\u202e\n"
+    assert show([finding], {}) == "f\\u0007:1:1: error[R101] p: a\\u001b[31m\n  = b\\u202e\n"
 
 
 def test_nothing_that_validate_imports_is_heavy() -> None:

@@ -218,7 +218,7 @@ one, sums = Charge(NoisyMinimum(2.0), 1), Charge(Gaussian(8.0), 3)
 for name, charges in {"one": [one], "many": [Charge(one.event, 20)], "company": [one, sums]}.items():
     found[name] = [
         accountants.epsilon(charges, 1e-5, relation, "pld"), accountants.epsilon(charges, 1e-5, relation, "rdp"),
-        cross_check.epsilon(charges, 1e-5, relation),
+        cross_check.ask_library(charges, 1e-5, relation).epsilon,
     ]
 found["unknown"] = accountants.epsilon([one], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld") == float("inf")
 found["blanked"] = accountants.epsilon([one], 1e-5, Neighbouring.ZERO_OUT_ONE, "pld")

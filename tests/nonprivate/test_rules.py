@@ -79,7 +79,7 @@ def test_what_is_refused(recipe: Path, overrides: list[str], expected: list[tupl
 
 def test_private_records_are_refused_by_default_with_a_remedy_that_works(recipe: Path) -> None:
     recipe.write_text(RECIPE.replace(", access: public", ""), encoding="utf-8")
-    shown, _ = check(recipe)
+    shown, *_ = check(recipe)
     assert [(finding.code, finding.place.line) for finding in shown if finding.place] == [("P190", 4), ("P190", 5)]
     assert findings(recipe, "data.train.access=public", "data.test=null") == []
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dprecipe.cli import render
 from dprecipe.cli.validate import check
 from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 from dprecipe.planning import rules
 from dprecipe.recipe.read import read, read_text
+from tests.text.reading import show
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "golden" / "rules"
@@ -36,8 +36,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcome(path: Path) -> str:
-    findings, texts = check(path)
-    return render.as_text(findings, texts).replace(f"{path.parent}/", "") or "no findings\n"
+    findings, texts, _ = check(path)
+    return show(findings, texts).replace(f"{path.parent}/", "") or "no findings\n"
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

@@ -55,7 +55,7 @@ def test_it_costs_what_one_gaussian_costs(q: float, relation: Neighbouring) -> N
         )
     assert event.screening_bound(ADD) == one.screening_bound(ADD)
     claim = accountants.epsilon((Charge(event, 40),), 1e-5, relation, "pld")
-    checked = cross_check.epsilon((Charge(event, 40),), 1e-5, relation)
+    checked = cross_check.ask_library((Charge(event, 40),), 1e-5, relation).epsilon
     assert checked == pytest.approx(claim, rel=1e-3)
 
 

@@ -141,7 +141,9 @@ def test_a_profile_may_wrap_another() -> None:
     assert best == Answer(3 * one.value, f"tuned {one.accountant}")
     twice = accountants.epsilon([Charge(BestOf(run), 2)], 1e-5, relation, "pld")
     assert twice == 2 * accountants.epsilon([Charge(BestOf(run), 1)], 5e-6, relation, "pld")
-    assert cross_check.epsilon([Charge(BestOf(run), 1)], 1e-5, relation) == pytest.approx(best.value, rel=1e-2)
+    assert cross_check.ask_library([Charge(BestOf(run), 1)], 1e-5, relation).epsilon == pytest.approx(
+        best.value, rel=1e-2
+    )
     assert accountants.epsilon([Charge(BestOf(run), 1), *MIXED], 1e-5, relation, "pld") == math.inf
     assert whole_runs.epsilon_by_bound([Charge(BestOf(run), 1)], 1e-5, relation)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.cli import render
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.text.codes import CODES
+from tests.text.reading import show
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
 SEEDS = [make_starter(mechanism, source, "s") for mechanism in MECHANISMS for source in SOURCES]
@@ -93,7 +93,7 @@ def read_or_refuse(text: str, overrides: tuple[str, ...]) -> bool:
         assert finding.place is not None
         assert finding.message
         assert finding.remedy
-    shown = render.as_text(refusal.findings, refusal.texts)
+    shown = show(refusal.findings, refusal.texts)
     assert "pydantic" not in shown
     assert "Input should" not in shown
     assert all(c.isprintable() or c in "\n\t" for c in shown)

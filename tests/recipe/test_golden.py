@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.cli import render
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import read
 from dprecipe.text.codes import CODES
+from tests.text.reading import show
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "golden" / "recipes"
@@ -42,7 +42,7 @@ def outcome(path: Path) -> str:
     try:
         read(path)
     except RecipeError as error:
-        return render.as_text(error.findings, error.texts).replace(f"{FOLDER}/", "")
+        return show(error.findings, error.texts).replace(f"{FOLDER}/", "")
     return "no findings\n"
 
 

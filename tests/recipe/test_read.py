@@ -14,8 +14,7 @@ from dprecipe.faults import Finding, RecipeError
 from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.recipe.read import read, read_source, read_text
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
-from dprecipe.text.load import load
-from dprecipe.text.tree import walk_nodes
+from tests.text.reading import load, walk_nodes
 
 FOLDER = Path(__file__).parents[1] / "golden" / "recipes"
 FINE = (FOLDER / "fine.yaml").read_text("utf-8")

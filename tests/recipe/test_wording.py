@@ -19,7 +19,7 @@ from dprecipe.recipe.vocabulary import REFUSED, has_place, list_every_key, list_
 from dprecipe.recipe.wording import word_error
 from dprecipe.schemas import schema_text
 from dprecipe.text.codes import CODES
-from dprecipe.text.load import load
+from tests.text.reading import load
 
 ROOT = Path(__file__).parents[1]
 FINE = (ROOT / "golden" / "recipes" / "fine.yaml").read_text("utf-8")

@@ -23,7 +23,7 @@ def test_no_certificate_beyond_the_budget(finished: Any) -> None:
     (charge,) = finished.ledger.charges
     over = replace(finished.ledger, charges=(Charge(charge.event, charge.count + 2),))
     with pytest.raises(RunFailed, match="more than the budget"):
-        certificate.make_certificate(finished.plan, over, finished.facts, {})
+        certificate.make_run_predicate(finished.plan, over, finished.facts)
 
 
 def test_the_claim_comes_from_the_ledger_and_not_from_the_plan(finished: Any) -> None:
@@ -36,9 +36,7 @@ def test_the_claim_comes_from_the_ledger_and_not_from_the_plan(finished: Any) ->
 
 def test_a_ledger_of_another_plan_makes_none(finished: Any) -> None:
     with pytest.raises(RunFailed, match="another plan"):
-        certificate.make_certificate(
-            finished.plan, replace(finished.ledger, plan_digest="sha256:0"), finished.facts, {}
-        )
+        certificate.make_run_predicate(finished.plan, replace(finished.ledger, plan_digest="sha256:0"), finished.facts)
 
 
 def test_a_score_on_private_records_is_refused(plan_of: Any, facts_of: Any, finish: Any, tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_a_run_that_was_begun_again_and_charged_twice_has_no_certificate_within_
     plan = plan_of(RECIPE)
     ledger = spend(tmp_path / "ledger.jsonl", plan, attempts=2, carried=False)
     with pytest.raises(Exception, match="more than the budget"):
-        certificate.make_certificate(plan, ledger, facts_of(**SCORELESS), {"model.json": "sha256:" + "0" * 64})
+        certificate.make_run_predicate(plan, ledger, facts_of(**SCORELESS))
     once, twice = (claim.compute_numbers(plan, (Charge(plan.events[0].event, count),)) for count in (1, 2))
     assert twice.epsilon > 2 * once.epsilon
     assert twice.accounting[2].epsilon == pytest.approx(twice.epsilon, rel=1e-2)

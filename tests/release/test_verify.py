@@ -384,7 +384,8 @@ def test_the_certificate_is_a_function_of_plan_ledger_and_facts(finished: Any) -
     content = (finished.release / "certificate.json").read_bytes()
     files = {s["name"]: f"sha256:{s['digest']['sha256']}" for s in json.loads(content)["subject"]}
     ledger = read(finished.path / "private" / "ledger.jsonl")
-    assert certificate.to_bytes(certificate.make_certificate(finished.plan, ledger, finished.facts, files)) == content
+    predicate = certificate.make_run_predicate(finished.plan, ledger, finished.facts)
+    assert certificate.to_bytes(certificate.make_statement(predicate, files)) == content
     assert set(files) == {entry.name for entry in finished.release.iterdir()} - folder.CERTIFICATE_FILES
     assert replace(finished.facts) == finished.facts
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprecipe.faults import Finding, Place, RecipeError
-from dprecipe.text.load import MAX_BYTES, MAX_NODES, load, parse, split_lines
-from dprecipe.text.tree import Mapping, Scalar, find_node, to_plain, walk_nodes
+from dprecipe.text.load import MAX_BYTES, MAX_NODES, parse, split_lines
+from dprecipe.text.tree import Mapping, Scalar, find_node, to_plain
+from tests.text.reading import load, walk_nodes
 
 TEXT_WORDS = [
     "no",

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.cli import render
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import read
 from dprecipe.text.overrides import read_overrides
 from dprecipe.text.tree import to_plain
+from tests.text.reading import show
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 BAD = [
@@ -57,7 +57,7 @@ def test_golden_findings(update_golden: bool) -> None:
     """Every finding points into the override it is about. Shows Y130, Y131 and Y132."""
     with pytest.raises(RecipeError) as caught:
         read(GOLDEN / "recipes" / "fine.yaml", BAD)
-    text = render.as_text(caught.value.findings, caught.value.texts).replace(f"{GOLDEN}/", "")
+    text = show(caught.value.findings, caught.value.texts).replace(f"{GOLDEN}/", "")
     if update_golden:
         (GOLDEN / "overrides.out").write_text(text, encoding="utf-8")
     assert text == (GOLDEN / "overrides.out").read_text("utf-8")

@@ -35,7 +35,11 @@ release: {report: false}
 
 @pytest.fixture
 def small(tmp_path: Path) -> Callable[..., Plan]:
-    """The plan of the small recipe, with overrides."""
-    recipe = tmp_path / "small.yaml"
-    recipe.write_text(RECIPE, encoding="utf-8")
-    return lambda *overrides: plan(read(recipe, overrides))
+    """The plan of the small recipe, with overrides; `more`: further blocks of it."""
+
+    def make_plan(*overrides: str, more: str = "") -> Plan:
+        recipe = tmp_path / "small.yaml"
+        recipe.write_text(RECIPE + more, encoding="utf-8")
+        return plan(read(recipe, overrides))
+
+    return make_plan

@@ -20,18 +20,6 @@ _SERIES = (1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775)
 """log(sinh(x) / x) by powers of x²."""
 
 
-def bounded_range_delta(largest: float, epsilon: float) -> float:
-    """δ(ε) = (1 - exp((ε - r)/2))² / (1 - exp(-r)) for |ε| <= r: the largest of all mechanisms of range r = `largest`.
-
-    Guarantees: attained at every ε, by a mechanism with two outcomes; 0 above r, 1 - exp(ε) below -r.
-    """
-    if epsilon >= largest:
-        return 0.0
-    if epsilon <= -largest:
-        return -math.expm1(epsilon)
-    return math.expm1((epsilon - largest) / 2) ** 2 / -math.expm1(-largest)
-
-
 def bounded_range_curve(largest: float, orders: Sequence[float]) -> Array:
     """r(α) of a mechanism of range r: at most α r²/8, and at most r.
 
@@ -58,7 +46,8 @@ def _log_sinh(x_A: Array) -> Array:
 
 
 def bounded_range_losses(largest: float, step: float) -> Loss:
-    """The pair whose δ(ε) is `bounded_range_delta`; its own mirror image.
+    """The pair with δ(ε) = (1 - exp((ε - r)/2))² / (1 - exp(-r)) for |ε| <= r, the largest of all mechanisms of range
+    r = `largest`, each ε attained by one of two outcomes; its own mirror image.
 
     With y = exp(-l/2), the loss l is above a value with P-mass (1 - exp(-r/2)/y) / (1 - exp(-r)) and Q-mass
     (exp(-r/2) y - exp(-r)) / (1 - exp(-r)).

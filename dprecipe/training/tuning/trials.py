@@ -21,8 +21,8 @@ from dprecipe.privacy import ledger as ledgers
 from dprecipe.progress import silence_progress
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
-from dprecipe.training.kept import kept_of
 from dprecipe.training.runner import PythonInputs, Start, runner_of
+from dprecipe.training.trial_result import locate_result
 
 REFUSED = "refused"
 """The file that stands for a run whose values make no model."""
@@ -49,7 +49,7 @@ class Trials:
 
     def is_done(self, number: int) -> bool:
         """Whether a run has ended."""
-        return kept_of(self.folder(number)).is_dir() or self.is_refused(number)
+        return locate_result(self.folder(number)).is_dir() or self.is_refused(number)
 
     def is_refused(self, number: int) -> bool:
         """Whether its values make no model."""

@@ -19,8 +19,8 @@ from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.kept import kept_of, read_kept
 from dprecipe.training.publish import check_verified
+from dprecipe.training.trial_result import locate_result, read_result
 from dprecipe.training.tuning.draws import DrawnRuns, choose
 from dprecipe.training.tuning.trials import Trials
 
@@ -30,7 +30,7 @@ class Winner:
     """The run that is released."""
 
     point: Point
-    kept: Path
+    result: Path
     facts: RunFacts
 
 
@@ -49,10 +49,10 @@ def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
             "no run has a model: their number was drawn as 0, or the values of all of them make no model",
             "the budget is spent; to try again with another, start anew in another folder",
         )
-    facts = {number: read_kept(kept_of(trials.folder(number))) for number in numbers}
+    facts = {number: read_result(locate_result(trials.folder(number))) for number in numbers}
     scores = [score_of(facts[number].score, metric) for number in numbers]
     best = numbers[choose(scores, [drawn.ties[number] for number in numbers], largest=metric == "accuracy")]
-    return Winner(drawn.points[best], kept_of(trials.folder(best)), facts[best])
+    return Winner(drawn.points[best], locate_result(trials.folder(best)), facts[best])
 
 
 def score_of(score: PublicScore | None, metric: str) -> float | None:
@@ -90,7 +90,7 @@ def publish_winner(
 
     def write(path: Path) -> None:
         for name in sorted(release_folder.MODEL_FILES):
-            shutil.copyfile(winner.kept / name, path / name)
+            shutil.copyfile(winner.result / name, path / name)
 
     def check(draft: Path) -> None:
         check_verified(draft, folder.private / "unverified-release", False)
@@ -107,7 +107,7 @@ def write_table(path: Path, plan: Plan, trials: Trials, drawn: DrawnRuns) -> lis
     rows: list[tuple[Point, float | None]] = []
     for number, point in enumerate(drawn.points):
         refused = trials.is_refused(number)
-        score = None if refused else score_of(read_kept(kept_of(trials.folder(number))).score, metric)
+        score = None if refused else score_of(read_result(locate_result(trials.folder(number))).score, metric)
         rows.append((point, score))
     durable.replace_file(path, _format_table(metric, rows).encode())
     return rows

@@ -9,11 +9,20 @@ import pytest
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.loss import GridError, swap_loss
-from dprecipe.privacy.stages.bounded_range import bounded_range_curve, bounded_range_delta, bounded_range_losses
+from dprecipe.privacy.stages.bounded_range import bounded_range_curve, bounded_range_losses
 from dprecipe.privacy.stages.events import NoisyQuantile
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "stages.json").read_text())["records"]
 RANGES = [1e-3, 0.1, 1.0, 8.0]
+
+
+def bounded_range_delta(largest: float, epsilon: float) -> float:
+    """δ(ε) of the worst mechanism of range `largest`: 0 above it, 1 - exp(ε) below its negative."""
+    if epsilon >= largest:
+        return 0.0
+    if epsilon <= -largest:
+        return -math.expm1(epsilon)
+    return math.expm1((epsilon - largest) / 2) ** 2 / -math.expm1(-largest)
 
 
 def records(group):

@@ -93,7 +93,7 @@ def test_what_does_not_compose_is_selected_all_the_same() -> None:
     assert one < answer.value < 3 * one
     assert answer.accountant in ("selected_full", "selected_simple")
     assert accountants.epsilon([best], 1e-5, ADD, "pld") == math.inf
-    assert cross_check.epsilon([best], 1e-5, REPLACE) == pytest.approx(answer.value, rel=0.1)
+    assert cross_check.ask_library([best], 1e-5, REPLACE).epsilon == pytest.approx(answer.value, rel=0.1)
     with pytest.raises(ValueError, match="does not compose"):
         SelectedBest("negative_binomial", 3.0, 1.0, (Charge(run, 1), Charge(Gaussian(1.0), 1)))
     with pytest.raises(ValueError, match="does not compose"):
@@ -132,7 +132,7 @@ def test_the_cross_check_leaves_no_part_of_a_run_out() -> None:
     part = Charge(Gaussian(4.0), 1)
     for base in ((Charge(PoissonLaplace(0.1, 3.0), 10),), (part, Charge(PoissonLaplace(0.1, 3.0), 10))):
         best = Charge(SelectedBest("negative_binomial", 3.0, 1.0, base), 1)
-        assert cross_check.epsilon([best], 1e-5, ADD) == math.inf
+        assert cross_check.ask_library([best], 1e-5, ADD).epsilon == math.inf
 
 
 def test_json_and_schema() -> None:

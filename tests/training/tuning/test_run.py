@@ -16,6 +16,7 @@ import pytest
 
 from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.ledger import read
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.verify import verify
@@ -27,7 +28,19 @@ Tuned = Callable[..., Plan]
 FIXED = ("tuning.runs={kind: fixed, count: 3}", "training.steps=60")
 
 
-def test_what_could_not_be_verified_is_refused_before_anything_is_spent(tuned: Tuned, tmp_path: Path) -> None:
+def test_what_could_not_be_verified_is_refused_before_anything_is_spent(
+    tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tuned()
+    answer = LibraryAnswer("dp_accounting.pld", "0", 1.5 * plan.guarantee.epsilon)
+    monkeypatch.setattr("dprecipe.privacy.cross_check.ask_library", lambda *terms: answer)
+    with pytest.raises(UsageFault, match="nothing was spent"):
+        tune(plan, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_the_cross_check_can_not_confirm_is_refused(tuned: Tuned, tmp_path: Path) -> None:
     """Of three runs of six steps the cross-check accountant finds no less than their composition costs."""
     with pytest.raises(UsageFault, match="nothing was spent"):
         tune(tuned(FIXED[0]), tmp_path / "run")
@@ -101,10 +114,10 @@ def test_an_interrupted_run_goes_on_with_what_was_drawn_and_is_charged_once(
     assert "dprecipe tune" in caught.value.remedy
     drawn = (out / "private" / "draws.json").read_bytes()
     monkeypatch.setattr(pool.Trials, "make", honest)
-    kept = (out / "private" / "trials" / "0" / "kept" / "draft.json").read_bytes()
+    result = (out / "private" / "trials" / "0" / "result" / "draft.json").read_bytes()
     done = tune(plan, out, resume=True)
     assert (out / "private" / "draws.json").read_bytes() == drawn
-    assert kept  # the first run was not made again: see the ledger's attempts
+    assert result  # the first run was not made again: see the ledger's attempts
     ledger = read(out / "private" / "ledger.jsonl")
     assert ledger.charges == plan.events
     assert ledger.attempts == 2

@@ -82,7 +82,7 @@ class Machine:
 
     def make(self, trials: Trials, number: int, point: Any) -> None:
         self.constants.add(tuple(map(digest_constants, trials._constants)))
-        (trials.folder(number).path / "kept").mkdir(parents=True)
+        (trials.folder(number).path / "result").mkdir(parents=True)
 
     def choose(self, *terms: Any) -> NoReturn:
         raise Done

@@ -96,25 +96,6 @@ def analyse_votes(
     )
 
 
-def realised_epsilon(
-    counts_QM: ArrayLike,
-    answered_Q: ArrayLike,
-    voting: Voting,
-    delta: float,
-    order: float,
-    *,
-    statistic_Q: ArrayLike | None = None,
-) -> float:
-    """ε of what was charged along one run, at the one order that was fixed before it: see `votes.realised_rdp`.
-
-    For lists of queries that depend on earlier answers. `statistic_Q` is what the selection looked at.
-    """
-    charged_A = votes.realised_rdp(
-        votes.check_counts(counts_QM, voting), answered_Q, voting, [order], statistic_Q=statistic_Q
-    )
-    return conversion.epsilon([order], charged_A, delta, "classic").value
-
-
 def independent_rdp(voting: Voting, queries: int, answers: int, orders: Sequence[float]) -> Array:
     """Data-independent r(α) of `queries` selections, of which `answers` passed: (A,)."""
     total_A = answers * votes.independent_answer(voting, orders)

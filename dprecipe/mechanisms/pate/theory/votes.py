@@ -205,17 +205,6 @@ def log_pass(statistic_Q: ArrayLike, selection: VoteSelection) -> tuple[Array, A
     return special.log_ndtr(above_Q), special.log_ndtr(-above_Q)
 
 
-def check_rdp(statistic_Q: ArrayLike, selection: VoteSelection, orders: Sequence[float]) -> Array:
-    """Data-dependent r(α) of one selection, exact: a bit against the bits of both extreme neighbours, (Q, A).
-
-    Guarantees: the largest D_α(M(D)‖M(D')) over statistics of D' within 1 of this one, for D_α(p‖p') grows with the
-    distance of p' from p; at most `independent_check`.
-    Source: the Rényi divergence of two Bernoulli distributions.
-    """
-    nothing_11 = np.full((1, 1), -np.inf)
-    return _mixed(np.asarray(statistic_Q, dtype=np.float64), selection, nothing_11, orders)
-
-
 def selected_rdp(statistic_Q: ArrayLike, selection: VoteSelection, answer_QA: Array, orders: Sequence[float]) -> Array:
     """Data-dependent r(α) of a selection and the answer it may lead to, taken together: (Q, A).
 
@@ -223,11 +212,12 @@ def selected_rdp(statistic_Q: ArrayLike, selection: VoteSelection, answer_QA: Ar
 
         log((1-p)^α (1-p')^(1-α) + p^α p'^(1-α) exp((α-1) c)) / (α-1).
 
-    It is convex in p', so that the ends of its range are enough. No more than `check_rdp` + c, and hardly more than the
-    expected cost; unlike that, a bound.
+    It is convex in p', so that the ends of its range are enough. No more than what the selection costs alone (c = 0)
+    plus c, and hardly more than the expected cost; unlike that, a bound.
 
     Guarantees: bounds D_α(M(D)‖M(D')) for the pair (bit, answer), as first argument, for every neighbour D', if
-    `answer_QA` does for the answer.
+    `answer_QA` does for the answer. Of zeros it is exact, at most `independent_check`: a Rényi divergence of two
+    Bernoulli distributions grows with their distance.
     """
     orders_A = np.asarray(orders, dtype=np.float64)
     with np.errstate(divide="ignore"):
@@ -256,32 +246,6 @@ def bound_rdp(
     if statistic_Q is None:
         statistic_Q = np.asarray(counts_QM).max(axis=1)
     return selected_rdp(statistic_Q, voting.selection, answer_QA, orders)
-
-
-def realised_rdp(
-    counts_QM: ArrayLike,
-    answered_Q: ArrayLike,
-    voting: Voting,
-    orders: Sequence[float],
-    *,
-    statistic_Q: ArrayLike | None = None,
-) -> Array:
-    """Σ of what was charged along one run: every selection, and the answers that were given: (A,).
-
-    For a list of queries that depends on earlier answers (Interactive-GNMax). `answered_Q` are booleans.
-
-    Guarantees: for ONE α fixed before the run and the classic conversion alone: with probability 1 - δ over the run, at
-    no moment does the log-likelihood ratio of D against a neighbour exceed the sum so far + log(1/δ)/(α-1). It says
-    what happened in this run; the best of several orders, or the improved conversion, is not covered.
-    Source: exp((α-1)(log-ratio - charges)) is a supermartingale under D; Ville's inequality.
-    """
-    total_A: Array = answer_rdp(np.asarray(counts_QM)[np.asarray(answered_Q, dtype=bool)], voting, orders).sum(axis=0)
-    if voting.selection is None:
-        return total_A
-    if statistic_Q is None:
-        statistic_Q = np.asarray(counts_QM).max(axis=1)
-    total_A += check_rdp(statistic_Q, voting.selection, orders).sum(axis=0)
-    return total_A
 
 
 def expected_cost(

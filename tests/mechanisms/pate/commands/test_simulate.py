@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from dprecipe.mechanisms.pate.commands.simulate import Agreement, plurality_chance, simulate_counts
 from dprecipe.mechanisms.pate.theory.votes import Voting
@@ -53,7 +53,7 @@ def test_how_often_the_plurality_answers_gaussian() -> None:
     votes_QM = np.array([[40, 10, 5, 5], [16, 15, 15, 14], [20, 20, 10, 10], [0, 0, 60, 0]])
     x = np.linspace(-100.0, 160.0, 5001)
     exact = [
-        np.trapezoid(stats.norm.pdf(x, most, 10.0) * stats.norm.cdf(x[:, None], others, 10.0).prod(axis=1), x)
+        integrate.trapezoid(stats.norm.pdf(x, most, 10.0) * stats.norm.cdf(x[:, None], others, 10.0).prod(axis=1), x)
         for *others, most in np.sort(votes_QM)
     ]
     assert plurality_chance(votes_QM, voting) == pytest.approx(exact, abs=5e-4)

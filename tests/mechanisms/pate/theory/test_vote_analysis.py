@@ -138,19 +138,6 @@ def test_laplace_votes_have_no_gaussian_figures():
         vote_analysis.independent_mu(Voting(250, 10, "laplace", 20.0), 1, 1)
 
 
-def test_along_one_run_at_one_order():
-    """Every selection and what was answered: between the selections alone and both everywhere."""
-    order, answered = 16.0, np.arange(100) % 2 == 0
-    checks = votes.check_rdp(FIRST.max(axis=1), MNIST.selection, [order]).sum()
-    answers = votes.answer_rdp(FIRST, MNIST, [order])[:, 0]
-    got = vote_analysis.realised_epsilon(FIRST, answered, MNIST, 1e-5, order)
-    assert got == pytest.approx(checks + answers[answered].sum() + np.log(1e5) / 15, rel=1e-12)
-    scores = np.full((100, 10), 0.1)
-    statistic = (FIRST - 250 * scores).max(axis=1)
-    other = vote_analysis.realised_epsilon(FIRST, answered, MNIST, 1e-5, order, statistic_Q=statistic)
-    assert other == pytest.approx(got + votes.check_rdp(statistic, MNIST.selection, [order]).sum() - checks, rel=1e-12)
-
-
 def test_input_is_checked():
     with pytest.raises(ValueError, match="of 240 teachers"):
         vote_analysis.analyse_votes(FIRST, Voting(240, 10, "gaussian", 40.0), 1e-5)

@@ -1,4 +1,4 @@
-"""What one of several runs made, kept in `private/` until the best is chosen.
+"""The result of one of several runs, which stays in `private/` until the best is chosen.
 
 It is no release: its certificate is a draft whose numbers are placeholders, so that nobody can take it for one.
 """
@@ -27,12 +27,12 @@ from dprecipe.training.publish import Finished, run_facts, write_weights
 DRAFT = "draft.json"
 
 
-def kept_of(folder: RunFolder) -> Path:
-    """Where a run keeps what it made."""
-    return folder.path / "kept"
+def locate_result(folder: RunFolder) -> Path:
+    """The folder of a run's result."""
+    return folder.path / "result"
 
 
-def keep_trial(
+def write_result(
     plan: Plan,
     folder: RunFolder,
     started: datetime,
@@ -50,22 +50,22 @@ def keep_trial(
     with lock_ledger(folder.ledger) as ledger:
         facts = run_facts(plan, ledger, started, provenance, commitment, finished, constants)
         predicate = certificate.assemble_predicate(plan, Spent.of(ledger), facts, draft_numbers(plan))
-        with release_folder.open_draft(kept_of(folder)) as draft:
+        with release_folder.open_draft(locate_result(folder)) as draft:
             write_weights(draft, finished, description)
             (draft / DRAFT).write_bytes(to_bytes(certificate.to_json(predicate)))
 
 
-def read_kept(kept: Path) -> RunFacts:
+def read_result(result: Path) -> RunFacts:
     """What a run recorded about itself.
 
     Raises:
         RunFailed: it is not there, or damaged.
     """
     try:
-        stated = validate_document(Predicate, parse_object(read_bytes(kept / DRAFT), DRAFT), DRAFT)
+        stated = validate_document(Predicate, parse_object(read_bytes(result / DRAFT), DRAFT), DRAFT)
     except (OSError, ContentError):
         raise RunFailed(
-            f"{kept}: what one of the runs made is not here, or damaged",
+            f"{result}: what one of the runs made is not here, or damaged",
             "put the run's own files back, or start anew in another folder",
         ) from None
     return rebuild.read_run(stated)
