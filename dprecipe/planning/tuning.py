@@ -264,11 +264,7 @@ def check_candidates(
 def find_other_events(
     recipe: Recipe, solved: Mapping[str, float | None], events: Sequence[Charge], attachments: Attachments
 ) -> list[Finding]:
-<<<<<<< HEAD
     """Candidates whose run has other events than `events`, those solved for, after those of the paid steps."""
-=======
-    """Candidates whose run has other events than `events`, which were solved for, behind the paid steps."""
->>>>>>> 109cd8a (What only tests used moves to tests; the result of a trial has a name; tests of tuned runs share the small recipe)
     if recipe.tuning is None:
         return []
     findings: dict[str, Finding] = {}
