@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dprecipe.api import load as load
     from dprecipe.api import plan as plan
     from dprecipe.api import run as run
+    from dprecipe.api import tune as tune
     from dprecipe.api import verify as verify
     from dprecipe.faults import BudgetSpent as BudgetSpent
     from dprecipe.faults import CertificateInvalid as CertificateInvalid
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    **dict.fromkeys(("load", "plan", "run", "verify"), "dprecipe.api"),
+    **dict.fromkeys(("load", "plan", "run", "tune", "verify"), "dprecipe.api"),
     **dict.fromkeys(
         (
             "BudgetSpent",

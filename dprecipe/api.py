@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dprecipe.mechanisms.plan import Plan
     from dprecipe.release.verify import Verified
     from dprecipe.training.runner import Run
+    from dprecipe.training.tuning.run import TunedRun
 
 
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded:
@@ -57,6 +58,26 @@ def run(
         resume=resume,
         accept_lost_steps=accept_lost_steps,
     )
+
+
+def tune(
+    plan: Plan,
+    out: str | Path | None = None,
+    *,
+    data_root: str | Path | None = None,
+    resume: bool = False,
+    jobs: int = 1,
+) -> TunedRun:
+    """Make the runs of a recipe with `tuning`, up to `jobs` at once, and release the best of them: see
+    `dprecipe.training.tuning.run.tune`. With several jobs a script has to be importable: guard its call of this by
+    `if __name__ == "__main__"`.
+    """
+    from dprecipe.libraries import importing_libraries
+
+    with importing_libraries():
+        from dprecipe.training.tuning.run import tune as tune_plan
+
+    return tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs)
 
 
 def verify(path: str | Path, public_key: str | Path | None = None) -> Verified:

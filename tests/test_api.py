@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.faults import UsageFault
+
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart.yaml"
 
 
@@ -27,3 +29,10 @@ def test_every_public_name_is_there() -> None:
     code = "import dprecipe\nfor name in dprecipe.__all__: getattr(dprecipe, name)\nassert callable(dprecipe.plan)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_plan_of_one_run_is_not_tuned() -> None:
+    import dprecipe
+
+    with pytest.raises(UsageFault, match="no block `tuning`"):
+        dprecipe.tune(dprecipe.plan(dprecipe.load(RECIPE)))

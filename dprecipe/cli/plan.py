@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dprecipe.faults import UsageFault
+from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.layout import trained_parameters
 from dprecipe.models.schema import Pretrained
@@ -15,6 +15,7 @@ from dprecipe.models.trained import layer_of
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs
+from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import as_json, show_document, write_output
@@ -39,6 +40,9 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", comp
         _show_public(loaded, output, compare)
         return
     result = make_plan(loaded)
+    findings = find_unverifiable(result)
+    if findings:
+        raise PlanRefused(loaded.located(findings))
     comparisons = _compare(result) if compare else ()
     if output == "json":
         more = {"comparison": [row.to_json() for row in comparisons]} if compare else {}

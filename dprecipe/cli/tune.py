@@ -7,9 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dprecipe.cli.plan import plan_lines
-from dprecipe.faults import UsageFault
+from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.planning.make import plan as make_plan
+from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
 
@@ -23,9 +24,13 @@ def tune(
     data_root: Path | None = None,
 ) -> int:
     """Plan, then make the runs; returns the exit code. Raises the faults of both."""
-    plan = make_plan(read(recipe, overrides))
+    loaded = read(recipe, overrides)
+    plan = make_plan(loaded)
     if plan.tuning is None:
         raise UsageFault(f"{recipe} has no block `tuning`", f"dprecipe run {recipe}")
+    findings = find_unverifiable(plan)
+    if findings:
+        raise PlanRefused(loaded.located(findings))
     missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
     if missing:
         raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")

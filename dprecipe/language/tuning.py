@@ -32,10 +32,10 @@ class NegativeBinomialRunCount(Block):
 
 
 class PoissonRunCount(Block):
-    """Poisson; with a small mean there may be no run at all."""
+    """Truncated Poisson: at least one run, and numbers close to the mean."""
 
     kind: Literal["poisson"]
-    mean: Annotated[float, Field(ge=1, le=MAX_RUNS)] = Field(description="expected number of runs")
+    mean: Annotated[float, Field(ge=1.01, le=MAX_RUNS)] = Field(description="expected number of runs")
 
     @property
     def selection(self) -> tuple[str, float, float | None]:

@@ -21,6 +21,7 @@ from dprecipe.mechanisms.stages import list_paid_steps
 from dprecipe.mechanisms.table import list_kinds, mechanism_of
 from dprecipe.planning.candidates import Point, list_points, may_draw, trial_recipe
 from dprecipe.planning.paid import pin_prices
+from dprecipe.planning.verifiable import find_unsupported
 from dprecipe.privacy.events import Charge
 from dprecipe.recipe.point import PointError
 from dprecipe.recipe.root import Recipe
@@ -31,8 +32,6 @@ CLAIM = ("mechanism.kind",)
 """What can't be tuned in them: it decides what is claimed."""
 MIN_BASE = 0.05
 """ε of one run below which it learns next to nothing."""
-MIN_POISSON = 10.0
-"""Mean of a Poisson number of runs from which on there is no run with a chance below 1 in 20,000."""
 WHY_RANDOM = {
     "bayesian": "a Bayesian search",
     "tpe": "TPE",
@@ -49,7 +48,6 @@ def check_tuning(recipe: Recipe) -> Iterator[Finding]:
     findings = [
         *_check_program(recipe, recipe.tuning),
         *_check_search(recipe.tuning),
-        *_check_runs(recipe.tuning),
         *_check_score(recipe, recipe.tuning),
         *_check_keys(recipe.tuning),
         *_check_stages(recipe, recipe.tuning),
@@ -94,17 +92,6 @@ def _check_search(tuning: Tuning) -> Iterator[Finding]:
             "no independent draws, and only composition of all of them would hold",
             "set tuning.search to random",
             "tuning.search",
-        )
-
-
-def _check_runs(tuning: Tuning) -> Iterator[Finding]:
-    runs = tuning.runs
-    if runs.kind == "poisson" and runs.mean < MIN_POISSON:
-        yield Finding(
-            "P189",
-            f"a Poisson number of runs of mean {runs.mean:g} is 0 too often: then all is spent and there is no model",
-            f"set tuning.runs.mean to {MIN_POISSON:g} or more, or tuning.runs.kind to negative_binomial",
-            "tuning.runs.mean",
         )
 
 
@@ -250,7 +237,11 @@ def check_candidates(
     attached = tuple(attachments)
     ones: dict[str, float | None] = {**pin_prices(recipe), **dict.fromkeys(list_unsolved(recipe), 1)}
     findings: dict[str, Finding] = {}
-    nominal = _plan_events(trial_recipe(recipe, {}, ones), attached)
+    trial = trial_recipe(recipe, {}, ones)
+    nominal = _plan_events(trial, attached)
+    unsupported = find_unsupported(recipe, () if nominal is None else nominal[len(Facts.of(trial).stage_charges) :])
+    if unsupported:
+        return unsupported
     for index, point in list_points(recipe.tuning):
         path = f"tuning.over.{index}"
         if findings and len(point) > 1:

@@ -13,7 +13,7 @@ def describe_runs(block: Tuning) -> str:
     if block.runs.kind == "fixed":
         return f"{block.runs.count}, which is no secret"
     name, mean, shape = block.runs.selection
-    shown = "truncated negative binomial" if name == "negative_binomial" else "Poisson"
+    shown = "truncated negative binomial" if name == "negative_binomial" else "truncated Poisson"
     more = "" if shape is None else f", shape {shape:g}"
     one = chance_of_one(make_runs(name, mean, shape))
     return f"{mean:g} expected ({shown}{more}; one alone with a chance of {one:.2g}), drawn in secret"

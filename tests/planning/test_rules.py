@@ -79,7 +79,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p186-many-runs": ("budget.epsilon=0.303", "tuning.runs.count=5"),
     "p187-insecure": ("runtime.insecure=null",),
     "p187-pnsgd": ("tuning=null",),
-    "p189-poisson": ("tuning.runs.mean=10", "tuning.runs={kind: negative_binomial, mean: 3}"),
+    "p189-laplace": ("mechanism.noise={family: gaussian, multiplier: auto}", "tuning=null"),
     "p125-public-count": ("data.preprocess=[]",),
     "p126-auto": ("data.preprocess=[{flatten: {}}, {dp_pca: {components: 20, noise_multiplier: 9.0}}]",),
     "p126-items": ("data.preprocess.0.dp_categories.leak=1e-7",),

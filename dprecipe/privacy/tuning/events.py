@@ -30,15 +30,14 @@ class SelectedBest(Event):
     """The best of a number of independent runs, each of the charges `base`; of the others nothing is seen.
 
     `distribution`, `mean`, `shape`: of the number of runs, drawn in secret before the first one. `negative_binomial`
-    (truncated: at least one run) with η = `shape`, 0 being logarithmic and 1 geometric; `poisson`; `fixed`, where the
-    number is `mean`.
+    (truncated: at least one run) with η = `shape`, 0 being logarithmic and 1 geometric; `poisson`, truncated likewise;
+    `fixed`, where the number is `mean`.
 
     Formal guarantee: that of `profile.SelectedProfile`, on its conditions; it composes where a run composes, also with
     what was released before the first run and all runs start from (`profile.selected_losses` has the proof).
 
     | case | |
     |---|---|
-    | no run (Poisson) | no model is released, which costs nothing more |
     | one run for certain (`fixed`, 1) | what a run costs |
     | a run that does not compose | nor does the best of several |
     | a paid step of preprocessing | an event of its own, before this one; inside `base` each run would draw it anew |

@@ -52,28 +52,39 @@ def selected_distribution(question: SelectedRuns, neighbouring: Neighbouring, de
     if not can_ask(question):
         raise ValueError("the library has no distribution of one run")
     from dp_accounting.pld import privacy_loss_distribution as library
+    from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
     moved = 2.0 if neighbouring is Neighbouring.REPLACE_ONE else 1.0
     squares = math.fsum(
         count / asked.sigma**2 for asked, count in question.run if isinstance(asked, GaussianSum) and asked.rate == 1
     )
+    # each kind of step has a distribution of its own, which takes the library a second on the finest grid
+    coarser = max(1, math.ceil(len(question.run) / 4))
+    fine, step = step, coarser * step
     one, _, _, left = compose_batches(question.run, moved * math.sqrt(squares), neighbouring, delta, step)
     if one is None:
         raise ValueError("one run is nothing that the library has a distribution of")
     rest = delta - left  # that a batch was full, in each run
     many = one.self_compose(int(question.mean), 1e-15) if question.distribution == "fixed" else None
     removed, added = one._pmf_remove.to_dense_pmf(), one._pmf_add.to_dense_pmf()
-    first = _selected_pmf(removed, added, question, step, None if many is None else many._pmf_remove, rest)
+    curve = None if question.distribution == "fixed" else _renyi_curve((removed, added), question)
+
+    def select(forward: Any, backward: Any, composed: Any) -> Any:
+        epsilons, deltas = _selected_deltas(forward, backward, question, step, composed, rest, curve)
+        return create_pmf_pessimistic_connect_dots(fine, (epsilons * coarser).tolist(), deltas.tolist())
+
+    first = select(removed, added, None if many is None else many._pmf_remove)
     if one._symmetric:
         return library.PrivacyLossDistribution(first)
-    other = _selected_pmf(added, removed, question, step, None if many is None else many._pmf_add, rest)
+    other = select(added, removed, None if many is None else many._pmf_add)
     return library.PrivacyLossDistribution(first, other)
 
 
-def _selected_pmf(forward: Any, backward: Any, question: SelectedRuns, step: float, many: Any, rest: float) -> Any:
-    """The library's pair through upper bounds of δ at the losses of a grid."""
-    from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
-
+def _selected_deltas(
+    forward: Any, backward: Any, question: SelectedRuns, step: float, many: Any, rest: float, curve: Array | None
+) -> tuple[NDArray[np.int64], Array]:
+    """Upper bounds of δ at ε on a grid: places on the grid of `step`, and δ. `many`: the composition of a fixed number;
+    `curve`: the Rényi divergences of a secret number; `rest`: what one run leaves of its δ."""
     losses = forward._lower_loss + np.arange(forward.size)
     stride = -(-len(losses) // _MAX_LOSSES)
     coarse = -(-losses // stride)  # a loss is rounded up
@@ -81,7 +92,16 @@ def _selected_pmf(forward: Any, backward: Any, question: SelectedRuns, step: flo
     masses = np.bincount(coarse - first, forward._probs)
     share, image = _best_images(backward, step)
     density = _Density(question)
-    x = np.unique(np.concatenate([np.geomspace(_MIN_SHARE, 1e-3, _CELLS // 3), np.linspace(1e-3, 1.0, _CELLS)[:-1]]))
+    near_end = 1 - np.geomspace(1e-9, 1.0, _CELLS // 3)
+    x = np.concatenate(
+        [
+            np.geomspace(_MIN_SHARE, 1e-3, _CELLS // 3),
+            np.linspace(1e-3, 1.0, _CELLS)[:-1],
+            near_end,
+            np.interp(near_end, image, share),  # where few outcomes of the other data set are left
+        ]
+    )
+    x = np.unique(x[(x > 0) & (x < 1)])
     starts, ends = np.append(0.0, x), np.append(x, 1.0)
     heights, slopes = density(starts), density(np.interp(ends, share, image)) * (1 - 1e-12)
     # h at every s = exp(k * stride * step) that a loss and an ε make, from where it is E[K] to where it is nothing
@@ -102,33 +122,45 @@ def _selected_pmf(forward: Any, backward: Any, question: SelectedRuns, step: flo
     deltas = sums[epsilons - first + reach + losses_reach] + question.mean * forward._infinity_mass
     if many is not None:
         deltas = np.minimum(deltas, np.array(many.get_delta_for_epsilon((epsilons * width).tolist())))
-    else:
+    elif curve is not None:
         above = epsilons >= 0
-        divergences = _renyi_deltas((forward, backward), question, epsilons[above] * width)
-        deltas[above] = np.minimum(deltas[above], divergences + question.mean * forward._infinity_mass)
+        by_curve = _deltas_of_curve(curve, epsilons[above] * width)
+        deltas[above] = np.minimum(deltas[above], by_curve + question.mean * forward._infinity_mass)
     deltas = np.clip(deltas + question.mean * rest, 0.0, 1.0)
     deltas = np.minimum.accumulate(np.maximum(deltas, -np.expm1(epsilons * width)))
-    return create_pmf_pessimistic_connect_dots(step, (epsilons * stride).tolist(), deltas.tolist())
+    return epsilons * stride, deltas
 
 
-def _renyi_deltas(pair: tuple[Any, Any], question: SelectedRuns, epsilons: Array) -> Array:
-    """δ at each ε >= 0 of the best of a secret number by Rényi divergences, which give less where a Poisson number is
-    large; without the mass at infinite losses."""
+def _renyi_curve(pair: tuple[Any, Any], question: SelectedRuns) -> Array:
+    """Rényi divergences of the best of a secret number, which give less where a Poisson number is large; without the
+    mass at infinite losses."""
     orders, mean = np.array(DEFAULT_ORDERS), question.mean
     curves = []
     for pmf in pair:
         losses = (pmf._lower_loss + np.arange(pmf.size)) * pmf._discretization
         logs = np.log(np.maximum(pmf._probs, 1e-320))
-        curves.append([np.logaddexp.reduce(logs + (order - 1) * losses) / (order - 1) for order in orders])
+        divergences = []
+        for order in orders:
+            terms = logs + (order - 1) * losses
+            peak = float(terms.max())
+            divergences.append((peak + math.log(float(np.exp(terms - peak).sum()))) / (order - 1))
+        curves.append(divergences)
     one = np.maximum(np.max(curves, axis=0), 0.0)
     if question.distribution == "poisson":
         near = np.log1p(1 / (orders[::-1] - 1)).tolist()  # the library asks for a rising list
         missed = np.max([pmf.get_delta_for_epsilon(near) for pmf in pair], axis=0)
-        chosen = one + mean * missed[::-1]
-    else:
-        shape, gamma = float(question.shape or 0.0), _Density(question)._gamma
-        chosen = one + (1 + shape) * float(np.min((1 - 1 / orders) * one - math.log(gamma) / orders))
-    curve = chosen + math.log(mean) / (orders - 1)
+        rate = _Density(question).rate
+        moments = (orders - 1) * (one + rate * missed[::-1]) + math.log(max(rate, 1.0))
+        # of the moment of a number that may be 0, the part of none is exp(-rate)
+        return np.asarray((np.log(-np.expm1(-rate - moments)) + moments - math.log(-math.expm1(-rate))) / (orders - 1))
+    shape, gamma = float(question.shape or 0.0), _Density(question)._gamma
+    chosen = one + (1 + shape) * float(np.min((1 - 1 / orders) * one - math.log(gamma) / orders))
+    return np.asarray(chosen + math.log(mean) / (orders - 1))
+
+
+def _deltas_of_curve(curve: Array, epsilons: Array) -> Array:
+    """δ at each ε >= 0."""
+    orders = np.array(DEFAULT_ORDERS)
     logs = np.zeros(len(epsilons))
     for order, divergence in zip(orders, curve, strict=True):  # Canonne, Kamath & Steinke 2020, Proposition 12
         logs = np.minimum(logs, (order - 1) * (divergence - epsilons + math.log1p(-1 / order)) - math.log(order))
@@ -150,7 +182,12 @@ class _Density:
 
     def __init__(self, question: SelectedRuns) -> None:
         self._question = question
-        self._gamma = 1.0
+        self._gamma = self.rate = 1.0
+        if question.distribution == "poisson":
+            from scipy import special
+
+            mean = question.mean  # rate/(1 - exp(-rate))
+            self.rate = mean + float(np.real(special.lambertw(-mean * math.exp(-mean))))
         if question.distribution == "negative_binomial":
             from dp_accounting.rdp import rdp_privacy_accountant as library
 
@@ -159,7 +196,7 @@ class _Density:
     def __call__(self, x: Array) -> Array:
         mean, gamma = self._question.mean, self._gamma
         if self._question.distribution == "poisson":
-            return np.asarray(mean * np.exp(-mean * x))
+            return np.asarray(mean * np.exp(-self.rate * x))
         if self._question.distribution == "fixed":
             return np.asarray(mean * np.maximum(1 - x, 0.0) ** (mean - 1))
         return np.asarray(mean * (1 + (1 / gamma - 1) * x) ** -(1 + float(self._question.shape or 0.0)))

@@ -28,9 +28,11 @@ def selected_curve(
 ) -> Array:
     """r(α) of the best of K runs of the charges `base`, at orders α > 1; infinite where one run has no curve.
 
-    Truncated negative binomial: r(α) + (1+η) min_β ((1-1/β) r(β) + log(1/γ)/β) + log(E[K])/(α-1). Poisson: r(α) +
-    E[K] δ + log(E[K])/(α-1), δ that of one run at ε = log(1 + 1/(α-1)), by its profile. Both are made to rise with α: a
-    Rényi divergence is at most that of any larger order. A fixed number: composition.
+    Truncated negative binomial: r(α) + (1+η) min_β ((1-1/β) r(β) + log(1/γ)/β) + log(E[K])/(α-1). Poisson of rate λ,
+    not truncated: p(α) = r(α) + λ δ + log(λ)/(α-1), δ that of one run at ε = log(1 + 1/(α-1)), by its profile.
+    Truncated: its release is that of Poisson's if there is a run; that there is none has the same chance, exp(-λ), on
+    both data sets; so e^{(α-1) p} = exp(-λ) + (1 - exp(-λ)) e^{(α-1) t}, solved for t(α). Both are made to rise with α:
+    a Rényi divergence is at most that of any larger order. A fixed number: composition.
 
     Guarantees: bounds both directions.
     """
@@ -42,11 +44,13 @@ def selected_curve(
         return runs.count * rdp_curve(work, orders)
     both = np.array(sorted({*ORDERS, *asked.tolist()}))
     one = rdp_curve(work, tuple(both.tolist()))
-    result = one + np.log(runs.mean) / (both - 1)
     if isinstance(runs, NegativeBinomialRuns):
+        result = one + np.log(runs.mean) / (both - 1)
         result = result + (1 + runs.shape) * float(np.min((1 - 1 / both) * one - np.log(runs.gamma) / both))
     else:
         at = np.log1p(1 / (both - 1))
-        result = result + runs.mean * np.maximum(*(curve.at(at) for curve in base_curves(base, neighbouring)))
+        missed = np.maximum(*(curve.at(at) for curve in base_curves(base, neighbouring)))
+        logs = (both - 1) * (one + runs.rate * missed) + np.log(max(runs.rate, 1.0))
+        result = (logs + np.log1p(-np.exp(-runs.rate - logs)) - np.log(runs.some)) / (both - 1)
     rising = np.minimum.accumulate(result[::-1])[::-1]
     return np.asarray(rising[np.searchsorted(both, asked)])

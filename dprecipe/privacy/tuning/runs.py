@@ -105,30 +105,61 @@ class NegativeBinomialRuns:
 
 @dataclass(frozen=True, slots=True)
 class PoissonRuns:
-    """Poisson: there may be no run at all, and then there is no model to release.
+    """Truncated Poisson: that of `rate` λ on the condition that there is a run, so that there is a model to release.
 
     Raises:
-        ValueError: the mean is out of range.
+        ValueError: the rate is out of range.
     """
 
-    mean: float
+    rate: float
 
     def __post_init__(self) -> None:
-        if not 1 <= self.mean <= MAX_MEAN:
-            raise ValueError(f"expected 1 <= mean <= {MAX_MEAN:g}, got {self.mean}")
+        if not 1e-6 <= self.rate <= MAX_MEAN:
+            raise ValueError(f"expected 1e-6 <= rate <= {MAX_MEAN:g}, got {self.rate}")
+
+    @classmethod
+    def with_mean(cls, mean: float) -> PoissonRuns:
+        """The one with a mean, 1 < mean <= 10^6.
+
+        Raises:
+            ValueError: the mean is out of range.
+        """
+        if not 1 + 1e-6 <= mean <= MAX_MEAN:
+            raise ValueError(f"expected 1 < mean <= {MAX_MEAN:g}, got {mean}")
+        low, high = 1e-6, mean
+        while high - low > 1e-15 * high:  # the mean rises with the rate
+            middle = (low + high) / 2
+            if not low < middle < high:
+                break
+            if cls(middle).mean > mean:
+                high = middle
+            else:
+                low = middle
+        return cls(high)
+
+    @property
+    def mean(self) -> float:
+        """E[K]."""
+        return self.rate / self.some
+
+    @property
+    def some(self) -> float:
+        """The chance that a number that is not truncated is at least 1."""
+        return -math.expm1(-self.rate)
 
     def generate(self, s: Array) -> Array:
         """f(s), 0 <= s <= 1."""
-        return np.asarray(np.exp(self.mean * (s - 1)))
+        return np.asarray(np.exp(self.rate * (s - 1.0)) * -np.expm1(-self.rate * s) / self.some)
 
     def density(self, better: Array, others: Array) -> Array:
         """f'(1 - x) for x = `better`, `others` = 1 - x."""
-        return np.asarray(self.mean * np.exp(-self.mean * better))
+        return np.asarray(self.mean * np.exp(-self.rate * better))
 
     def chances(self) -> Iterator[float]:
         """P[K = 0], P[K = 1], …"""
-        for k in itertools.count():
-            yield math.exp(k * math.log(self.mean) - self.mean - math.lgamma(k + 1))
+        yield 0.0
+        for k in itertools.count(1):
+            yield math.exp(k * math.log(self.rate) - self.rate - math.lgamma(k + 1)) / self.some
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +209,7 @@ def make_runs(distribution: str, mean: float, shape: float | None = None) -> Run
     if distribution == "negative_binomial" and shape is not None:
         return NegativeBinomialRuns.with_mean(shape, mean)
     if distribution == "poisson":
-        return PoissonRuns(mean)
+        return PoissonRuns.with_mean(mean)
     if distribution == "fixed":
         if not 1 <= mean <= MAX_MEAN or mean != int(mean):
             raise ValueError(f"expected a whole number of runs from 1 to {MAX_MEAN:g}, got {mean}")

@@ -18,11 +18,12 @@ import torch
 
 from dprecipe import durable
 from dprecipe.data.files import data_root as find_data_root
-from dprecipe.faults import BudgetSpent, Interrupted, RunFailed, UsageFault
+from dprecipe.faults import BudgetSpent, Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.planning.trials import planner_of
-from dprecipe.privacy import accountants, cross_check
+from dprecipe.planning.verifiable import find_unverifiable
+from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.progress import report_progress
@@ -82,7 +83,9 @@ def tune(
     root = find_data_root(data_root, plan.source.file).absolute()
     start = Start(datetime.now(UTC))
     folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
-    _check_verifiable(plan)
+    findings = find_unverifiable(plan)
+    if findings:
+        raise PlanRefused(findings)
     gathered = gather_records(plan, root)
     trial = planner_of(plan.source).plan_trial({})
     runner_of(trial).prepare(trial, root, PythonInputs(gathered=gathered))
@@ -139,24 +142,6 @@ def _make(
         raise attempt.interrupted("some of the runs, or none") from None
     ledger.settle(event, 1)
     return drawn
-
-
-def _check_verifiable(plan: Plan) -> None:
-    """The cross-check accountant comes near enough to the claim for a release to verify; asked before anything is
-    spent.
-
-    Raises:
-        UsageFault: it does not.
-    """
-    budget, claimed = plan.budget, plan.guarantee.epsilon
-    relative, absolute = max(charge.event.cross_check_tolerance for charge in plan.events)
-    answer = cross_check.ask_library(plan.events, budget.delta, budget.neighbouring)
-    if answer.name == "dp_accounting.pld" and not answer.epsilon <= claimed * (1 + relative) + absolute:
-        raise UsageFault(
-            f"nothing was spent: the cross-check accountant finds no less than ε = {answer.epsilon:.5g}, "
-            f"and no release with the claim of {claimed:g} would verify",
-            "set tuning.runs.kind to negative_binomial, or take more steps with more noise",
-        )
 
 
 def _check_room(plan: Plan, event: Event, before: Ledger | None, missing: Sequence[PaidStage]) -> None:

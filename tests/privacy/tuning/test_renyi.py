@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import special
 
 from dprecipe.privacy import conversion
 from dprecipe.privacy.adjacency import Neighbouring
@@ -42,3 +43,22 @@ def test_curves_rise_and_are_the_librarys() -> None:
 def test_a_fixed_number_is_composed() -> None:
     base = (Charge(Gaussian(2.0), 1),)
     assert selected_curve(base, FixedRuns(6), (2.0, 8.0), ADD) == pytest.approx([6 * 2 / 8, 6 * 8 / 8])
+
+
+@pytest.mark.parametrize("rate", [0.2, 1.5, 10.0])
+def test_of_a_truncated_poisson_number_it_is_above_the_exact_divergence(rate: float) -> None:
+    """Runs of N(0, 1) against N(0.4, 1), the largest winning: by quadrature. Not truncated, a small rate costs less."""
+    runs, mu = PoissonRuns(rate), 0.4
+    y = np.linspace(-11, 12, 20_001)
+
+    def density(mean: float) -> np.ndarray:
+        better = special.ndtr(mean - y)
+        return runs.density(better, 1 - better) * np.exp(-((y - mean) ** 2) / 2) / np.sqrt(2 * np.pi)
+
+    orders = (1.5, 2.0, 4.0, 16.0)
+    bounds = selected_curve((Charge(Gaussian(1 / mu), 1),), runs, orders, ADD)
+    for order, bound in zip(orders, bounds, strict=True):
+        for p, q in ((density(mu), density(0.0)), (density(0.0), density(mu))):
+            moment = np.sum(np.exp(order * np.log(p) + (1 - order) * np.log(q))) * (y[1] - y[0])
+            exact = np.log(moment) / (order - 1)
+            assert 0 < exact <= bound

@@ -30,6 +30,7 @@ ALL = [
     NegativeBinomialRuns(1.0, 0.1),
     NegativeBinomialRuns(3.0, 0.2),
     PoissonRuns(10.0),
+    PoissonRuns.with_mean(1.3),
     FixedRuns(7),
 ]
 
@@ -113,6 +114,7 @@ def test_so_many_runs_are_enough() -> None:
         ("negative_binomial", 10.0, None, "shape"),
         ("poisson", 10.0, 1.0, "shape"),
         ("poisson", 0.5, None, "mean"),
+        ("poisson", 1.0, None, "mean"),
         ("poisson", math.inf, None, "mean"),
         ("fixed", 2.5, None, "whole number"),
         ("fixed", 0.0, None, "whole number"),
@@ -128,3 +130,12 @@ def test_what_is_no_number_of_runs_is_refused(distribution, mean, shape, match) 
 def test_gamma_lies_between_0_and_1(gamma: float) -> None:
     with pytest.raises(ValueError, match="gamma"):
         NegativeBinomialRuns(1.0, gamma)
+
+
+@pytest.mark.parametrize("mean", [1.01, 1.3, 5.0, 1000.0])
+def test_a_poisson_number_is_never_0_and_has_its_mean(mean: float) -> None:
+    """With a chance of exp(-λ) there would be no run, the budget spent and nothing to release."""
+    runs = make_runs("poisson", mean)
+    assert runs.mean == pytest.approx(mean, rel=1e-12)
+    assert next(runs.chances()) == 0
+    assert runs_quantile(runs, 1e-300) >= 1

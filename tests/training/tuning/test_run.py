@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from dprecipe.faults import Interrupted, UsageFault
+import dprecipe
+from dprecipe.faults import Interrupted, PlanRefused, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.ledger import read
@@ -22,7 +23,7 @@ from dprecipe.release.certificate import to_bytes
 from dprecipe.release.verify import verify
 from dprecipe.training.run import run
 from dprecipe.training.tuning import pool
-from dprecipe.training.tuning.run import tune
+from dprecipe.training.tuning.run import TunedRun, tune
 
 Tuned = Callable[..., Plan]
 FIXED = ("tuning.runs={kind: fixed, count: 3}", "training.steps=60")
@@ -42,7 +43,7 @@ def test_what_could_not_be_verified_is_refused_before_anything_is_spent(
 @pytest.mark.slow
 def test_a_run_that_the_cross_check_can_not_confirm_is_refused(tuned: Tuned, tmp_path: Path) -> None:
     """Of three runs of six steps the cross-check accountant finds no less than their composition costs."""
-    with pytest.raises(UsageFault, match="nothing was spent"):
+    with pytest.raises(PlanRefused, match="P189"):
         tune(tuned(FIXED[0]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -53,6 +54,20 @@ def test_a_plan_has_the_command_that_it_is_for(tuned: Tuned, tmp_path: Path) -> 
     with pytest.raises(UsageFault, match="no block `tuning`"):
         tune(tuned("tuning=null"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_python_tunes_as_the_command_does_and_a_poisson_number_of_runs_ends_in_a_release(
+    tuned: Tuned, tmp_path: Path
+) -> None:
+    """Of a mean this small a number that is not truncated is 0 in one of five runs."""
+    plan = tuned("tuning.runs={kind: poisson, mean: 2}")
+    done = dprecipe.tune(plan, tmp_path / "run")
+    assert isinstance(done, TunedRun)
+    stated = dprecipe.verify(done.release).statement.predicate
+    assert stated.tuning is not None
+    assert (stated.tuning.distribution, stated.tuning.mean) == ("poisson", 2.0)
+    assert stated.claim.epsilon == done.epsilon <= 3
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ class Machine:
 
         monkeypatch.setattr(stages, "release_stage", counted)
         monkeypatch.setattr(tuning, "choose_winner", self.choose)
-        monkeypatch.setattr(tuning, "_check_verifiable", lambda plan: None)
+        monkeypatch.setattr(tuning, "find_unverifiable", lambda plan: [])
         monkeypatch.setattr(tuning, "planner_of", lambda source: type("P", (), {"plan_trial": lambda self, p: None})())
         monkeypatch.setattr(tuning, "runner_of", lambda plan: type("R", (), {"prepare": lambda self, *terms: None})())
 
