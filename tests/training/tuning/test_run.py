@@ -35,7 +35,7 @@ def test_what_could_not_be_verified_is_refused_before_anything_is_spent(
     plan = tuned()
     answer = LibraryAnswer("dp_accounting.pld", "0", 1.5 * plan.guarantee.epsilon)
     monkeypatch.setattr("dprecipe.privacy.cross_check.ask_library", lambda *terms: answer)
-    with pytest.raises(UsageFault, match="nothing was spent"):
+    with pytest.raises(PlanRefused, match="P189"):
         tune(plan, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
