@@ -24,6 +24,8 @@ N = TypeVar("N")
 
 NOISE_SCALE = {"noise_scale": "noise drawn by the gate has the planned distribution, scale and symmetry"}
 """The check of every mechanism whose noise the gate draws."""
+STAGE_NOISE = {"stage_noise": "noise of the paid steps of preprocessing has the planned distribution and scale"}
+"""The check of every run with paid steps of preprocessing, beside those of its mechanism."""
 LAST_DIGIT = 1.1e-5
 """One unit of the sixth significant digit, relative, at its largest."""
 

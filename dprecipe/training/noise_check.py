@@ -90,7 +90,7 @@ def check_lattice(draws: Iterable[tuple[NDArray[np.float64], Distribution, float
     Raises:
         RunFailed: one is not of its distribution.
     """
-    measured = [_measure(*noise) for noise in draws]
+    measured = [measure_noise(*noise) for noise in draws]
     return Check(
         "noise_scale",
         "noise drawn by the gate has the planned distribution, scale and symmetry",
@@ -122,7 +122,12 @@ def _draw_noise(
     return noise
 
 
-def _measure(noise: NDArray[np.float64], distribution: Distribution, scale: float) -> str:
+def measure_noise(noise: NDArray[np.float64], distribution: Distribution, scale: float) -> str:
+    """What was measured of noise of a distribution and a scale, in words.
+
+    Raises:
+        RunFailed: it is not of them.
+    """
     count = len(noise)
     # Magnitudes show an error of the scale best: by about a half of it.
     sizes = np.sort(np.abs(noise)) / scale

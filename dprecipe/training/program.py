@@ -39,6 +39,7 @@ from dprecipe.training.probe.program import Check, examine_module, require_passe
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes import is_worker, local_rank
 from dprecipe.training.provenance import RunProvenance
+from dprecipe.training.stage_check import stage_noise
 from dprecipe.training.records import RecordSource, Store
 from dprecipe.training.released import refuse_python_tensors
 from dprecipe.training.runner import PythonInputs
@@ -145,7 +146,7 @@ def prepare(
         examine_module(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest),
         built,
     )
-    checks = (*checks, single_precision(device), noise_scale(plan, device))
+    checks = (*checks, single_precision(device), noise_scale(plan, device), *stage_noise(plan))
     sets = records()
     store = _store_of(plan, sets.train, device)
     config = built.config if isinstance(built, SequenceClassifier) and model is None else None

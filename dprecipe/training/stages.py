@@ -8,6 +8,9 @@
 | after it, before the file is | never seen; drawn anew, where the budget holds a further charge | twice |
 | after the file is, before the settlement | read by the next attempt | once: a reservation counts as spent |
 
+A file that is gone although its step was charged is another matter: before the first step of training the step is drawn
+anew, as after a kill; from then on the weights are of what it held, and the run is refused.
+
 Formal guarantee: each file holds what was drawn under a reservation of its own, on record before the draw; so the
 ledger accounts for every result that was ever drawn, used or not.
 """
@@ -69,10 +72,30 @@ class StageRuns:
                     return False
                 if not isinstance(records, Records):
                     raise RunFailed("internal fault: a paid step has no records to read", "please report this")
-                report_progress(f"{stage.kind} reads the private records, with its noise")
+                again = self._check_lost(stage)
+                report_progress(f"{stage.kind} reads the private records, with its noise{again}")
                 kept = self._release(stage, records.with_all_constants(self.constants))
             self.constants = (*self.constants, kept)
         return True
+
+    def _check_lost(self, stage: PaidStage) -> str:
+        """What there is to say of a step without a file: nothing, where it was never charged.
+
+        Raises:
+            RunFailed: training has begun.
+        """
+        charged = _count(() if self._ledger.before is None else self._ledger.before.charges)
+        if set(charged) - set(_count(self._plan.stage_charges)):
+            raise RunFailed(
+                f"{self._path(stage)} is gone, and training has begun on records that were prepared with it; nothing "
+                "more was spent",
+                "put the file back, if there is a copy, and continue with --resume; or start a new run in another "
+                "folder, which spends a second budget",
+            )
+        done = [charge for before in self._plan.stages[: len(self.constants)] for charge in before.charges]
+        if _count([*done, *stage.charges]) <= charged:
+            return "; it was charged before, its result is not there, and it is charged again"
+        return ""
 
     def _release(self, stage: PaidStage, records: Records) -> StageConstants:
         """Reserve, draw, keep, settle."""
@@ -112,7 +135,8 @@ class StageRuns:
             ) from None
 
     def _write(self, stage: PaidStage, constants: StageConstants) -> None:
-        content = {"schema": SCHEMA, "ledger": self._ledger.head, "constants": dump_constants(constants)}
+        head = self._ledger.head
+        content = {"schema": SCHEMA, "step": stage.step, "ledger": head, "constants": dump_constants(constants)}
         path = self._path(stage)
         try:
             durable.replace_file(path, json.dumps(content).encode())
@@ -133,8 +157,10 @@ class StageRuns:
             return None
         try:
             content = json.loads(durable.read_bytes(path))
-            if content.keys() != {"schema", "ledger", "constants"} or content["schema"] != SCHEMA:
+            if content.keys() != {"schema", "step", "ledger", "constants"} or content["schema"] != SCHEMA:
                 raise ValueError("not a result of a paid step")
+            if content["step"] != stage.step:
+                raise ValueError("the result of another step")
             constants = parse_constants(content["constants"])
         except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise RunFailed(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +14,12 @@ import pytest
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.encoded.events import EncodedSum
+from dprecipe.mechanisms.pate.events import NoisyThreshold
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.privacy.events import Charge, Event, count_events
 from dprecipe.privacy.ledger import GENESIS, LedgerWriter, StopReason, lock_ledger, parse, read
 from dprecipe.privacy.noisy_sums import PoissonGaussian
+from dprecipe.privacy.stages.events import NoisyCovariance
 
 EVENT = PoissonGaussian(0.1, 2.0)
 HIDDEN = ProjectedDescent("replace_one", "gaussian", 100, 1, "permuted", "last", ((100, 2.0, 0.99, 30.0),))
@@ -395,3 +399,20 @@ def test_a_locked_ledger_takes_no_further_attempt(tmp_path: Path) -> None:
         with pytest.raises(RunFailed, match="another process"):
             LedgerWriter(path, PLAN)
     LedgerWriter(path, PLAN).close("completed")
+
+
+def test_a_ledger_is_read_whatever_was_imported_before(tmp_path: Path) -> None:
+    """A process that has imported the ledger alone knows the events of every mechanism and of stages."""
+    writer = LedgerWriter(tmp_path / "ledger.jsonl", PLAN)
+    events = [HIDDEN, NoisyThreshold(150.0), NoisyCovariance(7, 16.0)]
+    for event in events:
+        writer.reserve(event, 1)
+        writer.settle(event, 1)
+    writer.close("completed")
+    program = (
+        "import sys; from pathlib import Path; from dprecipe.privacy.ledger import read;"
+        "print(*(charge.event.kind for charge in read(Path(sys.argv[1])).charges))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "ledger.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [event.kind for event in events], done.stderr

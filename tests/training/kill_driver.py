@@ -1,7 +1,7 @@
 """Runs a plan again and again in forked children, each killed with SIGKILL at a random moment.
 
-Counts the noise draws in a file of its own, independently of the ledger: one byte for each event, before its draw; of
-votes, holds that what was answered stays. Prints one JSON object. Called by tests in a process of its own, since torch
+Counts the noise draws in a file of its own, independently of the ledger: one byte for each event, before its draw, of
+another letter for paid steps of preprocessing; of votes, holds that what was answered stays. Prints one JSON object. Called by tests in a process of its own, since torch
 must not have started threads before a fork.
 """
 
@@ -49,7 +49,7 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
         return honest(event, stream, count)  # type: ignore[arg-type]
 
     def counted_stage(*terms: object) -> object:
-        os.write(counter, b"." * count_events(terms[2]))  # type: ignore[arg-type]
+        os.write(counter, b"s" * count_events(terms[2]))  # type: ignore[arg-type]
         return release_stage(*terms)  # type: ignore[arg-type]
 
     gate.add_noise = counted  # type: ignore[assignment]
@@ -90,7 +90,8 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
             finished = 1
         else:
             sys.exit(f"a child failed with {os.WEXITSTATUS(status)} after {killed} kills")
-    print(json.dumps({"killed": killed, "draws": os.path.getsize(f"{out}.draws")}))
+    drawn = Path(f"{out}.draws").read_bytes()
+    print(json.dumps({"killed": killed, "draws": len(drawn), "of_stages": drawn.count(b"s")}))
 
 
 def running(child: int) -> bool:

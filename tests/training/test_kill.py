@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dprecipe
 from dprecipe.privacy.events import count_events
-from dprecipe.privacy.ledger import read
+from dprecipe.privacy.ledger import Ledger, read
+from dprecipe.privacy.stages.events import StageEvent
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -49,10 +51,18 @@ STAGES = """[
 
 @pytest.mark.slow
 def test_paid_steps_killed_at_random_moments_are_never_drawn_twice_for_the_price_of_one(tmp_path: Path) -> None:
-    """Each attempt is killed in its paid steps or in its first steps of training, until all have been killed."""
+    """Each attempt is killed in its paid steps or in its first steps of training, until all have been killed. Draws of
+    paid steps and of training are each held against their own charges: one can't make up for the other."""
     text = RECIPE.replace("[{clip_features: {norm: 4.0}}]", STAGES) % (DPSGD, "poisson, batch_size: 64", 60)
     for seed in range(4):
-        hold_killed(tmp_path / str(seed), text.replace("epsilon: 3.0", "epsilon: 30.0"), kills=25, seed=seed)
+        drawn, ledger = hold_killed(
+            tmp_path / str(seed), text.replace("epsilon: 3.0", "epsilon: 30.0"), kills=25, seed=seed
+        )
+        charged = sum(charge.count for charge in ledger.charges if isinstance(charge.event, StageEvent))
+        lost = sum(charge.count for charge in ledger.unsettled if isinstance(charge.event, StageEvent))
+        print(f"{ledger.attempts} attempts: {drawn['of_stages']} events of steps drawn, {charged} charged, {lost} lost")
+        assert drawn["of_stages"] <= charged
+        assert drawn["draws"] - drawn["of_stages"] <= count_events(ledger.charges) - charged
 
 
 @pytest.mark.parametrize(
@@ -70,8 +80,9 @@ def test_t24_killed_runs(tmp_path: Path, mechanism: str, scheme: str, steps: int
     hold_killed(tmp_path, RECIPE % (mechanism, scheme, steps), kills, per_event=12 if "shuffle" in scheme else 1)
 
 
-def hold_killed(folder: Path, text: str, kills: int, seed: int = 11, per_event: int = 1) -> None:
-    """A run that is killed so often at random moments, and resumed each time, hides nothing and verifies."""
+def hold_killed(folder: Path, text: str, kills: int, seed: int = 11, per_event: int = 1) -> tuple[Any, Ledger]:
+    """A run that is killed so often at random moments, and resumed each time, hides nothing and verifies. What the
+    driver has counted, and the ledger."""
     folder.mkdir(exist_ok=True)
     recipe, out = folder / "killed.yaml", folder / "run"
     recipe.write_text(text, encoding="utf-8")
@@ -92,3 +103,4 @@ def hold_killed(folder: Path, text: str, kills: int, seed: int = 11, per_event: 
     assert certificate["budget"]["stop_reason"] in ("completed", "budget")
     verified = dprecipe.verify(out / "release")
     assert verified is not None
+    return message, ledger

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import dprecipe
-from dprecipe.data.paid.constants import StageConstants, dump_constants, parse_constants
+from dprecipe.data.paid.constants import CountConstants, StageConstants, dump_constants, parse_constants
 from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.records import Records
 from dprecipe.faults import BudgetSpent, CertificateInvalid, DataFault, Interrupted, RunFailed, UsageFault
@@ -258,13 +258,16 @@ def test_what_a_second_draw_would_overspend_is_refused(
     assert count_events(read(folder.ledger).charges) == 1
 
 
+COUNT = CountConstants(units=300.0)
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:40])
 
 
 def change(path: Path, **constants: object) -> None:
     content = json.loads(path.read_text())
-    content["constants"] |= constants
+    content["constants"] = constants if "kind" in constants else content["constants"] | constants
     path.write_text(json.dumps(content))
 
 
@@ -274,9 +277,10 @@ def change(path: Path, **constants: object) -> None:
         (lambda folder: cut(folder / "1.json"), "can't be read"),
         (lambda folder: change(folder / "1.json", low=[-5.0, 0.0, 0.0]), "out of its bounds"),
         (lambda folder: change(folder / "3.json", row_norm=2.0), "another form"),
-        (lambda folder: (folder / "2.json").write_bytes((folder / "1.json").read_bytes()), "constants of dp_quantiles"),
+        (lambda folder: (folder / "2.json").write_bytes((folder / "1.json").read_bytes()), "result of another step"),
+        (lambda folder: change(folder / "2.json", **dump_constants(COUNT)), "not what this step releases"),
     ],
-    ids=["cut", "bounds", "norm", "exchanged"],
+    ids=["cut", "bounds", "norm", "exchanged", "of another kind"],
 )
 def test_a_file_that_is_not_the_runs_own_is_refused(
     attempt: Opened, folder: RunFolder, draws: Draws, spoil: Callable[[Path], object], message: str
@@ -288,6 +292,61 @@ def test_a_file_that_is_not_the_runs_own_is_refused(
         attempt()
     assert draws.events == before
     assert read(folder.ledger).charges == spent
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_file_that_is_gone_before_training_is_drawn_again_and_charged_again(
+    plan: Plan, attempt: Opened, folder: RunFolder, draws: Draws, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    """And never at the price of one; whoever resumes is told."""
+    attempt()
+    assert "charged again" not in capsys.readouterr().err
+    (folder.stages / f"{plan.stages[number].step}.json").unlink()
+    attempt()
+    lost = count_events(plan.stages[number].charges)
+    assert draws.events == count_events(read(folder.ledger).charges) == count_events(plan.stage_charges) + lost
+    said = capsys.readouterr().err
+    assert said.count("it was charged before, its result is not there, and it is charged again") == 1
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_file_that_is_gone_after_training_began_is_asked_for(
+    plan: Plan, attempt: Opened, folder: RunFolder, train: Records, draws: Draws, number: int
+) -> None:
+    """Weights of one draw are not released with the constants of another, and nothing is spent to find that out."""
+    opened = attempt()
+    kept = folder.stages / f"{plan.stages[number].step}.json"
+    content = kept.read_bytes()
+    with open_attempt(plan, folder, START, OURS, {"commitment": private_of(train)}, records=train) as training:
+        training.ledger.reserve(plan.room.events[0].event, 1)
+    kept.unlink()
+    before, spent = draws.events, read(folder.ledger).charges
+    with pytest.raises(RunFailed, match=f"{kept.name} is gone, and training has begun") as fault:
+        attempt()
+    assert draws.events == before
+    assert read(folder.ledger).charges == spent
+    assert fault.value.remedy is not None
+    assert "put the file back" in fault.value.remedy
+    kept.write_bytes(content)
+    assert attempt().constants == opened.constants
+
+
+def test_results_of_two_steps_of_one_kind_are_not_exchanged(root: Path, tmp_path: Path) -> None:
+    steps = (
+        "data.preprocess=[{dp_quantiles: {columns: [age], share: 0.1}}, {dp_quantiles: {columns: [age], share: 0.1}}]"
+    )
+    plan = plan_of(root, steps, text=NUMBERS)
+    records = gather.gather_records(plan, root).prepared("train")
+    folder = RunFolder.create(tmp_path / "twice", plan)
+
+    def attempt_once() -> None:
+        with open_attempt(plan, folder, START, OURS, {"commitment": private_of(records)}, records=records):
+            pass
+
+    attempt_once()
+    (folder.stages / "1.json").write_bytes((folder.stages / "0.json").read_bytes())
+    with pytest.raises(RunFailed, match="the result of another step"):
+        attempt_once()
 
 
 def test_a_result_that_the_ledger_does_not_hold_is_refused(attempt: Opened, folder: RunFolder) -> None:

@@ -187,6 +187,7 @@ def parse_constants(content: object) -> StageConstants:
         constants = _PARSER.validate_json(json.dumps(content))  # JSON's rules: a list is a tuple
     except (TypeError, RecursionError):
         raise ValueError("constants that are no JSON") from None
-    if dump_constants(constants) != content:
+    # as text: to Python, 0 and False are equal to 0.0
+    if json.dumps(dump_constants(constants), sort_keys=True) != json.dumps(content, sort_keys=True):
         raise ValueError("constants that are written in another way")
     return constants

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, Text, word_form
+from dprecipe.language.base import Auto, Block, Fraction, Text, word_form
 from dprecipe.noise.schema import Multiplier
 
 MAX_FEATURES = 4096
@@ -37,7 +37,10 @@ PaidColumns = Annotated[
     Discriminator(lambda value: "word" if isinstance(value, str) else "list"),
 ]
 Leak = Annotated[float, Field(gt=0, le=0.1)]
-MinUnits = Annotated[Annotated[Auto, Tag("word")] | Annotated[PositiveFloat, Tag("number")], Discriminator(word_form)]
+MinUnits = Annotated[
+    Annotated[Auto, Tag("word")] | Annotated[Annotated[float, Field(ge=1, le=1e12)], Tag("number")],
+    Discriminator(word_form),
+]
 
 
 class DpQuantiles(Block):

@@ -263,11 +263,13 @@ class PartitionSelection(StageEvent):
     kind: ClassVar[str] = "partition_selection"
     has_losses: ClassVar[bool] = False
     max_items: Annotated[int, Field(gt=0, le=MAX_ITEMS)]
-    threshold: PositiveFloat
+    threshold: Annotated[float, Field(ge=1)]
     noise_multiplier: PositiveFloat
 
     def __post_init__(self) -> None:
         check_positive(max_items=self.max_items, threshold=self.threshold, noise_multiplier=self.noise_multiplier)
+        if not self.threshold >= 1:  # an item of one unit would be told more often than not
+            raise ValueError(f"expected threshold >= 1, got {self.threshold}")
         if self.max_items > MAX_ITEMS:
             raise ValueError(f"expected max_items <= {MAX_ITEMS}, got {self.max_items}")
 

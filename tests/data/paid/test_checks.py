@@ -205,6 +205,8 @@ def test_following_the_remedy_works(bad: tuple[Any, ...], good: tuple[Any, ...])
         {"dp_categories": {"columns": ["city"], "width": 0, **PAY}},
         {"dp_vocabulary": {"column": "city", "width": 5, "max_items": 0, **PAY}},
         {"dp_vocabulary": {"column": "city", "width": 5, "leak": 1.0, **PAY}},
+        {"dp_categories": {"columns": ["city"], "width": 5, "min_units": 0.5, **PAY}},
+        {"dp_vocabulary": {"column": "city", "width": 5, "min_units": 1e13, **PAY}},
         {"dp_count": {"more": 1, **PAY}},
     ],
 )

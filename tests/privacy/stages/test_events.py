@@ -75,6 +75,10 @@ def test_a_threshold_leaks_what_it_is_chosen_for():
     for leak in (0.0, 1.0, math.nan, -1e-6):
         with pytest.raises(ValueError, match="leak"):
             PartitionSelection.with_leak(4, leak, 7.0)
+    assert PartitionSelection(1, 1.0, 5.0).with_noise(1e6).threshold == 1.0
+    for threshold in (0.999, -3.0, math.nan):
+        with pytest.raises(ValueError, match="threshold"):
+            PartitionSelection(1, threshold, 5.0)
     with pytest.raises(ValueError, match="max_items"):
         PartitionSelection(MAX_ITEMS + 1, 10.0, 1.0)
 
