@@ -102,10 +102,10 @@ def _declared_size(data: Data) -> Iterator[Finding]:
     if records is None or data.unit != "record" or records[0] >= records[1]:
         return
     count = records[1] - records[0]
-    if count != data.size:
+    if not data.hides_size and count != data.max_units:
         yield Finding(
             "R218",
-            f"data.train.records selects {count} records, but data.size declares {data.size}",
+            f"data.train.records selects {count} records, but data.size declares {data.max_units}",
             f"write size: {count}, or change the range",
             "data.size",
         )
@@ -159,7 +159,7 @@ def _fits_memory(data: Data) -> Iterator[Finding]:
         return
     before = source_shape(column_facts(columns or {}, data.preprocess), data.train.record_shape)
     width = math.prod(feature_shape(before, data.preprocess))
-    records = data.size if data.unit == "record" else data.size * data.unit.max_records
+    records = data.max_units if data.unit == "record" else data.max_units * data.unit.max_records
     needed = 4 * records * width
     remedy = (
         "write fewer angles or more scales" if scattered else "hash into fewer buckets, or declare fewer categories"

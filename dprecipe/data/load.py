@@ -25,7 +25,7 @@ def load(source: AnySource, data: Data, root: Path, role: Role, identity: str | 
     """The records of a source, ready for `Records.batch`.
 
     As `train`, each unit is cut to its first `max_records` records, and the number of units (of records, if `unit` is
-    `record`) must be `data.size`. `Records.identities` name the records permanently: by the column `identity`, else by
+    `record`) must be `data.size`, or at most its bound. `Records.identities` name the records permanently: by the column `identity`, else by
     the unit's column, else by their numbers in the source, counted before `records` selects.
 
     As `test` or `public`, records have no units, no declared size and no identities. As `public`, no label is read,
@@ -72,7 +72,7 @@ def read(
             replace(identities, of_record=of_record),
             texts={name: column.select(chosen.tolist()) for name, column in raw.texts.items()},
         )
-    if role == "train" and records.unit_count != data.size:
+    if role == "train" and not data.admits(records.unit_count):
         raise reading.problems.stop(size_fault(data, records.unit_count))
     reading.problems.check()
     return records, reading.counts

@@ -40,7 +40,7 @@ def records_from_python(value: object, data: Data, role: Role) -> RecordSource:
     """
     source = _source_of(value, data, role)
     if role == "train":
-        if source.unit_count != data.size:
+        if not data.admits(source.unit_count):
             raise size_fault(data, source.unit_count)
         _check_grouping(source, data)
     return source

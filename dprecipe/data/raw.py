@@ -83,13 +83,13 @@ class Reading:
         if self.role != "train":
             return MAX_RECORDS
         unit = self.data.unit
-        return self.data.size if unit == "record" else self.data.size * unit.max_records * MAX_ROWS_PER_RECORD
+        return self.data.max_units if unit == "record" else self.data.max_units * unit.max_records * MAX_ROWS_PER_RECORD
 
     @property
     def units(self) -> tuple[int, int] | None:
         """(number of units, records of each that are used); None if each record is a unit."""
         unit = self.data.unit
-        return None if self.role != "train" or unit == "record" else (self.data.size, unit.max_records)
+        return None if self.role != "train" or unit == "record" else (self.data.max_units, unit.max_records)
 
     def excess_fault(self, count: int | None = None) -> DataFault:
         """The fault for a source with more than `max_rows`; `count`: how many it has, if known."""
@@ -98,7 +98,7 @@ class Reading:
         if self.role == "train":
             return DataFault(
                 f"data.train has more than {self.max_rows:,} rows, {MAX_ROWS_PER_RECORD} for each record that "
-                f"{self.data.size:,} units may have",
+                f"{self.data.max_units:,} units may have",
                 "remove the rows that are not used, or declare the `size` and `max_records` that the file has",
             )
         return DataFault(
@@ -136,10 +136,17 @@ def size_fault(data: Data, count: int | None) -> DataFault:
     the part of the fault that logs do not get."""
     unit = data.unit
     subject = "records" if unit == "record" else f"units (values of {unit.column})"
-    known = f"more than {data.size:,} {subject}" if count is None else f"{count:,} {subject}"
+    known = f"more than {data.max_units:,} {subject}" if count is None else f"{count:,} {subject}"
+    if data.hides_size:
+        return DataFault(
+            f"data.train has no {subject}, or more than the {data.max_units:,} that data.size declares at most",
+            "declare a bound from domain knowledge that is never exceeded: that a run does not begin tells something "
+            "of the number",
+            known,
+        )
     column = "" if unit == "record" else " and leave out the units beyond it"
     return DataFault(
-        f"data.train does not have the number of {subject} that data.size: {data.size} declares",
+        f"data.train does not have the number of {subject} that data.size: {data.max_units} declares",
         "declare the number that the file has, if it may be public: it sets the sampling rate and is in the "
         f"certificate. Otherwise declare a smaller number{column or ', select that many with data.train.records,'}"
         + ("" if column else " and set budget.neighbouring: zero_out_one"),

@@ -137,14 +137,41 @@ class Step(Block):
         return next((value for _, value in self if value is not None), None)
 
 
+class SizeBound(Block):
+    """In place of the number of units, where that is protected: how many there are at most."""
+
+    max: PositiveInt = Field(description="upper bound on the number of units: declared, public")
+
+
+Size = Annotated[
+    Annotated[PositiveInt, Tag("number")] | Annotated[SizeBound, Tag("block")],
+    Discriminator(lambda value: "block" if word_form(value) == "block" else "number"),
+]
+
+
 class Data(Block):
     """What is private, what is public, who is protected."""
 
     train: Source
     public: PublicSource | None = Field(None, description="unlabelled records that may be published: what is asked")
     test: Source | None = None
-    size: PositiveInt = Field(
-        description="number of training records (of units, where `unit` is a column): declared, public"
+    size: Size = Field(
+        description="number of training records (of units, where `unit` is a column): declared, public; or {max: …}, "
+        "where the number is protected and `dp_count` releases a noisy one"
     )
     unit: Unit = Field("record", description="who is protected: a `record`, or all records of a unit")
     preprocess: tuple[Step, ...] = Field((), description="steps, in order")
+
+    @property
+    def hides_size(self) -> bool:
+        """Whether the number of units is protected, and only a bound on it declared."""
+        return isinstance(self.size, SizeBound)
+
+    @property
+    def max_units(self) -> int:
+        """The number of units, or the declared bound on it: what rates, lengths and memory are planned from."""
+        return self.size.max if isinstance(self.size, SizeBound) else self.size
+
+    def admits(self, units: int) -> bool:
+        """Whether training records of so many units are what is declared."""
+        return 1 <= units <= self.max_units if self.hides_size else units == self.max_units

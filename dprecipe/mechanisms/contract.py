@@ -137,7 +137,7 @@ class Facts:
     @staticmethod
     def of(recipe: Blocks, attachments: Iterable[tuple[str, str]] = ()) -> Facts:
         return Facts(
-            recipe.data.size,
+            recipe.data.max_units,
             recipe.budget,
             recipe.training,
             unit_name(recipe),

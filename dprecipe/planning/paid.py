@@ -48,7 +48,7 @@ def check_paid_steps(recipe: Recipe) -> Iterator[Finding]:
                 "remove the step, and declare its constants from domain knowledge (scale, hash, clip_features)",
                 path,
             )
-        if isinstance(step, DpCount) and relation != "add_or_remove_one":
+        if isinstance(step, DpCount) and relation != "add_or_remove_one" and not recipe.data.hides_size:
             yield Finding(
                 "P125",
                 f"a noisy number of units costs ε, and under {relation} that number is public",
@@ -57,6 +57,31 @@ def check_paid_steps(recipe: Recipe) -> Iterator[Finding]:
             )
         yield from _price(recipe, step, path)
     yield from _prices_together(recipe)
+    yield from _hidden_size(recipe)
+
+
+def _hidden_size(recipe: Recipe) -> Iterator[Finding]:
+    """A number of units that is protected (P127): the relation protects it, and a noisy one is released before
+    anything divides by it."""
+    data, relation = recipe.data, recipe.budget.neighbouring
+    if not data.hides_size:
+        return
+    declare = "write the number of units as data.size, if it may be public"
+    composes = mechanism_of(recipe.mechanism.kind).composes_paid_steps and recipe.tuning is None
+    first = next(iter(list_paid_steps(data)), None)
+    if relation != "add_or_remove_one":
+        yield Finding("P127", f"under {relation} the number of units is public", declare, "data.size")
+    elif not composes:
+        kind = recipe.mechanism.kind if recipe.tuning is None else "a tuned recipe"
+        yield Finding("P127", f"{kind} releases no noisy number of units to divide by", declare, "data.size")
+    elif first is None or not isinstance(first[1], DpCount):
+        yield Finding(
+            "P127",
+            "sums are divided by the number of units, of which only a bound is declared"
+            + ("" if first is None else f", and {path_of(*first)} comes before any is released"),
+            "make {dp_count: {share: 0.02}} the first paid step of data.preprocess, or " + declare,
+            "data.size",
+        )
 
 
 def _price(recipe: Recipe, step: PaidStep, path: str) -> Iterator[Finding]:

@@ -77,7 +77,7 @@ def check_relation(recipe: Recipe) -> Iterator[Finding]:
 
 def check_delta(recipe: Recipe) -> Iterator[Finding]:
     """δ must be far below 1/size: at 1/size, publishing one whole record is allowed."""
-    delta, size = recipe.budget.delta, recipe.data.size
+    delta, size = recipe.budget.delta, recipe.data.max_units
     product = delta * size
     exponent = math.floor(math.log10(0.1 / size))
     digit = math.floor(0.1 / size / 10.0**exponent)  # one digit, rounded down

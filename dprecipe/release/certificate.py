@@ -134,7 +134,8 @@ def _sampling(plan: Plan, charges: Sequence[Charge], steps_lost: int) -> schema.
     return schema.SamplingFacts(
         scheme=details.scheme,
         rate=details.sampling_rate,
-        size=plan.data.size,
+        size=plan.data.max_units,
+        size_is_bound=plan.data.hides_size,
         expected_batch=details.expected_batch,
         largest_batch=details.max_batch_size,
         steps_planned=plan.length.steps,

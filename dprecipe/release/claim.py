@@ -180,10 +180,11 @@ def write_claim(
 
 def list_unprotected(plan: Plan) -> tuple[str, ...]:
     """What the claim does not cover, in words."""
-    size = plan.data.size
+    size = plan.data.max_units
+    bound = "a bound on " if plan.data.hides_size else ""
     noun = "records" if plan.data.unit == "record" else f"values of {plan.guarantee.unit}"
     first = [
-        f"the number of {noun}, {size}, and the shape of the data: columns, ranges, categories, classes",
+        f"{bound}the number of {noun}, {size}, and the shape of the data: columns, ranges, categories, classes",
         "the recipe: the model's architecture and every hyper-parameter",
         "metrics on private records, checkpoints and the ledger: they stay in private/",
     ]

@@ -36,6 +36,9 @@ class NoisyStep:
 
     number: int
     event: Event
+    size_share: float = 1.0
+    """What the planned divisor is multiplied by: less than 1 where the number of units is protected, and fewer were
+    released than the bound that the divisor is planned for."""
 
 
 class BatchSums(Protocol):
@@ -88,6 +91,8 @@ class NoisySteps(lightning.LightningModule):
         self.stop_requested = False
         self.processes: Processes = SingleProcess()
         """Who takes part in each step; set before the first."""
+        self.size_share = 1.0
+        """See `NoisyStep`; set before the first."""
         self.snapshot: TensorSnapshot | None = None
         """Of a module from Python, what it was: set once its weights are those it goes on from."""
         self._plan = plan
@@ -126,7 +131,7 @@ class NoisySteps(lightning.LightningModule):
         number, units = next(batches)
         index, part = (ticket.index << 32) + number, self.processes.part(units)
         stored = self._sums.batch(self._store, part, self.processes.seed(self._secrets.stream("augmentation", index)))
-        step = NoisyStep(self.steps_done, ticket.event)
+        step = NoisyStep(self.steps_done, ticket.event, self.size_share)
         # Another seed: what one record's augmentation draws must not be what a layer draws for another.
         still = nullcontext() if self.snapshot is None else self.snapshot.refuse_moves()
         with still, drawing_from(self.processes.seed(self._secrets.stream("layers", index)), self.device):

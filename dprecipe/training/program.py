@@ -39,10 +39,10 @@ from dprecipe.training.probe.program import Check, examine_module, require_passe
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes import is_worker, local_rank
 from dprecipe.training.provenance import RunProvenance
-from dprecipe.training.stage_check import stage_noise
 from dprecipe.training.records import RecordSource, Store
 from dprecipe.training.released import refuse_python_tensors
 from dprecipe.training.runner import PythonInputs
+from dprecipe.training.stage_check import stage_noise
 
 DEVIATIONS = 8
 """A batch of Poisson sampling is larger than this many standard deviations above the expected one with a probability
@@ -185,7 +185,7 @@ def records_at_once(plan: Plan) -> int:
     in any phase."""
     unit, expected = plan.data.unit, plan.room.largest_expected_batch
     rows = plan.room.copies * (1 if unit == "record" else unit.max_records)
-    units = min(plan.data.size, math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 4 * DEVIATIONS))
+    units = min(plan.data.max_units, math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 4 * DEVIATIONS))
     return max(1, min(max(plan.runtime.physical_batch, rows), units * rows))
 
 
@@ -249,7 +249,7 @@ class Synthetic:
 
     def __init__(self, plan: Plan) -> None:
         self._facts = describe_data(plan.data)
-        self.unit_count, unit = plan.data.size, plan.data.unit
+        self.unit_count, unit = plan.data.max_units, plan.data.unit
         self.units = None if unit == "record" else np.repeat(np.arange(self.unit_count), unit.max_records)
         self._generator = np.random.default_rng(0)
 

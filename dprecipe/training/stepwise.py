@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader
 
+from dprecipe.data.paid.stage import size_share
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
@@ -102,6 +103,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             if state is not None:
                 checkpoint.restore(module, state, folder.checkpoint)
             module.processes, module.snapshot = processes, take_snapshot(program)
+            module.size_share = size_share(plan.data, attempt.constants)
             trained = trained_names(program.model)
             processes.agree(lambda: (attempt.secrets, state, attempt.constants))
             curve = SpentCurve(plan, attempt.charged, module.events_done)
@@ -140,6 +142,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         if state is not None:
             module.restore(state)
         module.processes, module.snapshot = processes, take_snapshot(program)
+        module.size_share = size_share(plan.data, constants)
         fit_steps(module, lightning.Callback(), program.device, module.steps_left)
         if processes.agree(refuse_answer) == "interrupted":
             raise Interrupted("stopped by the leading process")

@@ -1,8 +1,8 @@
 """Runs a plan again and again in forked children, each killed with SIGKILL at a random moment.
 
 Counts the noise draws in a file of its own, independently of the ledger: one byte for each event, before its draw, of
-another letter for paid steps of preprocessing; of votes, holds that what was answered stays. Prints one JSON object. Called by tests in a process of its own, since torch
-must not have started threads before a fork.
+another letter for paid steps of preprocessing; of votes, holds that what was answered stays. Prints one JSON object.
+Called by tests in a process of its own, since torch must not have started threads before a fork.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -25,7 +26,9 @@ from dprecipe.mechanisms.pate.train import ballot, program  # noqa: E402
 from dprecipe.mechanisms.plan import Plan  # noqa: E402
 from dprecipe.mechanisms.table import mechanism_of  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
-from dprecipe.privacy.events import count_events  # noqa: E402
+from dprecipe.privacy.events import Charge, count_events  # noqa: E402
+from dprecipe.privacy.ledger import LedgerWriter  # noqa: E402
+from dprecipe.privacy.stages.events import StageEvent  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.training import gate, noise, stages  # noqa: E402
 from dprecipe.training.noise_check import DRAWS  # noqa: E402
@@ -49,8 +52,19 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
         return honest(event, stream, count)  # type: ignore[arg-type]
 
     def counted_stage(*terms: object) -> object:
+        dawdle()  # draws are over in no time, and few kills would come between a reservation and what follows
         os.write(counter, b"s" * count_events(terms[2]))  # type: ignore[arg-type]
-        return release_stage(*terms)  # type: ignore[arg-type]
+        constants = release_stage(*terms)  # type: ignore[arg-type]
+        dawdle()
+        return constants
+
+    def settled_late(ledger: LedgerWriter, charges: Sequence[Charge]) -> None:
+        if any(isinstance(charge.event, StageEvent) for charge in charges):
+            dawdle()
+        settle_all(ledger, charges)
+
+    settle_all = LedgerWriter.settle_all
+    LedgerWriter.settle_all = settled_late  # type: ignore[method-assign]
 
     gate.add_noise = counted  # type: ignore[assignment]
     stages.release_stage = counted_stage  # type: ignore[assignment]
@@ -92,6 +106,11 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
             sys.exit(f"a child failed with {os.WEXITSTATUS(status)} after {killed} kills")
     drawn = Path(f"{out}.draws").read_bytes()
     print(json.dumps({"killed": killed, "draws": len(drawn), "of_stages": drawn.count(b"s")}))
+
+
+def dawdle() -> None:
+    """A moment in which a kill may come; of another length in every child."""
+    time.sleep(random.Random(time.monotonic_ns()).expovariate(1 / 0.1))
 
 
 def running(child: int) -> bool:

@@ -85,10 +85,22 @@ def _selection(step: ItemStep, noise_multiplier: float) -> PartitionSelection:
     return PartitionSelection(items_of_unit(step), float(step.min_units), noise_multiplier)
 
 
-def public_units(size: int, earlier: Sequence[StageConstants]) -> float:
-    """The number of units that later steps divide by: a released count, where there is one, else the declared size."""
+def public_units(data: Data, earlier: Sequence[StageConstants]) -> float:
+    """The number of units that later steps divide by: a released count, where there is one, else the declared size.
+
+    Guarantees: at least 1, and at most the declared bound where the number is protected; a function of what was
+    released and of the recipe.
+    """
     counts = [constants.units for constants in earlier if isinstance(constants, CountConstants)]
-    return max(counts[-1], 1.0) if counts else float(size)
+    if not counts:
+        return float(data.max_units)
+    return max(min(counts[-1], float(data.max_units)) if data.hides_size else counts[-1], 1.0)
+
+
+def size_share(data: Data, constants: Sequence[StageConstants]) -> float:
+    """What divisors of sums are multiplied by, in (0, 1]: the released number of units over the bound that they are
+    planned for, where the number is protected; else 1."""
+    return public_units(data, constants) / data.max_units if data.hides_size else 1.0
 
 
 def read_private(records: Records) -> PrivateRows:
@@ -119,7 +131,7 @@ def release_stage(
     if records.next_stage is None or records.pending[records.next_stage] != data.preprocess[index]:
         raise ValueError("the records wait for another step")
     step, private = paid_step(data, index), read_private(records)
-    units, counts = public_units(data.size, earlier), {charge.count for charge in charges}
+    units, counts = public_units(data, earlier), {charge.count for charge in charges}
     if counts != {1} and not isinstance(step, DpQuantiles):
         raise ValueError("the charges are not those of the step")
     match step, *(charge.event for charge in charges):

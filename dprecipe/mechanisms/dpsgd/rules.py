@@ -168,6 +168,18 @@ def check_batches(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
         )
 
 
+def check_hidden_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """A cap on batches, or batches of one size, are accounted for a known number of units."""
+    if facts.data.hides_size and spec.sampling.scheme in ("truncated_poisson", "fixed_size"):
+        yield Finding(
+            "P127",
+            f"{spec.sampling.scheme} is accounted for a known number of units, and data.size declares a bound",
+            "set mechanism.sampling.scheme to poisson (and remove max_batch_size), or write the number of units as "
+            "data.size, if it may be public",
+            "mechanism.sampling.scheme",
+        )
+
+
 def check_lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Every phase and every schedule has a known end."""
     findings = list(phased.check_phase_lengths(spec.noise))
@@ -234,6 +246,7 @@ RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
     check_groups,
     check_relation,
     check_batches,
+    check_hidden_size,
     check_lengths,
     check_augmentations,
     check_count_noise,

@@ -186,8 +186,7 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
         (Assumption("sampling", participation, "code"),),
         (
             Assumption("independence", "no record influences the gradient of another", "code"),
-            Assumption("divisor", "noisy sums are divided by the public expected batch size", "code"),
-            Assumption("size", f"the number of units, {facts.size}, is public", "declaration"),
+            *_assume_size(facts),
             Assumption(
                 "choices",
                 "the recipe's constants were chosen without looking at the private records",
@@ -200,6 +199,17 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
                 "declaration",
             ),
         ),
+    )
+
+
+def _assume_size(facts: Facts) -> tuple[Assumption, Assumption]:
+    divisor, size = "the public expected batch size", f"the number of units, {facts.size}, is public"
+    if facts.data.hides_size:
+        divisor = "the sampling rate times a number of units that was released with noise"
+        size = f"there are from 1 to {facts.size} units; how many is protected"
+    return (
+        Assumption("divisor", f"noisy sums are divided by {divisor}", "code"),
+        Assumption("size", size, "declaration"),
     )
 
 

@@ -153,7 +153,7 @@ class ClippedSums:
         return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, max_rows, passes, world_size())
 
     def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:
-        divisor, adaptation = self._phase(step).divisor, self._clip.adaptation
+        divisor, adaptation = self._phase(step).divisor * step.size_share, self._clip.adaptation
         if self._adapted is not None and adaptation is not None:
             share = float(noisy[-1]) / divisor + 0.5
             self._adapted = next_clip_norm(self._adapted, share, adaptation.quantile, adaptation.learning_rate)

@@ -117,7 +117,7 @@ class Encoding:
 
     def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:
         factor = self._factor(noisy, step.event)
-        return (noisy if self._relative is None else noisy * self._relative) / self._divisor, factor
+        return (noisy if self._relative is None else noisy * self._relative) / (self._divisor * step.size_share), factor
 
     def figures(self) -> dict[str, float]:
         return {}
