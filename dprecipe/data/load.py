@@ -25,8 +25,8 @@ def load(source: AnySource, data: Data, root: Path, role: Role, identity: str | 
     """The records of a source, ready for `Records.batch`.
 
     As `train`, each unit is cut to its first `max_records` records, and the number of units (of records, if `unit` is
-    `record`) must be `data.size`, or at most its bound. `Records.identities` name the records permanently: by the column `identity`, else by
-    the unit's column, else by their numbers in the source, counted before `records` selects.
+    `record`) must be `data.size`, or from 1 to its bound. `Records.identities` name the records permanently: by the
+    column `identity`, else by the unit's column, else by their numbers in the source, counted before `records` selects.
 
     As `test` or `public`, records have no units, no declared size and no identities. As `public`, no label is read,
     whatever the recipe names and the file contains: all are zeros.

@@ -63,7 +63,8 @@ def test_paid_steps_killed_at_random_moments_are_never_drawn_twice_for_the_price
         assert drawn["of_stages"] <= charged
         assert drawn["draws"] - drawn["of_stages"] <= count_events(ledger.charges) - charged
         assert lost > 0  # kills came between a reservation and its settlement
-        print(f"{ledger.attempts} attempts: {drawn['of_stages']} events of steps drawn, {charged} charged, {lost} not settled")
+        counts = f"{drawn['of_stages']} events of steps drawn, {charged} charged, {lost} of them not settled"
+        print(f"{ledger.attempts} attempts: {counts}")
 
 
 @pytest.mark.parametrize(
