@@ -71,6 +71,7 @@ def plan_lines(plan: Plan) -> list[str]:
         ("mechanism", plan.mechanism),
         *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
         *plan.room.describe(),
+        *_size_rows(plan),
         ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}{plan.room.epsilon_note}"),
         (
             "accountant",
@@ -158,6 +159,13 @@ def tuning_rows(plan: Plan) -> list[tuple[str, str]]:
         *(("tries", describe_candidates(each)) for each in block.over),
         ("chosen by", f"{block.score.metric} on data.{block.score.records}"),
     ]
+
+
+def _size_rows(plan: Plan) -> list[tuple[str, str]]:
+    """A bound on the number of units, where that is protected: batches are of that many at most."""
+    if not plan.data.hides_size:
+        return []
+    return [("units", f"from 1 to {plan.data.max_units:,}, the number is protected; batches as expected of the most")]
 
 
 def _position_rows(plan: Plan) -> list[tuple[str, str]]:

@@ -54,6 +54,13 @@ def check_unused_keys(recipe: PublicRecipe) -> Iterator[Finding]:
         unused.append(("training.robustness", "it is for a student"))
     if training.semi_supervised is not None:
         unused.append(("training.semi_supervised", "it is for a student"))
+    if data.hides_size:
+        yield Finding(
+            "R309",
+            "data.size.max has no effect: mechanism none protects no number of records",
+            "write the number of records as data.size",
+            "data.size",
+        )
     for path, why in unused:
         yield Finding("R309", f"{path} has no effect: {why}", f"remove {path}", path)
 

@@ -70,7 +70,12 @@ def _hidden_size(recipe: Recipe) -> Iterator[Finding]:
     composes = mechanism_of(recipe.mechanism.kind).composes_paid_steps and recipe.tuning is None
     first = next(iter(list_paid_steps(data)), None)
     if relation != "add_or_remove_one":
-        yield Finding("P127", f"under {relation} the number of units is public", declare, "data.size")
+        yield Finding(
+            "P127",
+            f"under {relation} the number of units is public",
+            declare.partition(",")[0] + ", and remove dp_count",
+            "data.size",
+        )
     elif not composes:
         kind = recipe.mechanism.kind if recipe.tuning is None else "a tuned recipe"
         yield Finding("P127", f"{kind} releases no noisy number of units to divide by", declare, "data.size")

@@ -88,6 +88,15 @@ REMEDIES: dict[str, tuple[str, ...]] = {
         "data.preprocess=[{flatten: {}}, {dp_pca: {components: 20, noise_multiplier: 9.0}}]",
         "budget.epsilon=12",
     ),
+    "p127-cap": ("mechanism.sampling={scheme: poisson, batch_size: 100}", "data.size=1438"),
+    "p127-count-comes-late": (
+        "data.preprocess=[{flatten: {}}, {dp_count: {share: 0.02}}, "
+        "{dp_standardize: {columns: all, bounds: [0, 1], share: 0.1}}]",
+        "data.size=1438",
+    ),
+    "p127-mechanism": ("data.size=1438",),
+    "p127-no-count": ("data.preprocess=[{flatten: {}}, {dp_count: {share: 0.02}}]", "data.size=1438"),
+    "p127-public-number": ("data={size: 1438, preprocess: [{flatten: {}}]}",),
     "p126-shares": ("data.preprocess=[{flatten: {}}, {dp_pca: {components: 20, share: 0.1}}]",),
     "p101-sech": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "p102-dpsgd-schedule": ("mechanism.noise.multiplier={schedule: linear, from: 1.90333, to: 1.26889}",),

@@ -14,7 +14,7 @@ from dprecipe.data.paid.bounds import ColumnBounds
 from dprecipe.data.paid.constants import CountConstants, MomentConstants, QuantileConstants, StageConstants
 from dprecipe.data.paid.moments import BITS, sum_moments
 from dprecipe.data.paid.rows import UnitRows
-from dprecipe.data.paid.stage import paid_steps, plan_charges, public_units, release_stage
+from dprecipe.data.paid.stage import paid_steps, plan_charges, public_units, release_stage, size_share
 from dprecipe.data.raw import TextValues
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
@@ -34,7 +34,7 @@ STEPS: list[dict[str, Any]] = [
 ]
 
 
-def data_of(steps: list[dict[str, Any]], size: int = 400) -> Data:
+def data_of(steps: list[dict[str, Any]], size: int | dict[str, int] = 400) -> Data:
     number = {"kind": "numeric", "min": 0, "max": 10}
     columns = {"age": number, "gain": number, "city": {"kind": "text"}}
     train = {"source": "csv", "path": "t", "columns": columns, "label": {"column": "y", "classes": 2}}
@@ -121,9 +121,12 @@ def test_an_unchanged_list_of_charges_is_asked_for() -> None:
 
 
 def test_a_released_count_takes_the_place_of_the_size() -> None:
-    assert public_units(50, []) == 50.0
-    assert public_units(50, [CountConstants(units=47.25)]) == 47.25
-    assert public_units(50, [CountConstants(units=-3.0)]) == 1.0
+    public, hidden = data_of(STEPS[1:2], 50), data_of(STEPS[1:2], {"max": 50})
+    for units, of_public, of_hidden in ((47.25, 47.25, 47.25), (-3.0, 1.0, 1.0), (1e9, 1e9, 50.0)):
+        count = [CountConstants(units=units)]
+        assert (public_units(public, count), public_units(hidden, count)) == (of_public, of_hidden)
+        assert (size_share(public, count), size_share(hidden, count)) == (1.0, of_hidden / 50)
+    assert public_units(public, []) == public_units(hidden, []) == 50.0
 
 
 def test_noise_is_the_events_own() -> None:
