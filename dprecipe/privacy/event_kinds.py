@@ -1,6 +1,6 @@
 """The register of kinds of events, by which ledgers and certificates read them.
 
-It knows no event and imports nothing, so that whoever provides events can announce them before they are imported:
+It knows no event and imports none of them, so that whoever provides events can announce them before they are imported:
 checking a recipe needs none of them.
 """
 
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from dprecipe.privacy.events import Event
 
+TABLE = "dprecipe.mechanisms.table"
+"""Announces the events of stages, of tuned runs and of every mechanism. It is above this package: reached by name, and
+only when kinds are looked up."""
 _KINDS: dict[str, type[Event]] = {}
 _IMPORTERS: list[Callable[[], object]] = []
 _E = TypeVar("_E", bound="Event")
@@ -37,7 +41,8 @@ def announce_events(importer: Callable[[], object]) -> None:
 
 
 def event_kinds() -> Mapping[str, type[Event]]:
-    """All events by kind, sorted by name: those registered, and those announced."""
+    """All events by kind, sorted by name: those registered, and those announced, whatever was imported before."""
+    import_module(TABLE)
     while _IMPORTERS:
         importer = _IMPORTERS.pop()
         try:
