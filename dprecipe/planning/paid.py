@@ -67,7 +67,6 @@ def _hidden_size(recipe: Recipe) -> Iterator[Finding]:
     if not data.hides_size:
         return
     declare = "write the number of units as data.size, if it may be public"
-    composes = mechanism_of(recipe.mechanism.kind).composes_paid_steps and recipe.tuning is None
     first = next(iter(list_paid_steps(data)), None)
     if relation != "add_or_remove_one":
         yield Finding(
@@ -76,8 +75,8 @@ def _hidden_size(recipe: Recipe) -> Iterator[Finding]:
             declare.partition(",")[0] + ", and remove dp_count",
             "data.size",
         )
-    elif not composes:
-        kind = recipe.mechanism.kind if recipe.tuning is None else "a tuned recipe"
+    elif not mechanism_of(recipe.mechanism.kind).composes_paid_steps:
+        kind = recipe.mechanism.kind
         yield Finding("P127", f"{kind} releases no noisy number of units to divide by", declare, "data.size")
     elif first is None or not isinstance(first[1], DpCount):
         yield Finding(
