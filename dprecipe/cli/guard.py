@@ -56,8 +56,9 @@ def _describe_fault(fault: Fault, overrides: object) -> list[str]:
     # A line break may come from a stranger: the lines after it are marked as part of the message.
     continuation = [line if line.startswith("- ") else f"  | {line}" for line in more]
     lines = [f"error: {first}", *continuation, *([f"  = {fault.remedy}"] if fault.remedy else [])]
-    if isinstance(fault, DataFault) and fault.private and sys.stderr.isatty():
-        lines += [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
+    if isinstance(fault, DataFault) and fault.private:
+        shown = [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
+        lines += shown if sys.stderr.isatty() else ["  (a terminal shows where and how many; a log must not)"]
     return lines
 
 

@@ -44,8 +44,8 @@ def locate_file(path: str, root: Path) -> Path:
     if not result:
         raise DataFault(
             f"{path}: no such data file (tried {full})",
-            "a data path is relative to --data-root, else to $DPRECIPE_DATA, else to the recipe's folder: "
-            "set one of them, or write an absolute path",
+            "check the spelling of the path; it is relative to --data-root, else to $DPRECIPE_DATA, else to the "
+            "recipe's folder: set one of them, or write an absolute path",
         )
     return full
 

@@ -133,9 +133,11 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
         return f"write a block: {_example(names[kind], kind)}"
     if form.items is not None and form.items.is_scalar and not form.is_scalar:
         return f"write it in brackets: [{value}]" if len(value) < 40 else "write a list"
-    if at.path[:2] == ("data", "preprocess") and form.blocks and value in list_keys(form.blocks[0]):
-        step = list_keys(form.blocks[0])[value]
-        return f"write `- {value}: {{{'…' if any(map(list_required, step.blocks)) else ''}}}`"
+    steps = list_keys(form.blocks[0]) if at.path[:2] == ("data", "preprocess") and form.blocks else {}
+    name = value if value in steps else suggest_word(value, list(steps))
+    if name is not None:
+        step = steps[name]
+        return f"write `- {name}: {{{'…' if any(map(list_required, step.blocks)) else ''}}}`"
     if form.blocks and words:
         return f"write {join_with_or([quote_word(word) for word in words])}, or the keys {_join_keys(form)}"
     if form.blocks and not form.is_scalar:

@@ -149,8 +149,8 @@ def _read_certificate(path: Path, key: Ed25519PublicKey | None, case: _Case) -> 
             if (folder / PROVENANCE).exists():
                 raise ContentError(explain_no_certificate(folder.name))
         inner = path / "release"
-        remedy = f"give {inner}" if inner.is_dir() else "give a certificate or a release/ folder"
-        raise UsageFault(f"{path}: holds no {CERTIFICATE}", remedy)
+        remedy = f"verify {inner}" if inner.is_dir() else "give a certificate or a release/ folder"
+        raise UsageFault(f"{path}: there is no {CERTIFICATE} in this folder", remedy)
     if not envelope.exists():
         case.name = str(plain)
         return _note_unsigned(read_bytes(plain), key, case)

@@ -266,7 +266,7 @@ def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Fin
     except _UnreadableError as stop:
         return None, (*builder.findings, stop.finding)
     except MarkedYAMLError as error:
-        findings = syntax.explain_syntax_error(error, file, column)
+        findings = syntax.explain_syntax_error(error, builder.lines, file, column)
         slip = (
             find_space_before(builder.lines, findings.place.line, file, column)
             if findings.place and findings.code == "Y104"

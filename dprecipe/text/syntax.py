@@ -9,6 +9,9 @@ from yaml.error import MarkedYAMLError
 from dprecipe.faults import Finding, Place
 
 _ANY = "check the indentation and the punctuation around here"
+_KEY = re.compile(r"(?P<indent> *)(?:- +)*[A-Za-z_][\w.-]*[ ]*:(?: |$)")
+_KEY_WITH_TEXT = re.compile(r"(?P<indent> *)[A-Za-z_][\w.-]*: +(?![|>{\[\"'&*!#])\S")
+_BARE_WORD = re.compile(r"(?P<indent> *)(?P<word>[A-Za-z_][\w.-]*)[ ]*$")
 
 # (pattern of PyYAML's context and problem, code, message, remedy); the first that matches wins.
 _MEANINGS: tuple[tuple[str, str, str, str], ...] = (
@@ -80,8 +83,8 @@ _MEANINGS: tuple[tuple[str, str, str, str], ...] = (
 )
 
 
-def explain_syntax_error(error: MarkedYAMLError, file: str, column: int) -> Finding:
-    """The finding for a syntax error; `column` is where the text begins on its first line."""
+def explain_syntax_error(error: MarkedYAMLError, lines: list[str], file: str, column: int) -> Finding:
+    """The finding for a syntax error in these lines; `column` is where the text begins on its first line."""
     text = f"{error.context or ''} {error.problem or ''}"
     mark = error.problem_mark or error.context_mark
     start = error.context_mark
@@ -93,5 +96,32 @@ def explain_syntax_error(error: MarkedYAMLError, file: str, column: int) -> Find
     for pattern, code, message, remedy in _MEANINGS:
         match = re.search(pattern, text, re.DOTALL)
         if match:
+            cause = _find_cause_above(lines, mark.line, file, column) if mark is not None and ":" in message else None
+            if cause is not None:
+                return cause
             return Finding(code, message.format(**match.groupdict()), remedy, place=place)
     return Finding("Y104", "the YAML can't be read here", _ANY, place=place)
+
+
+def _find_cause_above(lines: list[str], line: int, file: str, first_column: int) -> Finding | None:
+    """The finding for a key at a line (0-based) whose `:` surprised the parser because of the line above it.
+
+    YAML joins a deeper line to the unquoted text above it, so the parser stops at the key below the mistake. That is
+    either a key without its colon (`training`), or a key with a value that is indented less than its neighbour."""
+    key = _KEY.match(lines[line]) if line < len(lines) else None
+    above = line - 1
+    while above >= 0 and not lines[above].strip():
+        above -= 1
+    if key is None or above < 0:
+        return None
+    start = first_column if above == 0 else 1
+    bare = _BARE_WORD.match(lines[above])
+    if bare is not None and len(bare["indent"]) <= len(key["indent"]):
+        place = Place(file, above + 1, start + bare.start("word"), len(bare["word"]))
+        return Finding("Y104", f"no colon after the key `{bare['word']}`", f"write `{bare['word']}:`", place=place)
+    value = _KEY_WITH_TEXT.match(lines[above])
+    if value is not None and len(value["indent"]) < len(key["indent"]):
+        message = f"the indentation differs from line {above + 1}, whose key has a value already"
+        remedy = "indent the keys of one block by the same number of spaces"
+        return Finding("Y104", message, remedy, place=Place(file, line + 1, 1, len(key["indent"])))
+    return None

@@ -86,7 +86,7 @@ def publish(
         RunFailed: the disk refuses, the ledger does not support a certificate, or the release does not verify: it is
             then in `private/`; the run stays resumable.
     """
-    report_progress("working out the certificate, and asking the second library")
+    report_progress("computing the certificate, and its ε again with an independent library")
     with lock_ledger(folder.ledger) as ledger:
         facts = run_facts(plan, ledger, started, provenance, commitment, finished, constants)
         description = describe_file(finished.model, plan.data, finished.config, constants)
@@ -132,7 +132,7 @@ def _publish(
         finished.write(path)
 
     def check(draft: Path) -> None:
-        report_progress("verifying the release as a stranger would")
+        report_progress("verifying the release from its folder alone")
         check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
 
     epsilon = release_folder.publish_draft(folder.release, plan, ledger, facts, history, write, check)

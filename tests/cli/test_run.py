@@ -31,6 +31,7 @@ def test_the_exact_number_of_private_records_is_for_a_terminal_alone(tmp_path: P
     logged = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert logged.returncode == 4
     assert "does not have the number of records that data.size: 1437 declares" in logged.stderr
+    assert "a terminal shows where and how many; a log must not" in logged.stderr
     assert not any(number in logged.stdout + logged.stderr for number in ("1438", "1,438"))
     leader, terminal = pty.openpty()
     subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=terminal, check=False)

@@ -63,6 +63,7 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     "y103-control-character": (("\x0c", ""),),
     "y104-bare-line": (("training\n", "training:\n"),),
     "y104-colon-in-text": (("note: this", '"note: this"'),),
+    "y104-deeper-key": (("\n epochs", "\n  epochs"),),
     "y104-indentation": (("   size:", "  size:"),),
     "y104-open-bracket": (("[32", "[32]}"),),
     "y104-open-quote": (('"example', '"example"'),),

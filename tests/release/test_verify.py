@@ -252,7 +252,7 @@ def test_nothing_there_is_wrong_usage(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_certificate_is_refused_with_a_hint(finished: Any, tmp_path: Path) -> None:
     for path, remedy in ((tmp_path, "give a certificate or a release/ folder"), (finished.path, "run/release")):
-        with pytest.raises(UsageFault, match=r"holds no certificate\.json") as caught:
+        with pytest.raises(UsageFault, match=r"there is no certificate\.json") as caught:
             verify(path)
         assert remedy in caught.value.remedy
 

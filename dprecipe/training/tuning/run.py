@@ -106,7 +106,7 @@ def tune(
         drawn = _make(plan, folder, event, attempt, pool, stages)
         attempt.ledger.close("completed")
     winner = choose_winner(plan, pool.trials, drawn)
-    report_progress("working out the certificate, and verifying the release as a stranger would")
+    report_progress("computing the certificate, and verifying the release from its folder alone")
     chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment, stages)
     _keep_table(plan, folder, pool, drawn)
     return TunedRun(folder.path, folder.release, chosen, epsilon, winner.facts.score)

@@ -20,7 +20,7 @@ def compare_noise(
     output: Annotated[str, typer.Option("--format", help="text or json")] = "text",
     out: Annotated[Path | None, typer.Option(help="A folder for noise.json and noise.svg; replaced there.")] = None,
 ) -> None:
-    """Compare all noise distributions at the recipe's budget; reads no data."""
+    """Compare all noise families at the recipe's budget; reads no data."""
     from dprecipe.mechanisms.encoded.commands.noise import compare_noise
 
     compare_noise(recipe, overrides or (), output, out)

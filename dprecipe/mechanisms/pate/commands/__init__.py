@@ -24,7 +24,7 @@ def forecast_votes(
     output: Annotated[str, typer.Option("--format", help="text or json")] = "text",
     out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
 ) -> None:
-    """Tell what a PATE recipe will bring on simulated votes; reads no data."""
+    """Simulate votes to choose a PATE recipe's threshold and noise; reads no data."""
     from dprecipe.mechanisms.pate.commands.votes import forecast_votes
 
     forecast_votes(recipe, overrides or (), agreement, seed, output, out)

@@ -23,7 +23,7 @@ def show_positions(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg or .png to be drawn; replaced.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
 ) -> None:
-    """Show what protects a record at its place in the order, by every bound; reads no data."""
+    """Show the guarantee of each position in the file, by every bound; reads no data."""
     from dprecipe.mechanisms.pnsgd.commands.positions import show_positions
 
     show_positions(recipe, overrides or (), epsilon or (), output, plot, every)
