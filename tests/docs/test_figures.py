@@ -52,7 +52,7 @@ def test_the_price_of_a_sampling_scheme(sampling: str, one: str, replace: str) -
 
 
 def test_how_many_phases_a_schedule_has() -> None:
-    assert f"at most {MAX_PHASES} phases, or {MAX_PHASES // 2} where" in DPSGD
+    assert f"at most {MAX_PHASES} phases, or {MAX_PHASES // 2} if" in " ".join(DPSGD.split())
 
 
 def test_the_parameters_that_a_recipes_comment_counts() -> None:
