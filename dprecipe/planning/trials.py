@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import final
 
+from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.candidates import Point
 from dprecipe.planning.make import plan, plan_chosen, plan_trial
@@ -38,6 +39,14 @@ class TrialPlanner:
     def plan_trial(self, point: Point) -> Plan:
         """See `planning.make.plan_trial`."""
         return plan_trial(self._loaded, self.whole, point)
+
+    def makes_model(self, point: Point) -> bool:
+        """Whether these values have a plan: some combinations contradict each other."""
+        try:
+            self.plan_trial(point)
+        except PlanRefused:
+            return False
+        return True
 
     def plan_chosen(self, point: Point) -> Plan:
         """See `planning.make.plan_chosen`."""

@@ -6,18 +6,21 @@ It is secret: kept in `private/` and printed nowhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed
+from dprecipe.language.tuning import Candidates
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.planning.candidates import Point, may_draw, value_at
 from dprecipe.privacy.tuning.runs import draw_runs, make_runs
 
 DRAWS = "draws.json"
+MAX_REDRAWS = 200
+"""Of one run's values; each value by itself makes a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +33,42 @@ class DrawnRuns:
     """A random number of each, which decides between equal scores."""
 
 
-def draw(plan: Plan, secrets: Secrets) -> DrawnRuns:
+def draw(plan: Plan, secrets: Secrets, accept: Callable[[Point], bool] = lambda point: True) -> DrawnRuns:
     """Draw the number of runs, and the values of each independently of all others.
 
+    `accept`: whether values make a model, by themselves: no record has a say. Those that do not are drawn again, so
+    that a run that is the only one ends in a release, too.
+
     Guarantees: the number has the planned distribution up to 1e-12 in total variation (`draw_runs`); each draw is from
-    a secret stream that draws nothing else.
+    a secret stream that draws nothing else; values have the recipe's distribution on the condition that they are
+    accepted.
     """
     if plan.tuning is None:
         raise RunFailed("internal fault: a plan of one run draws no number of runs", "please report this")
     block = plan.tuning.block
     count = draw_runs(make_runs(*block.runs.selection), secrets.stream("tuning", 0))
-    uniforms = [secrets.stream("tuning", index + 1).uniform(len(block.over)) for index in range(count)]
-    points = tuple(
-        {each.key: value_at(each, float(u)) for each, u in zip(block.over, row, strict=True)} for row in uniforms
-    )
+    points = tuple(_draw_point(block.over, secrets.stream("tuning", index + 1), accept) for index in range(count))
     ties = secrets.stream("tuning", count + 1).words(max(count, 1))
     return DrawnRuns(points, tuple(int(word) >> 11 for word in ties[:count]))
 
 
-def load_or_draw(path: Path, plan: Plan, secrets: Secrets, stages: Sequence[str] = ()) -> DrawnRuns:
-    """What was drawn, by this attempt or an earlier one; on disk before it is used.
+def _draw_point(over: Sequence[Candidates], stream: Stream, accept: Callable[[Point], bool]) -> Point:
+    """The first values that are accepted; of very many that are not, the last."""
+    for _ in range(MAX_REDRAWS):
+        point = {each.key: value_at(each, float(u)) for each, u in zip(over, stream.uniform(len(over)), strict=True)}
+        if accept(point):
+            break
+    return point
+
+
+def load_or_draw(
+    path: Path,
+    plan: Plan,
+    secrets: Secrets,
+    stages: Sequence[str] = (),
+    accept: Callable[[Point], bool] = lambda point: True,
+) -> DrawnRuns:
+    """What was drawn, by this attempt or an earlier one; on disk before it is used. `accept` as in `draw`.
 
     `stages`: digests of what the paid steps of preprocessing released: all runs start from the same.
 
@@ -59,7 +78,7 @@ def load_or_draw(path: Path, plan: Plan, secrets: Secrets, stages: Sequence[str]
     try:
         content = durable.read_bytes(path)
     except FileNotFoundError:
-        drawn = draw(plan, secrets)
+        drawn = draw(plan, secrets, accept)
         _save(path, plan, drawn, stages)
         return drawn
     except OSError as error:

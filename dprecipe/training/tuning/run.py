@@ -129,7 +129,7 @@ def _make(
         ledger.carry(event)
     else:
         ledger.reserve(event, 1)
-    drawn = load_or_draw(path, plan, attempt.secrets, stages)
+    drawn = load_or_draw(path, plan, attempt.secrets, stages, planner_of(plan.source).makes_model)
     report_progress("training; how many runs there are is secret")
 
     def report(done: int) -> None:

@@ -14,6 +14,8 @@ import pytest
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.candidates import Point
+from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.tuning.runs import make_runs
 from dprecipe.training.tuning.draws import choose, draw, load_or_draw
 
@@ -44,6 +46,27 @@ def test_every_run_draws_its_own_values_from_the_public_distribution(tuned: Tune
     assert abs(below - 250) < 5 * math.sqrt(125)
     assert abs(norms[0.5] - 250) < 5 * math.sqrt(125)
     assert norms.keys() == {0.5, 1.0}
+
+
+def test_values_that_make_no_model_are_drawn_again(tuned: Tuned) -> None:
+    """A run that is the only one would else end without a release."""
+    plan = tuned("tuning.runs={kind: fixed, count: 50}")
+
+    def accept(point: Point) -> bool:
+        return point["mechanism.clip.norm"] == 1.0 and float(point["training.optimizer.lr"]) > 1
+
+    drawn = draw(plan, Secrets(1), accept)
+    assert all(map(accept, drawn.points))
+    rates = {point["training.optimizer.lr"] for point in drawn.points}
+    assert len(rates) == 50
+    assert sum(float(rate) > 2 for rate in rates) in range(12, 39)
+    assert len(draw(plan, Secrets(1), lambda point: False).points) == 50
+
+
+def test_combinations_that_contradict_each_other_are_no_runs(tuned: Tuned) -> None:
+    planner = planner_of(tuned("training.optimizer={kind: sgd, lr: 1.0, momentum: 0.9}").source)
+    assert planner.makes_model({"training.optimizer.lr": 1.0, "mechanism.clip.norm": 0.5})
+    assert not planner.makes_model({"training.optimizer.lr": 1.0, "mechanism.clip.norm": -0.5})
 
 
 def test_what_was_drawn_is_drawn_once(tuned: Tuned, tmp_path: Path) -> None:

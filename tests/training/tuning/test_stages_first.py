@@ -62,7 +62,8 @@ class Machine:
         monkeypatch.setattr(stages, "release_stage", counted)
         monkeypatch.setattr(tuning, "choose_winner", self.choose)
         monkeypatch.setattr(tuning, "find_unverifiable", lambda plan: [])
-        monkeypatch.setattr(tuning, "planner_of", lambda source: type("P", (), {"plan_trial": lambda self, p: None})())
+        planner = type("P", (), {"plan_trial": lambda self, point: None, "makes_model": lambda self, point: True})()
+        monkeypatch.setattr(tuning, "planner_of", lambda source: planner)
         monkeypatch.setattr(tuning, "runner_of", lambda plan: type("R", (), {"prepare": lambda self, *terms: None})())
 
     def watched(self, honest: Callable[..., Any]) -> Callable[..., Any]:
