@@ -25,7 +25,7 @@ $(BIN)/.train: pyproject.toml constraints.txt
 	touch $@
 
 $(BIN)/.dev: $(BIN)/.train
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[train,dev]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[train,ray,dev]'
 	touch $@
 
 demo: $(BIN)/.train

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", show_default=False)]
 Overrides = Annotated[
@@ -16,3 +17,13 @@ DataRoot = Annotated[
     Path | None,
     typer.Option(help="Folder of the data; else $DPRECIPE_DATA, else the recipe's folder.", show_default=False),
 ]
+
+
+class TuneCommand(TyperCommand):
+    """A command whose `--ray` may stand alone: for a cluster of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named: list[str] = []
+        for argument, after in zip(args, [*args[1:], "-"], strict=True):
+            named += [argument, "local"] if argument == "--ray" and after.startswith("-") else [argument]
+        return super().parse_args(ctx, named)

@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from dprecipe import __version__, screen
-from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
+from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath, TuneCommand
 from dprecipe.cli.guard import INTERNAL, guard_faults
 from dprecipe.cli.output import Output, guarded_output
 from dprecipe.language.words import join_with_or
@@ -136,21 +136,27 @@ def run(
     return run(recipe, overrides or (), out, resume, rehearse, data_root, accept_lost_steps)
 
 
-@app.command()
+@app.command(cls=TuneCommand)
 @guard_faults
 def tune(
     recipe: RecipePath,
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; never overwritten.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs that are made at once, each in a process of its own.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs that are made at once, each in a process of its own.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS]", help="Make them on a cluster: one of its own, or the one at HOST:PORT."),
+    ] = None,
     data_root: DataRoot = None,
 ) -> int:
     """Train several times with values drawn at random, and release the best model alone."""
     screen.write_note(f"dprecipe {__version__}: tuning {recipe}")  # printed before anything heavy is loaded
     from dprecipe.cli.tune import tune
 
-    return tune(recipe, overrides or (), out, resume, jobs, data_root)
+    return tune(recipe, overrides or (), out, resume, jobs, data_root, ray)
 
 
 @app.command()

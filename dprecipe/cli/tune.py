@@ -20,8 +20,9 @@ def tune(
     overrides: Sequence[str] = (),
     out: Path | None = None,
     resume: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
     data_root: Path | None = None,
+    cluster: str | None = None,
 ) -> int:
     """Plan, then make the runs; returns the exit code. Raises the faults of both."""
     loaded = read(recipe, overrides)
@@ -34,11 +35,13 @@ def tune(
     missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
     if missing:
         raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")
+    if cluster is not None and find_spec("ray") is None:
+        raise UsageFault("--ray needs Ray, which is not installed", "pip install 'dprecipe[ray]'")
     write_output(plan_lines(plan))
     with importing_libraries():
         from dprecipe.training.tuning.run import tune as tune_plan
 
-    done = tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs)
+    done = tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs, cluster=cluster)
     chosen = {} if done.plan.tuning is None else done.plan.tuning.chosen or {}
     values = ", ".join(f"{key} = {value}" for key, value in sorted(chosen.items()))
     metric = plan.tuning.block.score.metric

@@ -57,11 +57,12 @@ class RunProvenance:
         """What every attempt of a run says of itself in the ledger, and what has to be the same in all of them."""
         identity: dict[str, Any] = {"model": self.model, "data": self.data}
         for name, parts in private.items():
-            identity[name] = None if parts is None else commit_to_data(folder.commitment_key, *map(_bytes, parts))
+            identity[name] = None if parts is None else commit_to_data(folder.commitment_key, *map(as_bytes, parts))
         return identity if self.initial is None else {**identity, "initial_weights": self.initial.digest}
 
 
-def _bytes(part: NDArray[Any] | bytes) -> bytes | memoryview:
+def as_bytes(part: NDArray[Any] | bytes) -> bytes | memoryview:
+    """A part as `commit_to_data` takes it."""
     return part if isinstance(part, bytes) else np.ascontiguousarray(part).data
 
 

@@ -18,16 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import final
 
-from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.planning.candidates import Point
 from dprecipe.training.signals import stopping_on_signals
 from dprecipe.training.tuning.draws import DrawnRuns
-from dprecipe.training.tuning.trials import Trials
+from dprecipe.training.tuning.trials import Constants, Trials
 
-Constants = tuple[StageConstants, ...]
-"""What the paid steps of preprocessing released, before all runs."""
 MAX_LOSSES = 3
 """So often processes may be lost before nobody tries again."""
 STOPPED = Interrupted("stopped")
@@ -37,10 +34,16 @@ STOPPED = Interrupted("stopped")
 class TrialPool:
     """Makes the runs in up to `jobs` processes."""
 
-    def __init__(self, source: RecipeSource, place: Path, root: Path, jobs: int, constants: Constants = ()) -> None:
-        self.trials = Trials(source, place, root, constants)
-        self._terms = (source, place, root, constants, max(1, (os.cpu_count() or 1) // jobs))
+    def __init__(self, source: RecipeSource, place: Path, root: Path, jobs: int) -> None:
+        self.trials = Trials(source, place, root)
+        self._where = (source, place, root)
+        self._constants: Constants = ()
         self._jobs = jobs
+
+    def start_from(self, constants: Constants) -> None:
+        """All runs start from these."""
+        self._constants = constants
+        self.trials = self.trials.at(None, constants)
 
     def make_all(self, drawn: DrawnRuns, report: Callable[[int], None] = lambda done: None) -> None:
         """Make all runs that have not ended; `report` is told how many have.
@@ -66,15 +69,21 @@ class TrialPool:
                     ) from None
             left = [number for number in left if not self.trials.is_done(number)]
 
+    def _terms(self) -> tuple[RecipeSource, Path, Path, Constants, int]:
+        return (*self._where, self._constants, max(1, (os.cpu_count() or 1) // self._jobs))
+
     def _make_here(self, left: list[int], drawn: DrawnRuns, report: Callable[[int], None]) -> None:
         for number in left:
             self.trials.make(number, drawn.points[number])
-            report(_count_done(self.trials, drawn))
+            report(count_done(self.trials, drawn))
 
     def _make_in_processes(self, left: list[int], drawn: DrawnRuns, report: Callable[[int], None]) -> None:
         stopped = threading.Event()
         context = multiprocessing.get_context("spawn")
-        with stopping_on_signals(stopped.set), _executor(min(self._jobs, len(left)), context, self._terms) as executor:
+        with (
+            stopping_on_signals(stopped.set),
+            _executor(min(self._jobs, len(left)), context, self._terms()) as executor,
+        ):
             waiting: set[Future[None]] = {executor.submit(_make, n, drawn.points[n]) for n in left}
             while waiting:
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -84,10 +93,11 @@ class TrialPool:
                 for future in done:
                     future.result()
                 if done:
-                    report(_count_done(self.trials, drawn))
+                    report(count_done(self.trials, drawn))
 
 
-def _count_done(trials: Trials, drawn: DrawnRuns) -> int:
+def count_done(trials: Trials, drawn: DrawnRuns) -> int:
+    """How many runs have ended."""
     return sum(trials.is_done(number) for number in range(len(drawn.points)))
 
 
@@ -131,7 +141,7 @@ def _start_worker(
     if hasattr(os, "setsid"):
         os.setsid()
     threading.Thread(target=_end_with, args=(leader,), daemon=True).start()
-    _worker = Trials(source, place, root, constants)
+    _worker = Trials(source, place, root).at(None, constants)
 
 
 def _end_with(leader: int) -> None:

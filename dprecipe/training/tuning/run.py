@@ -9,7 +9,8 @@ losers and their scores stay in `private/`; the losers are deleted once the rele
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,13 +34,15 @@ from dprecipe.release.stages import digest_constants
 from dprecipe.screen import is_watched, write_note
 from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.gather import gather_records
+from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.runner import PythonInputs, Start, runner_of
 from dprecipe.training.stages import list_missing
+from dprecipe.training.tuning.cluster import LOCAL, check_address
 from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load_or_draw
 from dprecipe.training.tuning.plot import draw_trials
 from dprecipe.training.tuning.pool import TrialPool
+from dprecipe.training.tuning.ray_pool import RayPool, open_ray_pool
 from dprecipe.training.tuning.winner import choose_winner, publish_winner, write_table
 
 
@@ -62,22 +65,29 @@ def tune(
     *,
     data_root: str | Path | None = None,
     resume: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
+    cluster: str | None = None,
 ) -> TunedRun:
     """Make the runs of a tuned plan, up to `jobs` at once, and release the best.
+
+    `cluster`: an address as of `tuning.cluster`; None: in processes of this machine. `jobs`: 1 by default, and of a
+    cluster as many as it has room for.
 
     Guarantees: the ledger holds the tuned run before the number of runs is drawn; `release/` appears whole, at the end,
     verified, or not at all, and holds the winner alone.
 
     Raises:
-        UsageFault: the plan is not of a tuned run; the folder exists (or, with `resume`, does not); `jobs` below 1.
+        UsageFault: the plan is not of a tuned run; the folder exists (or, with `resume`, does not); `jobs` below 1; no
+            cluster is reachable, or one of its machines can't make runs.
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
     if plan.tuning is None:
         raise UsageFault("this recipe has no block `tuning`", "start it with: dprecipe run")
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise UsageFault(f"expected --jobs >= 1, got {jobs}", "leave it out")
+    if cluster is not None:
+        check_address(cluster)
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file).absolute()
@@ -90,21 +100,22 @@ def tune(
     trial = planner_of(plan.source).plan_trial({})
     runner_of(trial).prepare(trial, root, PythonInputs(gathered=gathered))
     provenance = RunProvenance((), torch.device("cpu"))
-    if not resume:
-        RunFolder.create(path, plan)
-    gathered.write(folder.private)
-    private = {"commitment": private_of(gathered.prepared("train"))}
-    commitment = provenance.identity(folder, private)["commitment"]
     event = plan.tuning.charge.event
 
     def check(before: Ledger | None) -> None:
         _check_room(plan, event, before, list_missing(plan, folder.stages))
 
-    with open_attempt(plan, folder, start, provenance, private, check, gathered.prepared("train")) as attempt:
-        stages = tuple(map(digest_constants, attempt.constants))
-        pool = TrialPool(plan.source, folder.private / "trials", root, jobs, attempt.constants)
-        drawn = _make(plan, folder, event, attempt, pool, stages)
-        attempt.ledger.close("completed")
+    with _open_pool(plan, folder, root, gathered, jobs, cluster) as pool:
+        if not resume:
+            RunFolder.create(path, plan)
+        gathered.write(folder.private)
+        private = {"commitment": private_of(gathered.prepared("train"))}
+        commitment = provenance.identity(folder, private)["commitment"]
+        with open_attempt(plan, folder, start, provenance, private, check, gathered.prepared("train")) as attempt:
+            stages = tuple(map(digest_constants, attempt.constants))
+            pool.start_from(attempt.constants)
+            drawn = _make(plan, folder, event, attempt, pool, stages)
+            attempt.ledger.close("completed")
     winner = choose_winner(plan, pool.trials, drawn)
     report_progress("computing the certificate, and verifying the release from its folder alone")
     chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment, stages)
@@ -112,8 +123,26 @@ def tune(
     return TunedRun(folder.path, folder.release, chosen, epsilon, winner.facts.score)
 
 
+@contextmanager
+def _open_pool(
+    plan: Plan, folder: RunFolder, root: Path, gathered: Gathered, jobs: int | None, cluster: str | None
+) -> Iterator[TrialPool | RayPool]:
+    place = folder.private / "trials"
+    if cluster is None:
+        yield TrialPool(plan.source, place, root, jobs or 1)
+        return
+    report_progress("starting Ray" if cluster == LOCAL else "joining the cluster")
+    with open_ray_pool(plan, place, root, gathered, cluster, jobs) as pool:
+        yield pool
+
+
 def _make(
-    plan: Plan, folder: RunFolder, event: Event, attempt: Attempt, pool: TrialPool, stages: tuple[str, ...]
+    plan: Plan,
+    folder: RunFolder,
+    event: Event,
+    attempt: Attempt,
+    pool: TrialPool | RayPool,
+    stages: tuple[str, ...],
 ) -> DrawnRuns:
     """Reserve the tuned run or go on with it, make all runs, settle."""
     ledger, before = attempt.ledger, attempt.ledger.before
@@ -177,7 +206,7 @@ def _is_left(event: Event, before: Ledger | None) -> bool:
     return before is not None and before.unsettled[-1:] == (Charge(event, 1),)
 
 
-def _keep_table(plan: Plan, folder: RunFolder, pool: TrialPool, drawn: DrawnRuns) -> None:
+def _keep_table(plan: Plan, folder: RunFolder, pool: TrialPool | RayPool, drawn: DrawnRuns) -> None:
     """Values and scores of all runs, for their owner; and then what the runs made is deleted. No release needs it."""
     try:
         rows = write_table(folder.private / "trials.csv", plan, pool.trials, drawn)

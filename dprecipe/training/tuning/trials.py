@@ -7,6 +7,7 @@ cleanly is made anew, with noise of its own, and is the same mechanism. What it 
 from __future__ import annotations
 
 import shutil
+from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import final
@@ -24,24 +25,31 @@ from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.runner import PythonInputs, Start, runner_of
 from dprecipe.training.trial_result import locate_result
 
-REFUSED = "refused"
-"""The file that stands for a run whose values make no model."""
+Constants = tuple[StageConstants, ...]
+"""What the paid steps of preprocessing released, before all runs."""
+REFUSED, LOST = "refused", "lost"
+"""The files that stand for a run whose values make no model, and for one that was lost with its machine."""
 
 
 @final
 class Trials:
     """The runs of a tuned run, each made once; in whichever process."""
 
-    def __init__(
-        self, source: RecipeSource, place: Path, root: Path, constants: tuple[StageConstants, ...] = ()
-    ) -> None:
-        """`place`: the folder of all runs; `root`: where relative paths of data start; `constants`: what the paid steps
-        of preprocessing released, before all runs."""
-        self._planner = planner_of(source)
+    def __init__(self, source: RecipeSource, place: Path, root: Path) -> None:
+        """`place`: the folder of all runs; `root`: where relative paths of data start."""
+        self.planner = planner_of(source)
+        self.gathered: Gathered | None = None
+        """Records that runs with the whole's block `data` share; read when the first of them needs them."""
         self._place = place
         self._root = root
-        self._constants = constants
-        self._gathered: Gathered | None = None
+        self._constants: Constants = ()
+
+    def at(self, place: Path | None, constants: Constants) -> Trials:
+        """The same runs, in another folder where one is given, which start from what the paid steps of preprocessing
+        released. Nothing is planned or read again."""
+        other = copy(self)
+        other._place, other._constants = place or self._place, constants
+        return other
 
     def folder(self, number: int) -> RunFolder:
         """Of one run."""
@@ -49,11 +57,24 @@ class Trials:
 
     def is_done(self, number: int) -> bool:
         """Whether a run has ended."""
-        return locate_result(self.folder(number)).is_dir() or self.is_refused(number)
+        return kept_of(self.folder(number)).is_dir() or self.has_no_model(number)
+
+    def has_no_model(self, number: int) -> bool:
+        """Whether it has ended without a model, and comes last."""
+        return self.is_refused(number) or (self._place / f"{number}.{LOST}").exists()
 
     def is_refused(self, number: int) -> bool:
         """Whether its values make no model."""
         return (self._place / f"{number}.{REFUSED}").exists()
+
+    def refuse(self, number: int) -> None:
+        """Record that its values make no model. Raises `RunFailed`."""
+        self._mark(number, REFUSED)
+
+    def lose(self, number: int) -> None:
+        """Record that it was lost with its machine, and is not made again: it was charged with all runs, and comes
+        last. Raises `RunFailed`."""
+        self._mark(number, LOST)
 
     def make(self, number: int, point: Point) -> None:
         """Make a run, unless it has ended; it shows nothing.
@@ -66,26 +87,26 @@ class Trials:
             return
         with silence_progress():
             try:
-                trial = self._planner.plan_trial(point)
+                trial = self.planner.plan_trial(point)
                 runner = runner_of(trial)
                 program = runner.prepare(trial, self._root, PythonInputs(gathered=self._gather(trial)))
             except PlanRefused:  # by its values alone: no record had a say
-                self._refuse(number)
+                self.refuse(number)
                 return
             folder = _open_or_create(self.folder(number).path, trial)
             runner.attempt(trial, folder, program, Start(datetime.now(UTC), trial=True, constants=self._constants))
 
     def _gather(self, trial: Plan) -> Gathered:
-        if trial.data != self._planner.whole.data:
+        if trial.data != self.planner.whole.data:
             return gather_records(trial, self._root)
-        if self._gathered is None:
-            self._gathered = gather_records(trial, self._root)
-        return self._gathered
+        if self.gathered is None:
+            self.gathered = gather_records(trial, self._root)
+        return self.gathered
 
-    def _refuse(self, number: int) -> None:
+    def _mark(self, number: int, end: str) -> None:
         try:
             durable.make_folders(self._place)
-            durable.replace_file(self._place / f"{number}.{REFUSED}", b"")
+            durable.replace_file(self._place / f"{number}.{end}", b"")
         except OSError as error:
             raise RunFailed(f"{self._place}: can't be written: {error.strerror}", "make room on the disk") from None
 

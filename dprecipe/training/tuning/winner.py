@@ -43,10 +43,10 @@ def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
     if plan.tuning is None:
         raise RunFailed("internal fault: a plan of one run chooses among several", "please report this")
     metric = plan.tuning.block.score.metric
-    numbers = [number for number in range(len(drawn.points)) if not trials.is_refused(number)]
+    numbers = [number for number in range(len(drawn.points)) if not trials.has_no_model(number)]
     if not numbers:
         raise RunFailed(
-            "no run has a model: their number was drawn as 0, or the values of all of them make no model",
+            "no run has a model: their number was drawn as 0, the values of all make no model, or all were lost",
             "the budget is spent; to try again with another, start anew in another folder",
         )
     facts = {number: read_result(locate_result(trials.folder(number))) for number in numbers}
@@ -106,8 +106,9 @@ def write_table(path: Path, plan: Plan, trials: Trials, drawn: DrawnRuns) -> lis
     metric = plan.tuning.block.score.metric
     rows: list[tuple[Point, float | None]] = []
     for number, point in enumerate(drawn.points):
-        refused = trials.is_refused(number)
-        score = None if refused else score_of(read_result(locate_result(trials.folder(number))).score, metric)
+        score = (
+            None if trials.has_no_model(number) else score_of(read_kept(kept_of(trials.folder(number))).score, metric)
+        )
         rows.append((point, score))
     durable.replace_file(path, _format_table(metric, rows).encode())
     return rows

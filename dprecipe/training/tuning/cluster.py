@@ -1,0 +1,145 @@
+"""Machines that Ray leads: a cluster of its own on this machine, or one that is there already.
+
+Ray runs code of whoever reaches it: a cluster is inside the circle of those who are trusted with private records. One
+that is started here asks for a random token of 256 bits, serves no page, reports no usage and ends with the block.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, final
+
+from dprecipe.faults import UsageFault
+
+LOCAL = "local"
+"""The address that stands for a cluster of its own."""
+AUTO = "auto"
+"""The address that stands for a cluster that runs on this machine already."""
+REACH_SECONDS = 5.0
+SHORT = "/tmp"
+"""Where Ray's own files are: its sockets have long names, and the path of a socket has at most 107 bytes."""
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    # What workers and Ray's own processes say, a lost worker among it, is printed nowhere: it tells of secret runs.
+    "RAY_DEDUP_LOGS": "1",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "(?s).*",
+}
+"""Settings that Ray reads from the environment when it is imported."""
+REMEDY = "start one with `ray start --head`, or write --ray without an address: a cluster then starts by itself"
+Task = Any
+"""A task of Ray's, whose end is waited for."""
+
+
+def check_address(address: str) -> None:
+    """Ray is installed, and there is something at the address.
+
+    Raises:
+        UsageFault: not so; nothing was spent.
+    """
+    if find_spec("ray") is None:
+        raise UsageFault("--ray needs Ray, which is not installed", "pip install 'dprecipe[ray]'")
+    if address in (LOCAL, AUTO):
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "://" in address:
+        raise UsageFault(
+            f"--ray {address}: expected HOST:PORT of a cluster's head", "write for example --ray 10.0.0.1:6379"
+        )
+    try:
+        socket.create_connection((host, int(port)), REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageFault(f"nothing was spent: no cluster is reachable at {address} ({reason})", REMEDY) from None
+
+
+@final
+class Cluster:
+    """Runs functions on other machines, each call as one task, which is never tried twice."""
+
+    def __init__(self, ray: Any, gpus: int) -> None:
+        self._ray = ray
+        self._options = {"num_cpus": 1, "num_gpus": gpus, "max_retries": 0, "retry_exceptions": False}
+
+    @property
+    def nodes(self) -> list[str]:
+        """The machines that take tasks."""
+        alive = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+        return [str(node["NodeID"]) for node in alive]
+
+    def submit(self, function: Callable[..., bytes], *arguments: object, node: str | None = None) -> Task:
+        """Start a task, on any machine or on this one."""
+        options = dict(self._options)
+        if node is not None:
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
+            options["num_gpus"] = 0
+        return self._ray.remote(function).options(**options).remote(*arguments)
+
+    def wait(self, tasks: Sequence[Task], seconds: float) -> list[Task]:
+        """The tasks that have ended, one at least or after so many seconds."""
+        done, _ = self._ray.wait(list(tasks), num_returns=1, timeout=seconds)
+        return list(done)
+
+    def fetch(self, task: Task) -> object | None:
+        """What an ended task returned; None of one that was lost with its process or its machine."""
+        try:
+            result: object = self._ray.get(task)
+        except (self._ray.exceptions.RayError, OSError):
+            return None
+        return result
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        """End tasks at once; nothing comes back of them."""
+        for task in tasks:
+            self._ray.cancel(task, force=True)
+
+
+@cache
+def _draw_token() -> str:
+    """One for this process: Ray reads it once."""
+    return secrets.token_hex(32)
+
+
+@contextmanager
+def open_cluster(address: str, cpus: int | None, gpus: int) -> Iterator[Cluster]:
+    """A cluster for as long as the block lasts. `cpus`: of one that starts here; all where None. `gpus`: of each task.
+
+    Raises:
+        UsageFault: see `check_address`; or Ray can't start or join.
+    """
+    check_address(address)
+    local = address == LOCAL
+    folder = tempfile.mkdtemp(prefix="dprecipe-ray-", dir=SHORT if os.path.isdir(SHORT) else None) if local else None
+    if folder is not None:
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_draw_token())
+    os.environ.update(QUIET)
+    terms: dict[str, Any] = {"configure_logging": False, "log_to_driver": False, "logging_level": logging.ERROR}
+    if folder is not None:
+        # Ray opens its own folder to everybody, so it is in one that is not.
+        terms |= {"include_dashboard": False, "num_cpus": cpus or os.cpu_count() or 1, "_temp_dir": f"{folder}/r"}
+    try:
+        import ray
+
+        try:
+            ray.init(address=address, **terms)
+        except Exception as error:  # of whatever kind: nothing has begun
+            what = "Ray can't start here" if local else f"no cluster is reachable at {address}"
+            text = " ".join(str(error).split())[:300]
+            raise UsageFault(f"nothing was spent: {what} ({text or type(error).__name__})", REMEDY) from None
+        yield Cluster(ray, gpus)
+    finally:
+        if "ray" in locals():
+            ray.shutdown()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)

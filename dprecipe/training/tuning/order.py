@@ -1,0 +1,141 @@
+"""What a worker of a cluster is asked for, and what it does: one run of a tuned run, in a folder that it deletes.
+
+Its records come from a disk that all machines share, and are compared with those of the process that leads before
+anything is trained. What it made goes back as bytes; it keeps nothing, and writes no ledger but that of its own run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dprecipe import __version__
+from dprecipe.data.facts import Role
+from dprecipe.durable import FOLDER_MODE
+from dprecipe.faults import Fault, RunFailed, UsageFault
+from dprecipe.mechanisms.plan import Plan, RecipeSource
+from dprecipe.models.schema import Pretrained
+from dprecipe.planning.candidates import Point
+from dprecipe.release.facts import commit_to_data
+from dprecipe.training.gather import Gathered, gather_records
+from dprecipe.training.kept import kept_of
+from dprecipe.training.provenance import as_bytes, private_of
+from dprecipe.training.tuning.parcel import pack_fault, pack_model, pack_refusal
+from dprecipe.training.tuning.trials import Constants, Trials
+
+ROLES: tuple[Role, ...] = ("train", "public", "test")
+SHARED = "data and recipe have to lie at the same paths on every machine: put them on a disk that all of them share"
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """What all runs have in common."""
+
+    source: RecipeSource
+    """Its file is an absolute path."""
+    root: Path
+    key: bytes
+    """Of the commitments; of this tuned run alone."""
+    commitments: Mapping[str, str]
+    """To what every run reads, by its role."""
+    scratch: Path | None
+    """Where the folders of runs are made; None: in the folder for temporary files of the worker's machine."""
+    constants: Constants = ()
+    version: str = __version__
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """One run, please. The token is in the answer, so that no answer is taken for another."""
+
+    terms: RunTerms
+    number: int
+    point: Point
+    token: str
+
+
+def commit_to_inputs(plan: Plan, root: Path, key: bytes, gathered: Gathered) -> dict[str, str]:
+    """A commitment to everything that a run reads: records as it will see them, and the file that it starts from."""
+    parts: dict[str, list[bytes | memoryview]] = {}
+    for role in ROLES:
+        arrays = private_of(gathered.prepared(role))
+        if arrays is not None:
+            parts[role] = [as_bytes(array) for array in arrays]
+    model = plan.model
+    if isinstance(model, Pretrained) and model.init is not None:
+        file = Path(plan.source.file).parent / model.init
+        with file.open("rb") as opened:
+            parts["model.init"] = [hashlib.file_digest(opened, "sha256").digest()]
+    return {name: commit_to_data(key, *those) for name, those in parts.items()}
+
+
+def make_parcel(order: RunOrder) -> bytes:
+    """Make the run of an order. Every fault is an answer; nothing is raised."""
+    try:
+        with _make_scratch(order.terms.scratch) as place:
+            trials = _ready_trials(order.terms, place)
+            trials.make(order.number, order.point)
+            if trials.is_refused(order.number):
+                return pack_refusal(order.token)
+            return pack_model(order.token, kept_of(trials.folder(order.number)))
+    except Exception as error:
+        return pack_fault(order.token, _as_fault(error))
+
+
+def check_machine(terms: RunTerms, token: str) -> bytes:
+    """Whether a run could be made here: the answer of one that makes no model, or a fault."""
+    try:
+        _ready_trials(terms, Path())
+        return pack_refusal(token)
+    except Exception as error:
+        return pack_fault(token, _as_fault(error))
+
+
+def _as_fault(error: Exception) -> Fault:
+    if isinstance(error, Fault):
+        return error
+    return RunFailed(f"a worker failed: {type(error).__name__}: {str(error)[:300]}", "see the logs of the cluster")
+
+
+@contextmanager
+def _make_scratch(parent: Path | None) -> Iterator[Path]:
+    """A folder that is gone after the block."""
+    if parent is not None:
+        parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="dprecipe-run-", dir=parent, ignore_cleanup_errors=True) as place:
+        yield Path(place)
+
+
+_ready: tuple[bytes, Trials] | None = None
+"""Of the tuned run that this process works for: its records are read once."""
+
+
+def _ready_trials(terms: RunTerms, place: Path) -> Trials:
+    """The runs in a new place, with records that are those of the process that leads.
+
+    Raises:
+        UsageFault: another version, other records, another file of weights.
+    """
+    global _ready
+    if terms.version != __version__:
+        raise UsageFault(
+            f"dprecipe {__version__} is installed on a machine of the cluster, {terms.version} on this one",
+            "install the same version on every machine",
+        )
+    if _ready is None or _ready[0] != terms.key:
+        trials = Trials(terms.source, place, terms.root)
+        if not Path(terms.source.file).parent.is_dir():
+            raise UsageFault("the recipe's folder is missing on a machine of the cluster", SHARED)
+        plan = trials.planner.whole
+        gathered = gather_records(plan, terms.root)
+        own = commit_to_inputs(plan, terms.root, terms.key, gathered)
+        other = sorted(name for name in {**own, **terms.commitments} if own.get(name) != terms.commitments.get(name))
+        if other:
+            raise UsageFault(f"a machine of the cluster has another {', another '.join(other)}", SHARED)
+        trials.gathered = gathered
+        _ready = terms.key, trials
+    return _ready[1].at(place, terms.constants)

@@ -1,0 +1,154 @@
+"""All runs of a tuned run on a cluster: one run, one task. The ledger stays here.
+
+Every run is charged before its task starts, since the one event of the tuned run is reserved before anything is drawn.
+A run that is lost with its machine is not made again: it has ended without a model and comes last. That is sound
+whatever made the machine fail, even the run's own noise: the failure is then a result of the run like any other. To
+make it anew would choose, among several results, one that made no machine fail, and nobody has counted these.
+Those that were in hand when the process that leads was stopped are made anew: it was stopped from outside, all of them
+at once, and for nothing that any of them showed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import final
+
+from dprecipe.durable import FOLDER_MODE
+from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.release.untrusted import ContentError
+from dprecipe.screen import is_watched, write_note
+from dprecipe.training.gather import Gathered
+from dprecipe.training.kept import kept_of
+from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.tuning.cluster import LOCAL, Cluster, Task, open_cluster
+from dprecipe.training.tuning.draws import DrawnRuns
+from dprecipe.training.tuning.order import RunOrder, RunTerms, check_machine, commit_to_inputs, make_parcel
+from dprecipe.training.tuning.parcel import keep_parcel, unpack
+from dprecipe.training.tuning.pool import STOPPED, count_done
+from dprecipe.training.tuning.trials import Constants, Trials
+
+MAX_LOSSES = 3
+"""So many runs may be lost one after the other before nobody tries another."""
+POLL = 0.2
+LATEST = 600.0
+"""Seconds in which a machine says whether it could make a run."""
+
+
+@final
+class RayPool:
+    """Makes the runs on a cluster, up to `limit` at once."""
+
+    def __init__(self, trials: Trials, cluster: Cluster, terms: RunTerms, limit: int | None) -> None:
+        self.trials = trials
+        self._cluster = cluster
+        self._terms = terms
+        self._limit = limit
+
+    def start_from(self, constants: Constants) -> None:
+        """All runs start from these."""
+        self._terms = replace(self._terms, constants=constants)
+        self.trials = self.trials.at(None, constants)
+
+    def check_machines(self) -> None:
+        """Every machine of the cluster could make a run: the same version, the same records. Nothing is spent.
+
+        Raises:
+            UsageFault: one could not.
+        """
+        token = secrets.token_hex(16)
+        for node in self._cluster.nodes:
+            task = self._cluster.submit(check_machine, self._terms, token, node=node)
+            answer = self._cluster.fetch(task) if self._cluster.wait([task], LATEST) else None
+            try:
+                fault = unpack(answer, token).fault
+            except ContentError:
+                raise UsageFault(
+                    "nothing was spent: a machine of the cluster can't make runs",
+                    "install dprecipe[train] in the same version on every machine, and see the logs of the cluster",
+                ) from None
+            if fault is not None:
+                raise UsageFault(f"nothing was spent: {fault.message}", fault.remedy)
+
+    def make_all(self, drawn: DrawnRuns, report: Callable[[int], None] = lambda done: None) -> None:
+        """Make all runs that have not ended; `report` is told how many have.
+
+        Raises:
+            Interrupted: the user stopped it.
+            DataFault, RunFailed: as a run of its own; or runs were lost again and again.
+        """
+        if self._terms.scratch is not None:  # of an attempt that was killed
+            shutil.rmtree(self._terms.scratch, ignore_errors=True)
+            self._terms.scratch.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        left = [number for number in range(len(drawn.points)) if not self.trials.is_done(number)][::-1]
+        stopped, losses = threading.Event(), 0
+        waiting: dict[Task, RunOrder] = {}
+        with stopping_on_signals(stopped.set, "moment"):
+            try:
+                while left or waiting:
+                    while left and (self._limit is None or len(waiting) < self._limit):
+                        order = RunOrder(self._terms, left[-1], drawn.points[left.pop()], secrets.token_hex(16))
+                        waiting[self._cluster.submit(make_parcel, order)] = order
+                    done = self._cluster.wait(list(waiting), POLL)
+                    if stopped.is_set():
+                        raise STOPPED
+                    for task in done:
+                        losses = 0 if self._receive(waiting.pop(task), self._cluster.fetch(task)) else losses + 1
+                        if losses > MAX_LOSSES:
+                            raise RunFailed(
+                                "runs were lost with their machines again and again",
+                                "see the logs of the cluster, then continue with --resume; nothing more is spent, and "
+                                "runs that were lost come last",
+                            )
+                    if done:
+                        report(count_done(self.trials, drawn))
+            finally:
+                self._cluster.cancel(list(waiting))
+
+    def _receive(self, order: RunOrder, answer: object | None) -> bool:
+        """Keep what came back of a run; False of one that was lost.
+
+        Raises:
+            DataFault, UsageFault, RunFailed: the worker's own, before or instead of an end of its run.
+        """
+        kept = kept_of(self.trials.folder(order.number))
+        try:
+            parcel = unpack(answer, order.token)
+            if parcel.fault is not None:
+                raise parcel.fault
+            if parcel.outcome == "refused":
+                self.trials.refuse(order.number)
+            else:
+                keep_parcel(parcel, kept)
+        except ContentError as error:
+            if is_watched():  # in a log, it would tell of the number of runs
+                write_note("a run was lost with its machine" if answer is None else f"a run was lost: {error}")
+            self.trials.lose(order.number)
+            return False
+        return True
+
+
+@contextmanager
+def open_ray_pool(
+    plan: Plan, place: Path, root: Path, gathered: Gathered, address: str, limit: int | None
+) -> Iterator[RayPool]:
+    """A pool whose machines are ready. `limit`: runs at once; None: as many as there is room for.
+
+    Raises:
+        UsageFault: no cluster, or one that can't make runs; nothing was spent.
+    """
+    source = replace(plan.source, file=str(Path(plan.source.file).absolute()))
+    gpus = 1 if plan.runtime.device == "cuda" else 0
+    with open_cluster(address, limit, gpus) as cluster:
+        key = secrets.token_bytes(32)
+        scratch = place / "workers" if address == LOCAL else None
+        terms = RunTerms(source, root, key, commit_to_inputs(plan, root, key, gathered), scratch)
+        pool = RayPool(Trials(plan.source, place, root), cluster, terms, limit)
+        pool.check_machines()
+        yield pool
