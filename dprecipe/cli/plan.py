@@ -14,8 +14,7 @@ from dprecipe.models.schema import Pretrained
 from dprecipe.models.trained import layer_of
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.tuning_words import describe_candidates, describe_runs
-from dprecipe.planning.verifiable import find_unverifiable
+from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import as_json, show_document, write_output
@@ -157,7 +156,7 @@ def tuning_rows(plan: Plan) -> list[tuple[str, str]]:
         ("runs", describe_runs(block)),
         ("one run", f"ε = {plan.tuning.epsilon:g} at δ = {plan.budget.delta:g}"),
         *(("tries", describe_candidates(each)) for each in block.over),
-        ("chosen by", f"{block.score.metric} on data.{block.score.records}"),
+        ("chosen by", describe_score(block)),
     ]
 
 

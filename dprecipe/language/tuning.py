@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dprecipe.language.base import Block, NonNegativeFloat, PositiveInt, Text
+from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, PositiveInt, Text
 
 MAX_RUNS = 1000
 """Largest mean of the number of runs."""
@@ -72,10 +72,20 @@ class Candidates(Block):
 
 
 class TuningScore(Block):
-    """What the runs are compared by: a score on public records."""
+    """What the runs are compared by: a score on public records, or a noisy one on private records."""
 
     metric: Literal["accuracy", "loss", "mean_absolute_error"]
-    records: Literal["test"] = Field("test", description="`test`: data.test, which has to be public")
+    records: Literal["test"] = Field("test", description="`test`: data.test; private records take `noise_multiplier`")
+    noise_multiplier: PositiveFloat | None = Field(
+        None,
+        description="standard deviation of the noise on the number of right answers among private records, which every "
+        "run pays for; null where they are public",
+    )
+
+    @property
+    def figure(self) -> str:
+        """The name of what runs are compared by."""
+        return self.metric if self.noise_multiplier is None else "noisy_right_answers"
 
 
 class Tuning(Block):

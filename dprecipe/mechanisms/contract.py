@@ -106,18 +106,28 @@ class Facts:
     """Of a tuned run, the number of runs: (distribution, mean, shape). The budget is then for the best of them, and for
     the stages, which are run once, before all of them."""
 
+    score_noise: float | None = None
+    """Of a tuned run whose score is on private records: the noise multiplier of their count in each run."""
+
     def release(self, own: Sequence[Charge]) -> tuple[Charge, ...]:
         """All that is released: by the stages, and by a mechanism of the charges `own` or the best of several runs of
         it."""
         return (*self.stage_charges, *self.select(own))
 
     def select(self, own: Sequence[Charge]) -> tuple[Charge, ...]:
-        """What a mechanism of the charges `own` releases, or the best of several runs of it; without the stages."""
+        """What a mechanism of the charges `own` releases, or the best of several runs of it and its score; without the
+        stages."""
         if self.selection is None:
             return tuple(own)
         from dprecipe.privacy.tuning.plan import select_best
 
-        return (select_best(own, *self.selection),)
+        return (select_best(self.add_score(own), *self.selection),)
+
+    def add_score(self, own: Sequence[Charge]) -> tuple[Charge, ...]:
+        """What one of several runs is charged: `own`, and its score where that is paid for."""
+        from dprecipe.privacy.tuning.score import list_score_charges
+
+        return (*own, *list_score_charges(self.score_noise))
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -145,6 +155,7 @@ class Facts:
             recipe.model,
             dict(attachments),
             selection=None if recipe.tuning is None else recipe.tuning.runs.selection,
+            score_noise=None if recipe.tuning is None else recipe.tuning.score.noise_multiplier,
         )
 
 

@@ -50,7 +50,8 @@ def plan(loaded: Loaded) -> Plan:
     tuned = None
     if recipe.tuning is not None:
         (charge,) = facts.select(planned.plan.events)
-        one = accountants.epsilon(planned.plan.events, recipe.budget.delta, relation, recipe.budget.accountant)
+        own = facts.add_score(planned.plan.events)
+        one = accountants.epsilon(own, recipe.budget.delta, relation, recipe.budget.accountant)
         tuned = PlannedTuning(recipe.tuning, charge, round_up(one))
     return Plan(
         name=recipe.name,

@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dprecipe.data.checks import check_data
-from dprecipe.data.facts import describe_data
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.language.tuning import TUNABLE, Candidates, Tuning
 from dprecipe.language.words import join_with_or
@@ -21,7 +19,8 @@ from dprecipe.mechanisms.stages import list_paid_steps
 from dprecipe.mechanisms.table import list_kinds, mechanism_of
 from dprecipe.planning.candidates import Point, list_points, may_draw, trial_recipe
 from dprecipe.planning.paid import pin_prices
-from dprecipe.planning.verifiable import find_unsupported
+from dprecipe.planning.tuning_score import check_score
+from dprecipe.planning.tuning_words import describe_comparison
 from dprecipe.privacy.events import Charge
 from dprecipe.recipe.point import PointError
 from dprecipe.recipe.root import Recipe
@@ -48,7 +47,8 @@ def check_tuning(recipe: Recipe) -> Iterator[Finding]:
     findings = [
         *_check_program(recipe, recipe.tuning),
         *_check_search(recipe.tuning),
-        *_check_score(recipe, recipe.tuning),
+        *_check_runs(recipe.tuning),
+        *check_score(recipe, recipe.tuning.score),
         *_check_keys(recipe.tuning),
         *_check_stages(recipe, recipe.tuning),
         *(finding for index, each in enumerate(recipe.tuning.over) for finding in _check_values(index, each)),
@@ -95,30 +95,14 @@ def _check_search(tuning: Tuning) -> Iterator[Finding]:
         )
 
 
-def _check_score(recipe: Recipe, tuning: Tuning) -> Iterator[Finding]:
-    test, metric = recipe.data.test, tuning.score.metric
-    if test is None or test.access != "public":
-        records = "there are no such records" if test is None else "data.test is not declared public"
+def _check_runs(tuning: Tuning) -> Iterator[Finding]:
+    runs = tuning.runs
+    if runs.kind == "poisson" and runs.mean < MIN_POISSON:
         yield Finding(
-            "P184",
-            f"the runs are compared by a score on public records, and {records}; a score on private records would have "
-            "to be paid for by every run",
-            "set data.test.access to public if publishing these records harms nobody, or remove tuning"
-            if test is not None
-            else "add data.test, a source of public records, or remove tuning",
-            "tuning.score",
-        )
-        return
-    if check_data(recipe.data):
-        return  # other rules report it
-    numeric = describe_data(recipe.data).target is not None
-    if metric != "loss" and numeric != (metric == "mean_absolute_error"):
-        right = "mean_absolute_error" if numeric else "accuracy"
-        yield Finding(
-            "P184",
-            f"no {metric} is measured of this model",
-            f"set tuning.score.metric to {right} or loss",
-            "tuning.score.metric",
+            "P189",
+            f"a Poisson number of runs of mean {runs.mean:g} is 0 too often: then all is spent and there is no model",
+            f"set tuning.runs.mean to {MIN_POISSON:g} or more, or tuning.runs.kind to negative_binomial",
+            "tuning.runs.mean",
         )
 
 
@@ -304,11 +288,7 @@ def list_assumptions(recipe: Recipe) -> Iterator[Assumption]:
         "randomness is its own",
         "code",
     )
-    yield Assumption(
-        "tuning_score",
-        "runs are compared by what they release and public records alone, at their end; ties are broken at random",
-        "code",
-    )
+    yield Assumption("tuning_score", f"{describe_comparison(recipe.tuning)}; ties are broken at random", "code")
     yield Assumption(
         "tuning_secrecy",
         "nothing of the other runs is seen outside private/: no score, no weights, not how long they took; no run was "

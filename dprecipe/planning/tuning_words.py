@@ -25,3 +25,23 @@ def describe_candidates(each: Candidates) -> str:
         return f"{each.key}: {join_with_or([str(value) for value in each.values])}"
     low, high = each.range or (0.0, 0.0)
     return f"{each.key}: {low:g} to {high:g}, on a {each.scale} scale"
+
+
+def describe_score(block: Tuning) -> str:
+    """By what one run is chosen."""
+    score = block.score
+    if score.noise_multiplier is None:
+        return f"{score.metric} on data.{score.records}"
+    noise = f"noise of standard deviation {score.noise_multiplier:g}"
+    return f"the number of right answers on data.{score.records}, with {noise}, which every run pays for"
+
+
+def describe_comparison(block: Tuning) -> str:
+    """How runs are compared, as the bound presumes it."""
+    if block.score.noise_multiplier is None:
+        return "runs are compared by what they release and public records alone, at their end"
+    return (
+        "runs are compared at their end by a noisy number of right answers among private held-out records, each "
+        "predicted by itself; each run is charged for it beside training, as if the same people were in both sets of "
+        "records"
+    )

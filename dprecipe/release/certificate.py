@@ -167,10 +167,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
         if plan.tuning is not None:
             text += "; the score chose this model among several, and flatters it"
     elif test is not None:
-        status, text = (
-            "private_internal",
-            "on private records: the scores stay in private/ and were not used for any choice",
-        )
+        status, text = "private_internal", tuned.describe_private_scores(plan)
     else:
         status, text = "none", "the recipe names no records to evaluate on"
     return schema.DataAccess(

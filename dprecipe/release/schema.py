@@ -281,6 +281,9 @@ class TuningFacts(Block):
     over: Annotated[tuple[CandidateFacts, ...], Field(max_length=20)]
     metric: Word = Field(description="by which one was chosen")
     records: Word = Field(description="on which it was measured")
+    score_noise_multiplier: PositiveFloat | None = Field(
+        description="of the number of right answers on private records, charged to every run; null: public records"
+    )
     one_run_epsilon: NonNegativeFloat = Field(description="what one run costs, at the claim's δ")
     chosen: Annotated[tuple[ChosenValue, ...], Field(max_length=20)]
 

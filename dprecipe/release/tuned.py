@@ -9,7 +9,7 @@ from dprecipe.language.tuning import Value
 from dprecipe.mechanisms.facts import Access
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.planning.tuning_words import describe_candidates, describe_runs
+from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
 from dprecipe.release import schema
 
 
@@ -35,6 +35,7 @@ def describe_tuning(plan: Plan) -> schema.TuningFacts | None:
         ),
         metric=tuned.block.score.metric,
         records=tuned.block.score.records,
+        score_noise_multiplier=tuned.block.score.noise_multiplier,
         one_run_epsilon=tuned.epsilon,
         chosen=tuple(schema.ChosenValue(key=key, value=value) for key, value in sorted((tuned.chosen or {}).items())),
     )
@@ -57,7 +58,7 @@ def describe_access(plan: Plan) -> Access:
     tried = "; ".join(describe_candidates(each) for each in tuned.block.over)
     chosen = ", ".join(f"{key} = {value}" for key, value in sorted((tuned.chosen or {}).items()))
     text = (
-        f"this is the best of several runs, by {tuned.block.score.metric} on data.{tuned.block.score.records}; their "
+        f"this is the best of several runs, by {describe_score(tuned.block)}; their "
         f"number: {describe_runs(tuned.block)}. Each drew its values by itself. Tried were {tried}. Chosen: {chosen}. "
         "All runs together are one event; the recipe's other constants were chosen without these records"
     )
@@ -69,3 +70,13 @@ def find_contradictions(stated: schema.Predicate, plan: Plan) -> list[str]:
     if plan.tuning is None or stated.provenance.started == stated.provenance.finished:
         return []
     return ["provenance.finished: how long a tuned run took tells of the number of its runs; expected its start"]
+
+
+def describe_private_scores(plan: Plan) -> str:
+    """What became of scores on private held-out records."""
+    if plan.tuning is None:
+        return "on private records: the scores stay in private/ and were not used for any choice"
+    return (
+        "on private records, which the claim covers as it covers the training records: a noisy number of right answers "
+        "of each run chose this model, and is charged with it; all scores stay in private/"
+    )

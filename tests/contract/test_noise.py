@@ -14,6 +14,7 @@ CHECK = PACKAGE / "training" / "noise_check.py"
 LATTICE = PACKAGE / "noise" / "lattice.py"
 STAGES = PACKAGE / "data" / "paid" / "release.py"
 RELEASED = PACKAGE / "data" / "paid" / "stage.py"
+SCORES = PACKAGE / "training" / "tuning" / "score.py"
 VOTES = PACKAGE / "mechanisms" / "pate" / "train"
 LAST_ITERATE = PACKAGE / "mechanisms" / "pnsgd" / "train"
 
@@ -42,7 +43,11 @@ def test_t6_only_the_gates_draw_noise() -> None:
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.lattice.add_gaussian" in imported(path)} == {
         STAGES
     }
-    assert {p for p in PACKAGE.rglob("*.py") if "dprecipe.data.paid.release" in imported(p)} == {RELEASED}
+    assert {p for p in PACKAGE.rglob("*.py") if "dprecipe.data.paid.release" in imported(p)} == {RELEASED, SCORES}
+    of_scores = {name for name in imported(SCORES) if name.startswith("dprecipe.data.paid.release.")}
+    assert of_scores == {"dprecipe.data.paid.release.release_right_answers"}
+    scoring = {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.tuning.score.keep_score" in imported(path)}
+    assert scoring == {PACKAGE / "training" / "tuning" / "trials.py"}, "runs, whose one event is reserved before them"
     releasing = {path for path in PACKAGE.rglob("*.py") if "dprecipe.data.paid.stage.release_stage" in imported(path)}
     assert releasing == {PACKAGE / "training" / "stages.py"}
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE, CHECK}

@@ -11,6 +11,9 @@ from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan, plan_chosen, plan_trial
 from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.stages.events import NoisyCount
+from dprecipe.privacy.tuning.events import SelectedBest
 from dprecipe.recipe.read import Loaded, read, read_text
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "tuned-digits.yaml"
@@ -190,3 +193,36 @@ def test_a_step_before_a_paid_one_is_the_same_for_all_runs() -> None:
     over = "tuning.over=[{key: data.preprocess.0.clip_features.norm, values: [3.0, 6.0]}]"
     with pytest.raises(PlanRefused, match=r"P180.*decides what they read"):
         plan(read_text(STAGED, "staged.yaml", (steps, over)))
+
+
+PAID = ("data.test.access=private_internal", "tuning.score.noise_multiplier=12")
+
+
+def test_a_paid_score_is_part_of_what_one_run_costs_and_of_what_is_solved(tuned: Plan) -> None:
+    """The base mechanism is training and then the count; the noise of training makes room for it."""
+    paid = plan(read(RECIPE, PAID))
+    (charge,) = paid.events
+    assert isinstance(charge.event, SelectedBest)
+    assert charge.event.base == (*paid.room.events, Charge(NoisyCount(12.0), 1))
+    assert 2.99 < paid.guarantee.epsilon <= 3
+    name = "mechanism.noise.multiplier"
+    assert paid.solved[name] > tuned.solved[name]
+    terms = (1e-5, paid.budget.neighbouring, "pld")
+    assert paid.tuning is not None
+    training, both = (accountants.epsilon(charges, *terms) for charges in (paid.room.events, charge.event.base))
+    assert training < both <= paid.tuning.epsilon
+    assert "number of right answers" in next(a.text for a in paid.assumptions if a.id == "tuning_score")
+
+
+def test_a_length_is_solved_with_the_score_that_every_run_pays_for() -> None:
+    free, paid = (
+        plan(read(RECIPE, ("mechanism.noise.multiplier=20.0", "training.steps=auto", *more))) for more in ((), PAID)
+    )
+    assert paid.length.steps < free.length.steps
+    assert paid.guarantee.epsilon <= 3
+
+
+def test_a_score_whose_noise_leaves_training_nothing_is_refused_with_a_place() -> None:
+    with pytest.raises(PlanRefused) as refused:
+        plan(read(RECIPE, (PAID[0], "tuning.score.noise_multiplier=0.3")))
+    assert refused.value.findings[0].remedy

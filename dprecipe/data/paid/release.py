@@ -56,6 +56,11 @@ def release_count(private: PrivateRows, scale: float, stream: Stream) -> CountCo
     return CountConstants(units=float(add_gaussian(total, items.COUNT_BITS, scale, stream)[0]))
 
 
+def release_right_answers(right: int, scale: float, stream: Stream) -> float:
+    """A number of right answers with N(0, scale²); one record moves it by 1 at most."""
+    return float(add_gaussian(np.array([right << items.COUNT_BITS]), items.COUNT_BITS, scale, stream)[0])
+
+
 def release_moments(
     private: PrivateRows, bounds: ColumnBounds, units: float, scale: float, square_weight: float, stream: Stream
 ) -> MomentConstants:

@@ -156,7 +156,8 @@ class NoisyCovariance(GaussianStage):
 @register_event
 @dataclass(frozen=True, slots=True)
 class NoisyCount(GaussianStage):
-    """How many units there are, with Gaussian noise of standard deviation `noise_multiplier`.
+    """How many units there are, or how many held-out records a model gets right, with Gaussian noise of standard
+    deviation `noise_multiplier`.
 
     Formal guarantee: 1/`noise_multiplier`-GDP. Replacing a unit costs no more; it costs as much where the other unit is
     one that gives nothing.

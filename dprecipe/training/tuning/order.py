@@ -21,7 +21,7 @@ from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.candidates import Point
 from dprecipe.release.facts import commit_to_data
-from dprecipe.training.gather import Gathered, gather_records
+from dprecipe.training.gather import Gathered
 from dprecipe.training.kept import kept_of
 from dprecipe.training.provenance import as_bytes, private_of
 from dprecipe.training.tuning.parcel import pack_fault, pack_model, pack_refusal
@@ -130,12 +130,9 @@ def _ready_trials(terms: RunTerms, place: Path) -> Trials:
         trials = Trials(terms.source, place, terms.root)
         if not Path(terms.source.file).parent.is_dir():
             raise UsageFault("the recipe's folder is missing on a machine of the cluster", SHARED)
-        plan = trials.planner.whole
-        gathered = gather_records(plan, terms.root)
-        own = commit_to_inputs(plan, terms.root, terms.key, gathered)
+        own = commit_to_inputs(trials.planner.whole, terms.root, terms.key, trials.gather())
         other = sorted(name for name in {**own, **terms.commitments} if own.get(name) != terms.commitments.get(name))
         if other:
             raise UsageFault(f"a machine of the cluster has another {', another '.join(other)}", SHARED)
-        trials.gathered = gathered
         _ready = terms.key, trials
     return _ready[1].at(place, terms.constants)

@@ -16,10 +16,11 @@ from dprecipe.release import folder as release_folder
 from dprecipe.release.tensors import WEIGHTS, read_header
 from dprecipe.release.untrusted import ContentError, parse_object
 from dprecipe.training.kept import DRAFT, read_kept
+from dprecipe.training.tuning.score import SCORE, read_score
 
 SCHEMA = "dprecipe.trial/v1"
 NAMES = (WEIGHTS, "model.json", DRAFT)
-"""The files of a run that has a model."""
+"""The files of a run that has a model; with `SCORE`, where its score is paid for."""
 MAX_HEADER = 1 << 16
 MAX_TEXT = 2000
 """Characters of a message."""
@@ -51,7 +52,8 @@ def pack_refusal(token: str) -> bytes:
 
 def pack_model(token: str, kept: Path) -> bytes:
     """What a run keeps. Raises `OSError`."""
-    return _pack(token, "model", {name: (kept / name).read_bytes() for name in NAMES}, {})
+    names = (*NAMES, SCORE) if (kept / SCORE).exists() else NAMES
+    return _pack(token, "model", {name: (kept / name).read_bytes() for name in names}, {})
 
 
 def _pack(token: str, outcome: Outcome, files: Mapping[str, bytes], fault: Mapping[str, str]) -> bytes:
@@ -61,8 +63,9 @@ def _pack(token: str, outcome: Outcome, files: Mapping[str, bytes], fault: Mappi
     return b"".join([len(text).to_bytes(4, "big"), text, *files.values()])
 
 
-def unpack(content: object, token: str) -> Parcel:
-    """The parcel that answers the order with this token; the content of its files is not looked at yet.
+def unpack(content: object, token: str, paid: bool = False) -> Parcel:
+    """The parcel that answers the order with this token; the content of its files is not looked at yet. `paid`: it has
+    a score.
 
     Raises:
         ContentError: it is no such parcel.
@@ -81,7 +84,7 @@ def unpack(content: object, token: str) -> Parcel:
         case _:
             raise ContentError("a parcel of another run, or of another version")
     kind = next((each for each in OUTCOMES if each == outcome), None)
-    expected = NAMES if kind == "model" else ()
+    expected = () if kind != "model" else (*NAMES, SCORE) if paid else NAMES
     files = _read_files(content, 4 + length, entries, expected)
     if kind is None:
         raise ContentError("a parcel without a known outcome")
@@ -142,6 +145,8 @@ def check_kept(kept: Path) -> None:
     try:
         facts = read_kept(kept)
         parse_description((kept / "model.json").read_bytes())
+        if (kept / SCORE).exists():
+            read_score(kept)
     except (Fault, OSError, ValueError) as error:
         raise ContentError(f"not what a run makes: {str(error)[:200]}") from None
     stated = {tensor.name: (tensor.shape, tensor.dtype) for tensor in facts.tensors}

@@ -19,7 +19,7 @@ def draw_trials(plan: Plan, rows: Sequence[tuple[Point, float | None]]) -> str:
     from matplotlib.figure import Figure
 
     over = () if plan.tuning is None else plan.tuning.block.over
-    metric = "" if plan.tuning is None else plan.tuning.block.score.metric
+    figure_name = "" if plan.tuning is None else plan.tuning.block.score.figure
     scored = [(point, score) for point, score in rows if score is not None]
     with matplotlib.rc_context(plot_style("trials")):
         figure = Figure(figsize=(3 * max(1, len(over)), 2.6), layout="constrained")
@@ -29,7 +29,7 @@ def draw_trials(plan: Plan, rows: Sequence[tuple[Point, float | None]]) -> str:
             shown = values if each.range is not None else [str(value) for value in values]
             axes.plot(shown, [score for _, score in scored], "o", color=MARK, markersize=4)
             axes.set(xlabel=each.key.rpartition(".")[2], xscale="log" if each.scale == "log" else axes.get_xscale())
-        panels[0].set_ylabel(metric.replace("_", " "))
+        panels[0].set_ylabel(figure_name.replace("_", " "))
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return text.getvalue()

@@ -119,7 +119,7 @@ class RayPool:
         """
         kept = kept_of(self.trials.folder(order.number))
         try:
-            parcel = unpack(answer, order.token)
+            parcel = unpack(answer, order.token, self.trials.pays_for_score)
             if parcel.fault is not None:
                 raise parcel.fault
             if parcel.outcome == "refused":

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import final
 
 from dprecipe import durable
+from dprecipe.data.load import read
 from dprecipe.data.paid.constants import StageConstants
+from dprecipe.data.records import Records
 from dprecipe.faults import PlanRefused, RunFailed
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.candidates import Point
@@ -23,7 +25,7 @@ from dprecipe.progress import silence_progress
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.runner import PythonInputs, Start, runner_of
-from dprecipe.training.trial_result import locate_result
+from dprecipe.training.tuning.score import SCORE, find_score_event, keep_score
 
 Constants = tuple[StageConstants, ...]
 """What the paid steps of preprocessing released, before all runs."""
@@ -38,8 +40,8 @@ class Trials:
     def __init__(self, source: RecipeSource, place: Path, root: Path) -> None:
         """`place`: the folder of all runs; `root`: where relative paths of data start."""
         self.planner = planner_of(source)
-        self.gathered: Gathered | None = None
-        """Records that runs with the whole's block `data` share; read when the first of them needs them."""
+        self._gathered: Gathered | None = None
+        self._score = find_score_event(self.planner.whole)
         self._place = place
         self._root = root
         self._constants: Constants = ()
@@ -51,13 +53,20 @@ class Trials:
         other._place, other._constants = place or self._place, constants
         return other
 
+    @property
+    def pays_for_score(self) -> bool:
+        """Whether each run has a noisy score of its own."""
+        return self._score is not None
+
     def folder(self, number: int) -> RunFolder:
         """Of one run."""
         return RunFolder(self._place / str(number))
 
     def is_done(self, number: int) -> bool:
         """Whether a run has ended."""
-        return kept_of(self.folder(number)).is_dir() or self.has_no_model(number)
+        kept = kept_of(self.folder(number))
+        has_score = self._score is None or (kept / SCORE).exists()
+        return (kept.is_dir() and has_score) or self.has_no_model(number)
 
     def has_no_model(self, number: int) -> bool:
         """Whether it has ended without a model, and comes last."""
@@ -89,19 +98,35 @@ class Trials:
             try:
                 trial = self.planner.plan_trial(point)
                 runner = runner_of(trial)
-                program = runner.prepare(trial, self._root, PythonInputs(gathered=self._gather(trial)))
+                program = runner.prepare(trial, self._root, PythonInputs(gathered=self.gather(trial)))
             except PlanRefused:  # by its values alone: no record had a say
                 self.refuse(number)
                 return
-            folder = _open_or_create(self.folder(number).path, trial)
-            runner.attempt(trial, folder, program, Start(datetime.now(UTC), trial=True, constants=self._constants))
+            kept = kept_of(self.folder(number))
+            if not kept.is_dir():
+                folder = _open_or_create(self.folder(number).path, trial)
+                runner.attempt(trial, folder, program, Start(datetime.now(UTC), trial=True, constants=self._constants))
+            if self._score is not None:
+                keep_score(kept, self._score, self._read_held_out(trial))
 
-    def _gather(self, trial: Plan) -> Gathered:
-        if trial.data != self.planner.whole.data:
+    def gather(self, trial: Plan | None = None) -> Gathered:
+        """The records of a run, or of the whole; read once for all runs that have the whole's block `data`.
+
+        Raises:
+            DataFault: see `gather_records`.
+        """
+        if trial is not None and trial.data != self.planner.whole.data:
             return gather_records(trial, self._root)
-        if self.gathered is None:
-            self.gathered = gather_records(trial, self._root)
-        return self.gathered
+        if self._gathered is None:
+            self._gathered = gather_records(self.planner.whole, self._root)
+        return self._gathered
+
+    def _read_held_out(self, trial: Plan) -> Records:
+        """Held-out records before any step of preprocessing: each is prepared by itself."""
+        source = trial.data.test
+        if source is None:
+            raise RunFailed("internal fault: a score is paid for, and there are no records", "please report this")
+        return read(source, trial.data, self._root, "test")[0]
 
     def _mark(self, number: int, end: str) -> None:
         try:

@@ -18,10 +18,12 @@ from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
+from dprecipe.release.untrusted import ContentError
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.publish import check_verified
 from dprecipe.training.trial_result import locate_result, read_result
 from dprecipe.training.tuning.draws import DrawnRuns, choose
+from dprecipe.training.tuning.score import read_score
 from dprecipe.training.tuning.trials import Trials
 
 
@@ -49,8 +51,8 @@ def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
             "no run has a model: their number was drawn as 0, the values of all make no model, or all were lost",
             "the budget is spent; to try again with another, start anew in another folder",
         )
-    facts = {number: read_result(locate_result(trials.folder(number))) for number in numbers}
-    scores = [score_of(facts[number].score, metric) for number in numbers]
+    facts = {number: read_kept(kept_of(trials.folder(number))) for number in numbers}
+    scores = [_read_score(plan, trials, number) for number in numbers]
     best = numbers[choose(scores, [drawn.ties[number] for number in numbers], largest=metric == "accuracy")]
     return Winner(drawn.points[best], locate_result(trials.folder(best)), facts[best])
 
@@ -65,6 +67,18 @@ def score_of(score: PublicScore | None, metric: str) -> float | None:
         "mean_absolute_error": score.mean_absolute_error,
     }
     return figures[metric]
+
+
+def _read_score(plan: Plan, trials: Trials, number: int) -> float | None:
+    """Of a run that has a model; None if it diverged."""
+    kept = kept_of(trials.folder(number))
+    if plan.tuning is None or not trials.pays_for_score:
+        metric = "" if plan.tuning is None else plan.tuning.block.score.metric
+        return score_of(read_kept(kept).score, metric)
+    try:
+        return read_score(kept)
+    except ContentError as error:
+        raise RunFailed(f"{kept}: {error}", "put the run's own files back, or start anew in another folder") from None
 
 
 def publish_winner(
@@ -103,22 +117,20 @@ def write_table(path: Path, plan: Plan, trials: Trials, drawn: DrawnRuns) -> lis
     """`trials.csv` in `private/`: the values and the score of every run, for its owner alone."""
     if plan.tuning is None:
         return []
-    metric = plan.tuning.block.score.metric
+    figure = plan.tuning.block.score.figure
     rows: list[tuple[Point, float | None]] = []
     for number, point in enumerate(drawn.points):
-        score = (
-            None if trials.has_no_model(number) else score_of(read_kept(kept_of(trials.folder(number))).score, metric)
-        )
+        score = None if trials.has_no_model(number) else _read_score(plan, trials, number)
         rows.append((point, score))
-    durable.replace_file(path, _format_table(metric, rows).encode())
+    durable.replace_file(path, _format_table(figure, rows).encode())
     return rows
 
 
-def _format_table(metric: str, rows: Sequence[tuple[Point, float | None]]) -> str:
+def _format_table(figure: str, rows: Sequence[tuple[Point, float | None]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     keys = list(rows[0][0]) if rows else []
-    writer.writerow([*keys, metric])
+    writer.writerow([*keys, figure])
     writer.writerows(
         [[*(point[key] for key in keys), "" if score is None else f"{score:.6g}"] for point, score in rows]
     )

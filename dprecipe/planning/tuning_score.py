@@ -1,0 +1,84 @@
+"""Checks of `tuning.score`: public records are free, private ones are counted under noise that every run pays for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dprecipe.data.checks import check_data
+from dprecipe.data.facts import describe_data
+from dprecipe.faults import Finding
+from dprecipe.language.tuning import TuningScore
+from dprecipe.recipe.root import Recipe
+
+
+def check_score(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
+    """The runs are compared by what costs nothing, or by what they pay for."""
+    test, noise = recipe.data.test, score.noise_multiplier
+    if test is None:
+        yield Finding(
+            "P184",
+            "the runs are compared by a score on held-out records, and there are no such records",
+            "add data.test, a source of public records, or remove tuning",
+            "tuning.score",
+        )
+    elif test.access == "public":
+        yield from _check_public(recipe, score)
+    elif noise is None:
+        yield Finding(
+            "P184",
+            "the runs are compared by a score on public records, and data.test is not declared public; a score on "
+            "private records has to be paid for by every run",
+            "set tuning.score.noise_multiplier (a thirtieth of the number of these records is a beginning): every run "
+            "then pays for a noisy number of right answers; or set data.test.access to public if publishing these "
+            "records harms nobody",
+            "tuning.score",
+        )
+    else:
+        yield from _check_paid(recipe, score)
+
+
+def _check_public(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
+    if check_data(recipe.data):
+        return  # other rules report it
+    numeric = describe_data(recipe.data).target is not None
+    if score.metric != "loss" and numeric != (score.metric == "mean_absolute_error"):
+        right = "mean_absolute_error" if numeric else "accuracy"
+        yield Finding(
+            "P184",
+            f"no {score.metric} is measured of this model",
+            f"set tuning.score.metric to {right} or loss",
+            "tuning.score.metric",
+        )
+    if score.noise_multiplier is not None:
+        yield Finding(
+            "P184",
+            "data.test is declared public, and every run would pay for noise on a score that costs nothing",
+            "remove tuning.score.noise_multiplier",
+            "tuning.score.noise_multiplier",
+        )
+
+
+def _check_paid(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
+    if check_data(recipe.data):
+        return  # other rules report it
+    if recipe.data.unit != "record":
+        yield Finding(
+            "P184",
+            "held-out records are counted one by one, and data.unit protects units that may have many of them",
+            "set data.unit to record, or declare data.test public if publishing these records harms nobody",
+            "tuning.score.noise_multiplier",
+        )
+    if describe_data(recipe.data).target is not None:
+        yield Finding(
+            "P184",
+            "what is paid for is a number of right answers, and this model predicts a number",
+            "declare data.test public if publishing these records harms nobody, or remove tuning",
+            "tuning.score.noise_multiplier",
+        )
+    elif score.metric != "accuracy":
+        yield Finding(
+            "P184",
+            f"one record can change {score.metric} by any amount, so no noise covers it",
+            "set tuning.score.metric to accuracy",
+            "tuning.score.metric",
+        )
