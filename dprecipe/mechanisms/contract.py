@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from dprecipe.data.names import quote_name
 from dprecipe.privacy.rounding import round_down
+from dprecipe.privacy.tuning.score import list_score_charges
 
 if TYPE_CHECKING:
     from dprecipe.data.schema import Data
@@ -106,8 +107,8 @@ class Facts:
     """Of a tuned run, the number of runs: (distribution, mean, shape). The budget is then for the best of them, and for
     the stages, which are run once, before all of them."""
 
-    score_noise: float | None = None
-    """Of a tuned run whose score is on private records: the noise multiplier of their count in each run."""
+    score: tuple[Charge, ...] = ()
+    """Of a tuned run: what each run is charged for the score by which it is compared."""
 
     def release(self, own: Sequence[Charge]) -> tuple[Charge, ...]:
         """All that is released: by the stages, and by a mechanism of the charges `own` or the best of several runs of
@@ -115,19 +116,12 @@ class Facts:
         return (*self.stage_charges, *self.select(own))
 
     def select(self, own: Sequence[Charge]) -> tuple[Charge, ...]:
-        """What a mechanism of the charges `own` releases, or the best of several runs of it and its score; without the
-        stages."""
+        """What is released without the stages: `own`, or the best of several runs of it, each with its score."""
         if self.selection is None:
             return tuple(own)
         from dprecipe.privacy.tuning.plan import select_best
 
-        return (select_best(self.add_score(own), *self.selection),)
-
-    def add_score(self, own: Sequence[Charge]) -> tuple[Charge, ...]:
-        """What one of several runs is charged: `own`, and its score where that is paid for."""
-        from dprecipe.privacy.tuning.score import list_score_charges
-
-        return (*own, *list_score_charges(self.score_noise))
+        return (select_best((*own, *self.score), *self.selection),)
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -155,7 +149,7 @@ class Facts:
             recipe.model,
             dict(attachments),
             selection=None if recipe.tuning is None else recipe.tuning.runs.selection,
-            score_noise=None if recipe.tuning is None else recipe.tuning.score.noise_multiplier,
+            score=() if recipe.tuning is None else list_score_charges(recipe.tuning.score.noise_multiplier),
         )
 
 

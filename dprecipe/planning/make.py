@@ -50,7 +50,7 @@ def plan(loaded: Loaded) -> Plan:
     tuned = None
     if recipe.tuning is not None:
         (charge,) = facts.select(planned.plan.events)
-        own = facts.add_score(planned.plan.events)
+        own = (*planned.plan.events, *facts.score)
         one = accountants.epsilon(own, recipe.budget.delta, relation, recipe.budget.accountant)
         tuned = PlannedTuning(recipe.tuning, charge, round_up(one))
     return Plan(

@@ -224,7 +224,7 @@ def _further(problem: Problem, multiplier: float, epsilon: float) -> int:
         from dprecipe.privacy.tuning.plan import solve_length
 
         def further(count: int) -> tuple[Charge, ...]:
-            return problem.facts.add_score(problem.charges(multiplier, opening + count))
+            return (*problem.charges(multiplier, opening + count), *problem.facts.score)
 
         terms = (problem.facts.selection, (epsilon, budget.delta), Neighbouring(budget.neighbouring))
         return solve_length(further, *terms, budget.accountant, problem.facts.stage_charges)

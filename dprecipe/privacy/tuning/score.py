@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dprecipe.privacy.events import Charge
-from dprecipe.privacy.stages.events import NoisyCount
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dprecipe.privacy.events import Charge
 
 
 def list_score_charges(noise_multiplier: float | None) -> tuple[Charge, ...]:
@@ -15,4 +17,9 @@ def list_score_charges(noise_multiplier: float | None) -> tuple[Charge, ...]:
     both: nobody has to show that no person is in both sets. The charge is composed with those of training, before the
     best of several runs is.
     """
-    return () if noise_multiplier is None else (Charge(NoisyCount(noise_multiplier), 1),)
+    if noise_multiplier is None:
+        return ()
+    from dprecipe.privacy.events import Charge
+    from dprecipe.privacy.stages.events import NoisyCount
+
+    return (Charge(NoisyCount(noise_multiplier), 1),)

@@ -198,8 +198,8 @@ def execute(words: Sequence[str], **environment: str) -> subprocess.CompletedPro
 
 @pytest.mark.slow
 def test_a_cluster_gives_the_same_release_as_one_process(command: Callable[..., list[str]], tmp_path: Path) -> None:
-    """With the same randomness: weights bit for bit, and a certificate that differs in its moments and its keyed
-    commitment alone (and so in what is computed from these)."""
+    """With the same randomness: weights bit for bit, and a certificate that differs in its moments, in its keyed
+    commitment and the ledger that holds both, and in what the check of the noise measured, alone."""
     patch = tmp_path / "patch"
     patch.mkdir()
     (patch / "sitecustomize.py").write_text(ORIGIN, "utf-8")
@@ -212,12 +212,14 @@ def test_a_cluster_gives_the_same_release_as_one_process(command: Callable[..., 
         predicates.append(json.loads((release / "certificate.json").read_text("utf-8"))["predicate"])
         weights.append((release / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
+    checks = {f"checks.{index}.measured" for index, each in enumerate(predicates[0]["checks"]) if "noise" in each["id"]}
     different = set(_differences(*predicates, ""))
     assert different <= {
         "provenance.started",
         "provenance.finished",
         "provenance.data_commitment.value",
         "events.ledger",
+        *checks,
     }
     assert "events.ledger" in different
 
