@@ -193,7 +193,7 @@ def command(tuned: Tuned, tmp_path: Path) -> Callable[..., list[str]]:
 
 
 def execute(words: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment}, timeout=550)
+    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment}, timeout=1200)
 
 
 @pytest.mark.slow
@@ -254,11 +254,16 @@ def workers_of(leader: int) -> list[int]:
     return [process for process in making if lead_to(process)]
 
 
-def wait_for_training(process: subprocess.Popen[str], out: Path) -> None:
-    until = time.monotonic() + 300
-    while not list(out.glob("private/trials/workers/*/*/private/ledger.jsonl")) and time.monotonic() < until:
+def wait_for_training(process: subprocess.Popen[str], out: Path) -> list[int]:
+    """The processes that make runs, once one of these has begun."""
+    until = time.monotonic() + 1200
+    while time.monotonic() < until:
         assert process.poll() is None, process.communicate()[1]
+        workers = workers_of(process.pid)
+        if workers and list(out.glob("private/trials/workers/*/*/private/ledger.jsonl")):
+            return workers
         time.sleep(0.05)
+    pytest.fail("no run has begun")
 
 
 @pytest.mark.slow
@@ -266,13 +271,12 @@ def wait_for_training(process: subprocess.Popen[str], out: Path) -> None:
 def test_a_worker_that_is_killed_costs_its_run_and_never_the_budget(
     command: Callable[..., list[str]], tuned: Tuned, tmp_path: Path
 ) -> None:
-    long = ("tuning.runs={kind: fixed, count: 3}", "training.steps=3000")
+    long = ("tuning.runs={kind: fixed, count: 3}", "training.steps=1500")
     out = tmp_path / "run"
     words = command(out, "--ray", "--jobs", "2", sets=long)
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        wait_for_training(process, out)
-        os.kill(workers_of(process.pid)[0], signal.SIGKILL)
-        printed = "".join(process.communicate(timeout=550))
+        os.kill(wait_for_training(process, out)[0], signal.SIGKILL)
+        printed = "".join(process.communicate(timeout=1200))
     assert process.returncode == 0, printed
     assert not {"lost", "raylet", "worker"} & set(printed.split())  # nobody watches: it would tell of runs
     rows = (out / "private" / "trials.csv").read_text("utf-8").splitlines()[1:]
@@ -294,13 +298,11 @@ def test_a_leader_that_is_killed_takes_its_cluster_along_and_its_run_goes_on(
     with subprocess.Popen(
         command(out, "--ray", "--jobs", "2"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
-        wait_for_training(process, out)
-        workers = workers_of(process.pid)
+        workers = wait_for_training(process, out)
         os.kill(process.pid, signal.SIGKILL)
     until = time.monotonic() + 60
     while any(Path(f"/proc/{worker}").exists() for worker in workers) and time.monotonic() < until:
         time.sleep(0.2)
-    assert workers
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
     assert read(out / "private" / "ledger.jsonl").charges == tuned(*FIXED).events
     done = execute(command(out, "--ray", "--resume"))
