@@ -15,6 +15,7 @@ from dprecipe.models.trained import layer_of
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
+from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import as_json, show_document, write_output

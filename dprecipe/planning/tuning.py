@@ -21,6 +21,7 @@ from dprecipe.planning.candidates import Point, list_points, may_draw, trial_rec
 from dprecipe.planning.paid import pin_prices
 from dprecipe.planning.tuning_score import check_score
 from dprecipe.planning.tuning_words import describe_comparison
+from dprecipe.planning.verifiable import find_unsupported
 from dprecipe.privacy.events import Charge
 from dprecipe.recipe.point import PointError
 from dprecipe.recipe.root import Recipe
@@ -47,7 +48,6 @@ def check_tuning(recipe: Recipe) -> Iterator[Finding]:
     findings = [
         *_check_program(recipe, recipe.tuning),
         *_check_search(recipe.tuning),
-        *_check_runs(recipe.tuning),
         *check_score(recipe, recipe.tuning.score),
         *_check_keys(recipe.tuning),
         *_check_stages(recipe, recipe.tuning),
@@ -92,17 +92,6 @@ def _check_search(tuning: Tuning) -> Iterator[Finding]:
             "no independent draws, and only composition of all of them would hold",
             "set tuning.search to random",
             "tuning.search",
-        )
-
-
-def _check_runs(tuning: Tuning) -> Iterator[Finding]:
-    runs = tuning.runs
-    if runs.kind == "poisson" and runs.mean < MIN_POISSON:
-        yield Finding(
-            "P189",
-            f"a Poisson number of runs of mean {runs.mean:g} is 0 too often: then all is spent and there is no model",
-            f"set tuning.runs.mean to {MIN_POISSON:g} or more, or tuning.runs.kind to negative_binomial",
-            "tuning.runs.mean",
         )
 
 

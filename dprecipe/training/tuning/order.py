@@ -22,8 +22,8 @@ from dprecipe.models.schema import Pretrained
 from dprecipe.planning.candidates import Point
 from dprecipe.release.facts import commit_to_data
 from dprecipe.training.gather import Gathered
-from dprecipe.training.kept import kept_of
 from dprecipe.training.provenance import as_bytes, private_of
+from dprecipe.training.trial_result import locate_result
 from dprecipe.training.tuning.parcel import pack_fault, pack_model, pack_refusal
 from dprecipe.training.tuning.trials import Constants, Trials
 
@@ -81,7 +81,7 @@ def make_parcel(order: RunOrder) -> bytes:
             trials.make(order.number, order.point)
             if trials.is_refused(order.number):
                 return pack_refusal(order.token)
-            return pack_model(order.token, kept_of(trials.folder(order.number)))
+            return pack_model(order.token, locate_result(trials.folder(order.number)))
     except Exception as error:
         return pack_fault(order.token, _as_fault(error))
 

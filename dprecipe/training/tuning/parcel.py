@@ -15,7 +15,7 @@ from dprecipe.models.file import parse_description
 from dprecipe.release import folder as release_folder
 from dprecipe.release.tensors import WEIGHTS, read_header
 from dprecipe.release.untrusted import ContentError, parse_object
-from dprecipe.training.kept import DRAFT, read_kept
+from dprecipe.training.trial_result import DRAFT, read_result
 from dprecipe.training.tuning.score import SCORE, read_score
 
 SCHEMA = "dprecipe.trial/v1"
@@ -143,7 +143,7 @@ def check_kept(kept: Path) -> None:
         ContentError: it is not what a run writes.
     """
     try:
-        facts = read_kept(kept)
+        facts = read_result(kept)
         parse_description((kept / "model.json").read_bytes())
         if (kept / SCORE).exists():
             read_score(kept)

@@ -25,8 +25,8 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.untrusted import ContentError
 from dprecipe.screen import is_watched, write_note
 from dprecipe.training.gather import Gathered
-from dprecipe.training.kept import kept_of
 from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.trial_result import locate_result
 from dprecipe.training.tuning.cluster import LOCAL, Cluster, Task, open_cluster
 from dprecipe.training.tuning.draws import DrawnRuns
 from dprecipe.training.tuning.order import RunOrder, RunTerms, check_machine, commit_to_inputs, make_parcel
@@ -117,7 +117,7 @@ class RayPool:
         Raises:
             DataFault, UsageFault, RunFailed: the worker's own, before or instead of an end of its run.
         """
-        kept = kept_of(self.trials.folder(order.number))
+        kept = locate_result(self.trials.folder(order.number))
         try:
             parcel = unpack(answer, order.token, self.trials.pays_for_score)
             if parcel.fault is not None:

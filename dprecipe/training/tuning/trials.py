@@ -25,6 +25,7 @@ from dprecipe.progress import silence_progress
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.runner import PythonInputs, Start, runner_of
+from dprecipe.training.trial_result import locate_result
 from dprecipe.training.tuning.score import SCORE, find_score_event, keep_score
 
 Constants = tuple[StageConstants, ...]
@@ -64,7 +65,7 @@ class Trials:
 
     def is_done(self, number: int) -> bool:
         """Whether a run has ended."""
-        kept = kept_of(self.folder(number))
+        kept = locate_result(self.folder(number))
         has_score = self._score is None or (kept / SCORE).exists()
         return (kept.is_dir() and has_score) or self.has_no_model(number)
 
@@ -102,7 +103,7 @@ class Trials:
             except PlanRefused:  # by its values alone: no record had a say
                 self.refuse(number)
                 return
-            kept = kept_of(self.folder(number))
+            kept = locate_result(self.folder(number))
             if not kept.is_dir():
                 folder = _open_or_create(self.folder(number).path, trial)
                 runner.attempt(trial, folder, program, Start(datetime.now(UTC), trial=True, constants=self._constants))

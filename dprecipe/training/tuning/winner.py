@@ -51,7 +51,7 @@ def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
             "no run has a model: their number was drawn as 0, the values of all make no model, or all were lost",
             "the budget is spent; to try again with another, start anew in another folder",
         )
-    facts = {number: read_kept(kept_of(trials.folder(number))) for number in numbers}
+    facts = {number: read_result(locate_result(trials.folder(number))) for number in numbers}
     scores = [_read_score(plan, trials, number) for number in numbers]
     best = numbers[choose(scores, [drawn.ties[number] for number in numbers], largest=metric == "accuracy")]
     return Winner(drawn.points[best], locate_result(trials.folder(best)), facts[best])
@@ -71,10 +71,10 @@ def score_of(score: PublicScore | None, metric: str) -> float | None:
 
 def _read_score(plan: Plan, trials: Trials, number: int) -> float | None:
     """Of a run that has a model; None if it diverged."""
-    kept = kept_of(trials.folder(number))
+    kept = locate_result(trials.folder(number))
     if plan.tuning is None or not trials.pays_for_score:
         metric = "" if plan.tuning is None else plan.tuning.block.score.metric
-        return score_of(read_kept(kept).score, metric)
+        return score_of(read_result(kept).score, metric)
     try:
         return read_score(kept)
     except ContentError as error:

@@ -12,7 +12,7 @@ import pytest
 from dprecipe.faults import DataFault, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.untrusted import ContentError
-from dprecipe.training.kept import kept_of
+from dprecipe.training.trial_result import locate_result
 from dprecipe.training.tuning.order import RunOrder, RunTerms, commit_to_inputs, make_parcel
 from dprecipe.training.tuning.parcel import NAMES, keep_parcel, pack_fault, pack_model, pack_refusal, unpack
 from dprecipe.training.tuning.trials import Trials
@@ -101,7 +101,7 @@ def test_a_run_that_comes_as_bytes_is_the_run(tuned: Callable[..., Plan], tmp_pa
     point = {"training.optimizer.lr": 1.0, "mechanism.clip.norm": 0.5}
     parcel = unpack(make_parcel(RunOrder(terms, 0, point, TOKEN)), TOKEN)
     assert not list((tmp_path / "scratch").iterdir())
-    keep_parcel(parcel, kept_of(trials.folder(0)))
+    keep_parcel(parcel, locate_result(trials.folder(0)))
     assert trials.is_done(0)
     weights = bytearray(parcel.files["model.safetensors"])
     weights[12] ^= 1
