@@ -184,6 +184,7 @@ sys.meta_path.insert(0, Patch())
 def command(tuned: Tuned, tmp_path: Path) -> Callable[..., list[str]]:
     """The words of `dprecipe tune` for a small recipe."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'dprecipe[ray]'")
+    tuned()  # writes the recipe
 
     def words(out: Path, *more: str, sets: Sequence[str] = FIXED) -> list[str]:
         line = [sys.executable, "-m", "dprecipe", "tune", str(tmp_path / "small.yaml"), "--out", str(out), *more]

@@ -17,7 +17,7 @@ from dprecipe.data.records import Records
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
-from dprecipe.models.file import ModelFile, describe_file
+from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.load import Released
 from dprecipe.noise.entropy import Secrets
 from dprecipe.release.certificate import to_bytes
@@ -45,28 +45,19 @@ def test_the_noise_has_the_scale_of_the_event() -> None:
     assert len(np.unique(draws)) > 3900
 
 
-@pytest.fixture(scope="module")
-def held_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Released, Records]:
+@pytest.fixture
+def held_out(tuned: Tuned, tmp_path: Path) -> tuple[Released, Records]:
     """A model that guesses, and 30 records as they were read."""
-    from dprecipe.planning.make import plan
-    from dprecipe.recipe.read import read as read_recipe
-
-    from .conftest import RECIPE  # type: ignore[import-not-found]
-
-    path = tmp_path_factory.mktemp("paid") / "small.yaml"
-    path.write_text(RECIPE, "utf-8")
-    loaded = plan(read_recipe(path, PAID))
-    data = loaded.data
-    content = describe_file(loaded.model, data)
+    plan = tuned(*PAID)
     torch.manual_seed(3)
-    module = build(loaded.model, (64,), 10, 0)
+    module = build(plan.model, (64,), 10, 0)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_()
-    assert data.test is not None
-    records = read(data.test, data, path.parent, "test")[0]
+    assert plan.data.test is not None
+    records = read(plan.data.test, plan.data, tmp_path, "test")[0]
     few = replace(records, features=records.features[:30], labels=records.labels[:30])
-    return Released(module, ModelFile.model_validate_json(json.dumps(content))), few
+    return Released(module, parse_description(json.dumps(describe_file(plan.model, plan.data)))), few
 
 
 def take(records: Records, rows: list[int]) -> Records:
