@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from dprecipe.mechanisms.drawing import Figure
-from dprecipe.mechanisms.facts import Access, BudgetFacts, MechanismFacts, PrivacyUnit
+from dprecipe.mechanisms.facts import Access, BudgetFacts, MechanismFacts, PrivacyUnit, Published
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import rounding
 from dprecipe.privacy.events import Charge, Event, count_events
@@ -20,12 +20,21 @@ from dprecipe.privacy.events import Charge, Event, count_events
 F = TypeVar("F", bound=MechanismFacts)
 """The room's block of a certificate."""
 N = TypeVar("N")
-"""What accountants compute for the room's own statement."""
+"""What accountants compute for the room's own statement; None where there is none."""
+P = TypeVar("P", bound=Published | None)
+"""What a run publishes about itself; None where it is nothing."""
 
 NOISE_SCALE = {"noise_scale": "noise drawn by the gate has the planned distribution, scale and symmetry"}
 """The check of every mechanism whose noise the gate draws."""
 STAGE_NOISE = {"stage_noise": "noise of the paid steps of preprocessing has the planned distribution and scale"}
 """The check of every run with paid steps of preprocessing, beside those of its mechanism."""
+HIDDEN = (
+    "the model before its last step: the claim holds against those who never see it, so private/ must stay private "
+    "during the run and after it",
+    "whether and when an attempt was interrupted: an attempt that continues or starts over is not charged again, which "
+    "is sound only if crashes, and the decision to restart, do not depend on the records",
+)
+"""What no claim of the last iterate alone covers."""
 LAST_DIGIT = 1.1e-5
 """One unit of the sixth significant digit, relative, at its largest."""
 
@@ -40,7 +49,7 @@ class Section:
     text: str = ""
 
 
-class CertificatePart(Protocol[F, N]):
+class CertificatePart(Protocol[F, N, P]):
     """A room's part of the certificate. Pure functions of their arguments, without torch.
 
     The default methods fit a mechanism whose events are charged as planned and which states nothing beyond the claim.
@@ -64,9 +73,10 @@ class CertificatePart(Protocol[F, N]):
 
     # What the certificate states
 
-    @abstractmethod
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: N | None) -> F:
-        """The block `mechanism`. No arithmetic on `numbers`: `verify` passes the stated ones."""
+        """The block `mechanism`: what the room's plan says under the same names. A room with numbers of its own takes
+        them from `numbers`, without arithmetic on them: `verify` passes the stated ones."""
+        return self.facts(**{name: getattr(plan.room, name) for name in self.facts.model_fields})
 
     @abstractmethod
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
@@ -78,7 +88,7 @@ class CertificatePart(Protocol[F, N]):
 
     def list_unprotected(self, plan: Plan) -> Sequence[str]:
         """What this mechanism's claim does not cover, beyond what no claim covers."""
-        return ()
+        return HIDDEN if self.hides_iterates else ()
 
     def qualify_claim(self, plan: Plan, numbers: N | None) -> str:
         """A qualification appended to the claim's sentence; empty, or starting with a space."""
@@ -94,9 +104,8 @@ class CertificatePart(Protocol[F, N]):
 
     # Numbers beyond the claim
 
-    def compute_numbers(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> N | None:
-        """The room's own numbers, all rounded up. `epsilon` is the claimed one; `published` is what the run published
-        about itself, which nobody can recompute.
+    def compute_numbers(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: P | None) -> N | None:
+        """The room's own numbers, all rounded up. `epsilon` is the claimed one, `published` is what the run published.
 
         Raises:
             RunFailed: what was published was not charged, or the plan publishes nothing of the kind.
@@ -107,7 +116,7 @@ class CertificatePart(Protocol[F, N]):
         """The room's own numbers as a certificate states them."""
         return None
 
-    def read_published(self, facts: F) -> object:
+    def read_published(self, facts: F) -> P | None:
         """What the run published about itself, as a certificate states it."""
         return None
 
@@ -141,9 +150,17 @@ class CertificatePart(Protocol[F, N]):
         """Contradictions between the charges of an adaptive run and the ending that it states."""
         return []
 
-    def check_run(self, plan: Plan, facts: F, budget: BudgetFacts, from_python: bool) -> list[str]:
-        """Contradictions between the facts and any run of the plan. `from_python`: the model came from Python."""
-        return []
+    def check_run(self, plan: Plan, facts: F, budget: BudgetFacts) -> list[str]:
+        """Contradictions between the facts and any run of the plan.
+
+        Of a run that hides its iterates: it is released at its end, or not at all.
+        """
+        lines = []
+        if self.hides_iterates and budget.stop_reason != "completed":
+            lines.append("budget.stop_reason: a run that did not complete has no last iterate to release")
+        if self.hides_iterates and not budget.events_settled:
+            lines.append("budget.events_settled: a last iterate is released only after its event is settled")
+        return lines
 
     def may_end_early(self, facts: F) -> bool:
         """Whether the run completed before its last planned step."""

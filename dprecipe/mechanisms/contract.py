@@ -163,7 +163,7 @@ class MechanismPlan(Protocol):
     """The plan of a room, as the trunk knows it: what the mechanism will do, with every free variable solved.
 
     A room's plan is a frozen dataclass, whose fields become the plan's JSON. Noise, sampling rates and the number of
-    steps are read from the events and stored nowhere else. `UsualPlan` has the answers that most rooms share.
+    steps are read from the events and stored nowhere else. `mechanisms.plan.UsualPlan` has the answers that most rooms share.
     """
 
     @property
@@ -224,34 +224,6 @@ class MechanismPlan(Protocol):
 
     def describe(self) -> list[tuple[str, str]]:
         """The rows that `dprecipe plan` prints: a name and a value each."""
-
-
-class UsualPlan:
-    """The answers that most plans share: a base class for them."""
-
-    @property
-    def max_batch_size(self) -> int | None:
-        return None
-
-    @property
-    def copies(self) -> int:
-        return 1
-
-    @property
-    def attachments(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def reads_training_records(self) -> bool:
-        return True
-
-    @property
-    def identity(self) -> str | None:
-        return None
-
-    @property
-    def epsilon_note(self) -> str:
-        return ""
 
 
 P_co = TypeVar("P_co", bound=MechanismPlan, covariant=True)
@@ -355,9 +327,9 @@ class Mechanism:
         return cast("type[MechanismPlan]", import_module(f"{self.package}.plan").PLAN)
 
     @property
-    def certificate(self) -> CertificatePart[Any, Any]:
+    def certificate(self) -> CertificatePart[Any, Any, Any]:
         """Its part of the certificate."""
-        return cast("CertificatePart[Any, Any]", import_module(f"{self.package}.certificate").PART)
+        return cast("CertificatePart[Any, Any, Any]", import_module(f"{self.package}.certificate").PART)
 
     @property
     def starter(self) -> Starter | None:

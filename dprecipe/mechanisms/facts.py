@@ -20,6 +20,13 @@ Stop = Literal["completed", "budget", "interrupted"]
 Status = Literal["covered", "public", "declared", "private_internal", "none"]
 
 
+class Published:
+    """A base class of what a run publishes about itself, which nobody can recompute; no release of most mechanisms has
+    any."""
+
+    __slots__ = ()
+
+
 class PrivacyUnit(Block):
     """Who is protected."""
 

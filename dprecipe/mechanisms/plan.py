@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -93,6 +94,51 @@ class _ByPlace:
 
 Recorded = Annotated[Charge, _ByPlace]
 """A charge as a field of a mechanism's plan. The JSON of the plan has each event once, in `events`."""
+
+
+class UsualPlan:
+    """The answers that most plans share: a base class for them. Of one whose batches differ in size, or are sampled
+    with a claim of amplification, the plan says so itself."""
+
+    @property
+    @abstractmethod
+    def expected_batch(self) -> float: ...
+
+    @property
+    def largest_expected_batch(self) -> float:
+        return self.expected_batch
+
+    @property
+    def sampling_rate(self) -> float | None:
+        return None
+
+    @property
+    def released(self) -> tuple[str, ...]:
+        return ("final weights",)
+
+    @property
+    def max_batch_size(self) -> int | None:
+        return None
+
+    @property
+    def copies(self) -> int:
+        return 1
+
+    @property
+    def attachments(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def reads_training_records(self) -> bool:
+        return True
+
+    @property
+    def identity(self) -> str | None:
+        return None
+
+    @property
+    def epsilon_note(self) -> str:
+        return ""
 
 
 @lru_cache

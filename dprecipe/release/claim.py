@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dprecipe import __version__
+from dprecipe.mechanisms.facts import Published
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning import places
@@ -52,7 +53,7 @@ class Numbers:
     """Numbers of the mechanism's own part of the certificate; the mechanism's folder defines the type."""
 
 
-def compute_numbers(plan: Plan, charges: Sequence[Charge], published: object = None) -> Numbers:
+def compute_numbers(plan: Plan, charges: Sequence[Charge], published: Published | None = None) -> Numbers:
     """What `charges` cost, by the accountant that the budget names and by two more. The plan's guarantee is not read.
     `published`: what the run published about itself, for the mechanism's own part of the certificate.
 

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from dprecipe import __version__
+from dprecipe.mechanisms.facts import Published
 from dprecipe.models.origin import InitialWeights
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger
@@ -107,7 +108,7 @@ class RunFacts:
     insecure_seed: int | None = None
     commitment: str | None = None
     score: PublicScore | None = None
-    published: object = None
+    published: Published | None = None
     model: Origin = "recipe"
     data: Origin = "recipe"
     initial: InitialWeights | None = None

@@ -229,8 +229,12 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
         result.append("randomness.insecure_seed: the randomness was fixed in advance: this is not a release")
     if plan is not None and part is not None:
         if stated.mechanism.kind == plan.mechanism:
-            from_python = stated.provenance.model == "python"
-            result += part.check_run(plan, stated.mechanism, budget, from_python)
+            if stated.provenance.model == "python" and mechanism_of(plan.mechanism).is_convex:
+                kind = plan.mechanism
+                result.append(
+                    f"provenance.model: {kind} trains only the recipe's model, for which its constants are proved"
+                )
+            result += part.check_run(plan, stated.mechanism, budget)
             result += endings.find_impossible_end(stated, plan)
         starts_elsewhere = isinstance(plan.model, Pretrained) and plan.model.starts_elsewhere
         if starts_elsewhere != (stated.provenance.initial_weights is not None):

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import CertificateInvalid, RunFailed
+from dprecipe.mechanisms.facts import Published
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.file import describe_file
 from dprecipe.models.hub_config import Config
@@ -47,7 +48,7 @@ class Finished:
     """The recipe's block; None for a module that came from Python."""
     score: Score | None
     test_from_python: bool
-    published: object = None
+    published: Published | None = None
     """What the run published of itself, for its mechanism's own statement."""
     config: Config | None = None
     """What a model of transformers is built from."""

@@ -61,6 +61,7 @@ def run(
     if several and "processes" not in mechanism_of(plan.mechanism).runtime_options:
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
     folder = None if several and follows else RunFolder.open(path, plan) if resume else RunFolder.absent(path)
+    PythonInputs(model, train, public, test).check_used(plan)
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
     with phase("read"):
         gathered = gather_records(plan, root, objects)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from dprecipe.data.facts import Role
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
-from dprecipe.faults import RunFailed
+from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.training.folder import RunFolder
@@ -64,6 +64,21 @@ class PythonInputs:
     test: object | None = None
     gathered: Gathered | None = None
 
+    def check_used(self, plan: Plan) -> None:
+        """The mechanism of the plan has a use for what was given.
+
+        Raises:
+            UsageFault: it has none.
+        """
+        mechanism = mechanism_of(plan.mechanism)
+        if self.model is not None and mechanism.is_convex:
+            raise UsageFault(
+                f"mechanism {plan.mechanism} takes no model from Python: its constants are not proved",
+                "leave `model` out: the recipe names the model",
+            )
+        if self.public is not None and not mechanism.has_student:
+            raise UsageFault(f"mechanism {plan.mechanism} uses no public records", "leave `public` out")
+
     def records(self, role: Role, plan: Plan, root: Path) -> RecordSource | None:
         """The records of a role, prepared; read now where that has not been done.
 
@@ -108,7 +123,7 @@ class Runner(Protocol[P]):
         `root`: where relative paths of data start. `inputs`: what came from Python.
 
         Raises:
-            UsageFault: something was given that the mechanism has no use for; or no certificate could state this run.
+            UsageFault: no certificate could state this run.
             DataFault: the data is not what the recipe declares.
             PlanRefused, RunFailed: the program does not do what the accounting assumes.
         """

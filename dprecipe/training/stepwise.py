@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from dprecipe.data.paid.stage import size_share
-from dprecipe.faults import Interrupted, RunFailed, UsageFault
+from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.lora import merge_adapters
@@ -64,8 +64,6 @@ class StepwiseRunner(Runner[StepwiseProgram]):
 
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> StepwiseProgram:
         """The program of a plan, on its own records or on those from Python: see `training.program.prepare`."""
-        if inputs.public is not None:
-            raise UsageFault(f"mechanism {plan.mechanism} does not use public records", "omit `public`")
         program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
         if inputs.train is None:
             check_initial_weights(plan, root, program.initial)

@@ -7,9 +7,8 @@ from typing import Literal
 
 from dprecipe.language.base import NonNegativeFloat, PositiveFloat, PositiveInt
 from dprecipe.mechanisms.certificate import CertificatePart, Section
-from dprecipe.mechanisms.facts import BudgetFacts, MechanismFacts, PrivacyUnit
+from dprecipe.mechanisms.facts import MechanismFacts, PrivacyUnit
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy.events import Charge
 from output_perturbation.plan import OutputPerturbationPlan
 
 
@@ -26,16 +25,12 @@ class OutputPerturbationFacts(MechanismFacts):
     noise_scale: PositiveFloat
 
 
-class Part(CertificatePart[OutputPerturbationFacts, None]):
+class Part(CertificatePart[OutputPerturbationFacts, None, None]):
     """The mechanism's part of a certificate."""
 
     facts = OutputPerturbationFacts
     progress = ("release", "releases")
     hides_iterates = True
-
-    def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> OutputPerturbationFacts:
-        own, names = plan.room_as(OutputPerturbationPlan), list(OutputPerturbationFacts.model_fields)
-        return OutputPerturbationFacts(**{name: getattr(own, name) for name in names})
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
         own = plan.room_as(OutputPerturbationPlan)
@@ -49,19 +44,6 @@ class Part(CertificatePart[OutputPerturbationFacts, None]):
             "sensitivity": "two neighbouring data sets end no farther apart than stated",
             "noise_scale": "the noise has the planned scale, and no direction",
         }
-
-    def list_unprotected(self, plan: Plan) -> Sequence[str]:
-        return [
-            "whether and when an attempt was interrupted: starting over is not charged again, as nothing was released"
-        ]
-
-    def check_run(
-        self, plan: Plan, facts: OutputPerturbationFacts, budget: BudgetFacts, from_python: bool
-    ) -> list[str]:
-        found = ["provenance.model: nothing is proved of a model from Python"] if from_python else []
-        if budget.stop_reason != "completed" or not budget.events_settled:
-            found.append("budget.stop_reason: a minimum is released when its event is settled, and not before")
-        return found
 
     def describe_noise(self, facts: OutputPerturbationFacts) -> str:
         return f"noise of density ∝ exp(-‖b‖ / {facts.noise_scale:g})"

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dprecipe.mechanisms.contract import UsualPlan
-from dprecipe.mechanisms.plan import Length, Recorded
+from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
 from dprecipe.privacy.events import Charge
 from output_perturbation.events import NoisyMinimum
 
@@ -27,9 +26,7 @@ class OutputPerturbationPlan(UsualPlan):
     """
 
     kind: ClassVar[str] = "output_perturbation"
-    released: ClassVar[tuple[str, ...]] = ("final weights",)
     scheme: ClassVar[str] = "full_batch"
-    sampling_rate: ClassVar[None] = None
     size: int
     feature_norm: float
     bias: bool
@@ -46,10 +43,6 @@ class OutputPerturbationPlan(UsualPlan):
 
     @property
     def expected_batch(self) -> float:
-        return float(self.size)
-
-    @property
-    def largest_expected_batch(self) -> float:
         return float(self.size)
 
     @property

@@ -70,7 +70,7 @@ class DpsgdFacts(NoisyFacts):
     clipping: ClippingFacts
 
 
-class DpsgdCertificate(CertificatePart[DpsgdFacts, None]):
+class DpsgdCertificate(CertificatePart[DpsgdFacts, None, None]):
     """DP-SGD's part of a certificate."""
 
     facts = DpsgdFacts

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
+from dprecipe.mechanisms.contract import MechanismPlan
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip, gradient_multiplier
 from dprecipe.mechanisms.noisy_sum import steps
-from dprecipe.mechanisms.plan import Length, Recorded
+from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
 from dprecipe.privacy.events import Charge, run_lengths
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 
@@ -45,7 +45,6 @@ class DpsgdPlan(UsualPlan):
     """A run of DP-SGD."""
 
     kind: ClassVar[str] = "dpsgd"
-    released: ClassVar[tuple[str, ...]] = ("final weights",)
     size: int
     """Units in the data set."""
     scheme: str

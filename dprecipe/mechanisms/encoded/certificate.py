@@ -51,7 +51,7 @@ class EncodedFacts(NoisyFacts):
     encoding: EncodingFacts
 
 
-class EncodedCertificate(CertificatePart[EncodedFacts, None]):
+class EncodedCertificate(CertificatePart[EncodedFacts, None, None]):
     """Encoding's part of a certificate."""
 
     facts = EncodedFacts

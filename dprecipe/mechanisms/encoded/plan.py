@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
+from dprecipe.mechanisms.contract import MechanismPlan
 from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.encoded.schema import FileCodebook, GaussianCodebook, KolmogorovSmirnov
 from dprecipe.mechanisms.noisy_sum import steps
-from dprecipe.mechanisms.plan import Length, Recorded
+from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
 from dprecipe.privacy.events import Charge, run_lengths
 
 ATTACHMENT = "codebook"
@@ -44,7 +44,6 @@ class EncodedPlan(UsualPlan):
     """A run of gradient encoding."""
 
     kind: ClassVar[str] = "encoded"
-    released: ClassVar[tuple[str, ...]] = ("final weights",)
     size: int
     """Units in the data set."""
     scheme: str

@@ -92,7 +92,7 @@ class PateFacts(NoisyFacts):
     data_dependent: DataDependentFacts | None = Field(None, description="where the recipe publishes it")
 
 
-class PateCertificate(CertificatePart[PateFacts, VotesCost]):
+class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
     """PATE's part of a certificate."""
 
     facts = PateFacts
@@ -148,9 +148,9 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
         )
 
     def compute_numbers(
-        self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object
+        self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: Sanitised | None
     ) -> VotesCost | None:
-        return cost_statement.compute_cost(plan, charges, published) if isinstance(published, Sanitised) else None
+        return None if published is None else cost_statement.compute_cost(plan, charges, published)
 
     def read_numbers(self, facts: PateFacts) -> VotesCost | None:
         stated = facts.data_dependent
@@ -189,7 +189,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
     def check_charges(self, plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
         return votes.find_contradictions(plan, charges, budget)
 
-    def check_run(self, plan: Plan, facts: PateFacts, budget: BudgetFacts, from_python: bool) -> list[str]:
+    def check_run(self, plan: Plan, facts: PateFacts, budget: BudgetFacts) -> list[str]:
         if facts.data_dependent is not None and not votes.publishes_cost(plan):
             return ["mechanism.data_dependent: this recipe publishes no such thing"]
         if facts.data_dependent is None and votes.publishes_cost(plan) and budget.attempts == 1:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
-from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
+from dprecipe.mechanisms.contract import MechanismPlan
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.schema import Teachers
-from dprecipe.mechanisms.plan import Length, Recorded
+from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
 from dprecipe.privacy.events import Charge, Event
 
 
@@ -80,8 +80,6 @@ class PatePlan(UsualPlan):
     kind: ClassVar[str] = "pate"
     released: ClassVar[tuple[str, ...]] = ("student's weights", "labels of the answered queries")
     scheme: ClassVar[str] = "disjoint_parts"
-    sampling_rate: ClassVar[None] = None
-    max_batch_size: ClassVar[None] = None
     size: int
     """Units in the data set."""
     ensemble: Teachers
@@ -113,10 +111,6 @@ class PatePlan(UsualPlan):
     def expected_batch(self) -> float:
         """Units of a teacher's part, on average."""
         return self.size / self.ensemble.count
-
-    @property
-    def largest_expected_batch(self) -> float:
-        return self.expected_batch
 
     @property
     def reads_training_records(self) -> bool:

@@ -15,11 +15,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.certificate import NOISE_SCALE, CertificatePart, compare_number
+from dprecipe.mechanisms.certificate import HIDDEN, NOISE_SCALE, CertificatePart, compare_number
 from dprecipe.mechanisms.drawing import CAP, MARK, SERIES, Figure
 from dprecipe.mechanisms.facts import (
     AggregationFacts,
-    BudgetFacts,
     NoiseFacts,
     NoisyFacts,
     PhaseFacts,
@@ -121,7 +120,7 @@ class LastIterateNumbers:
     by_position: tuple[PositionBound, ...]
 
 
-class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers]):
+class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
     """The part of a certificate of last-iterate releases."""
 
     facts = PnsgdFacts
@@ -173,12 +172,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers]):
         return CHECKS
 
     def list_unprotected(self, plan: Plan) -> Sequence[str]:
-        lines = [
-            "the model before its last step: the claim holds against those who never see it, so private/ must stay "
-            "private during the run and after it",
-            "whether and when an attempt was interrupted: an attempt that continues or starts over is not charged "
-            "again, which is sound only if crashes, and the decision to restart, do not depend on the records",
-        ]
+        lines = list(HIDDEN)
         if plan.room_as(PnsgdPlan).descent.order == "sequential":
             lines.append("a record's position in the file, which decides how well it is protected")
         return lines
@@ -216,7 +210,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers]):
         return text
 
     def compute_numbers(
-        self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object
+        self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: None
     ) -> LastIterateNumbers:
         """The bounds for `charges`, all rounded up; `epsilon` is the claimed one.
 
@@ -262,16 +256,6 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers]):
 
     def count_steps(self, event: Event) -> int:
         return event.steps
-
-    def check_run(self, plan: Plan, facts: PnsgdFacts, budget: BudgetFacts, from_python: bool) -> list[str]:
-        lines = []
-        if from_python:
-            lines.append("provenance.model: pnsgd trains only the recipe's model, for which its constants are proved")
-        if budget.stop_reason != "completed":
-            lines.append("budget.stop_reason: a run that did not complete has no last iterate to release")
-        if not budget.events_settled:
-            lines.append("budget.events_settled: a last iterate is released only after its event is settled")
-        return lines
 
     def describe_noise(self, facts: PnsgdFacts) -> str:
         return f"{facts.noise.family} noise of multiplier {facts.multipliers}"

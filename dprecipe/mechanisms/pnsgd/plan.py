@@ -13,9 +13,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import ClassVar, Literal
 
-from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
+from dprecipe.mechanisms.contract import MechanismPlan
 from dprecipe.mechanisms.noisy_sum.steps import shortest_number
-from dprecipe.mechanisms.plan import Length
+from dprecipe.mechanisms.plan import Length, UsualPlan
 from dprecipe.mechanisms.pnsgd.constants import Proven, round_above, round_below, step_contraction
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
@@ -83,8 +83,6 @@ class PnsgdPlan(UsualPlan):
     """A run of projected noisy SGD."""
 
     kind: ClassVar[str] = "pnsgd"
-    released: ClassVar[tuple[str, ...]] = ("final weights",)
-    sampling_rate: ClassVar[None] = None
     descent: PlannedDescent
     stages: tuple[Stage, ...]
     phase_steps: tuple[int, ...] | None
@@ -120,10 +118,6 @@ class PnsgdPlan(UsualPlan):
     @property
     def expected_batch(self) -> float:
         return float(self.descent.batch_size)
-
-    @property
-    def largest_expected_batch(self) -> float:
-        return self.expected_batch
 
     @property
     def passes(self) -> float:

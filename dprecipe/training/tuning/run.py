@@ -19,13 +19,12 @@ import torch
 
 from dprecipe import durable
 from dprecipe.data.files import data_root as find_data_root
-from dprecipe.faults import BudgetSpent, Interrupted, PlanRefused, RunFailed, UsageFault
+from dprecipe.faults import Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.planning.trials import planner_of
 from dprecipe.planning.verifiable import find_unverifiable
-from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.events import Event
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.progress import report_progress
 from dprecipe.release.facts import PublicScore
@@ -37,6 +36,7 @@ from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.runner import PythonInputs, Start, runner_of
+from dprecipe.training.spend_once import check_affordable, is_reserved, is_settled, spend_once
 from dprecipe.training.stages import list_missing
 from dprecipe.training.tuning.cluster import LOCAL, check_address
 from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load_or_draw
@@ -145,32 +145,28 @@ def _make(
     stages: tuple[str, ...],
 ) -> DrawnRuns:
     """Reserve the tuned run or go on with it, make all runs, settle."""
-    ledger, before = attempt.ledger, attempt.ledger.before
     path = folder.private / DRAWS
-    if _is_settled(event, before):
-        if not path.exists():
-            raise RunFailed(
-                "all runs have ended, and what was drawn is not in private/: there is nothing to choose from",
-                "put the run's own files back, or start anew in another folder",
-            )
-        return load_or_draw(path, plan, attempt.secrets, stages)
-    if _is_left(event, before):
-        ledger.carry(event)
-    else:
-        ledger.reserve(event, 1)
-    drawn = load_or_draw(path, plan, attempt.secrets, stages, planner_of(plan.source).makes_model)
-    report_progress("training; how many runs there are is secret")
+    if is_settled(event, attempt.ledger.before) and not path.exists():
+        raise RunFailed(
+            "all runs have ended, and what was drawn is not in private/: there is nothing to choose from",
+            "put the run's own files back, or start anew in another folder",
+        )
 
-    def report(done: int) -> None:
-        if is_watched():  # in a log, it would be no secret
-            write_note(f"{done} of {len(drawn.points)} runs have ended")
+    def make_all() -> None:
+        drawn = load_or_draw(path, plan, attempt.secrets, stages, planner_of(plan.source).makes_model)
+        report_progress("training; how many runs there are is secret")
 
-    try:
-        pool.make_all(drawn, report)
-    except (Interrupted, KeyboardInterrupt):
-        raise attempt.interrupted("some of the runs, or none") from None
-    ledger.settle(event, 1)
-    return drawn
+        def report(done: int) -> None:
+            if is_watched():  # in a log, it would be no secret
+                write_note(f"{done} of {len(drawn.points)} runs have ended")
+
+        try:
+            pool.make_all(drawn, report)
+        except (Interrupted, KeyboardInterrupt):
+            raise attempt.interrupted("some of the runs, or none") from None
+
+    spend_once(attempt.ledger, event, make_all)
+    return load_or_draw(path, plan, attempt.secrets, stages)
 
 
 def _check_room(plan: Plan, event: Event, before: Ledger | None, missing: Sequence[PaidStage]) -> None:
@@ -181,29 +177,12 @@ def _check_room(plan: Plan, event: Event, before: Ledger | None, missing: Sequen
         BudgetSpent: it does not.
         RunFailed: runs were made with results of paid steps that are gone: others would make them unlike.
     """
-    if _is_settled(event, before) or _is_left(event, before):
-        if missing:
-            raise RunFailed(
-                f"what {missing[0].path} released is not in private/stages, and runs were made with it",
-                "put private/stages back, if there is a copy; or start a new run, which spends a second budget",
-            )
-        return
-    budget = plan.budget
-    charges = [*(() if before is None else before.charges), *(c for stage in missing for c in stage.charges)]
-    charges = [*charges, Charge(event, 1)]
-    if not accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon:
-        raise BudgetSpent(
-            "the ledger leaves no room for this run: something was charged and lost", "start anew in another folder"
+    if missing and (is_settled(event, before) or is_reserved(event, before)):
+        raise RunFailed(
+            f"what {missing[0].path} released is not in private/stages, and runs were made with it",
+            "put private/stages back, if there is a copy; or start a new run, which spends a second budget",
         )
-
-
-def _is_settled(event: Event, before: Ledger | None) -> bool:
-    return before is not None and any(charge.event == event for charge in before.settled)
-
-
-def _is_left(event: Event, before: Ledger | None) -> bool:
-    """Whether an earlier attempt reserved the event and did not settle it: this one goes on with it."""
-    return before is not None and before.unsettled[-1:] == (Charge(event, 1),)
+    check_affordable(plan, event, before, [charge for stage in missing for charge in stage.charges])
 
 
 def _keep_table(plan: Plan, folder: RunFolder, pool: TrialPool | RayPool, drawn: DrawnRuns) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dprecipe import durable
 from dprecipe.data.facts import describe_data
-from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
 from dprecipe.noise.distributions import Distribution
@@ -32,6 +32,7 @@ from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
 from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.spend_once import check_affordable, is_settled, spend_once
 from output_perturbation.certificate import PART
 from output_perturbation.plan import OutputPerturbationPlan
 
@@ -122,8 +123,6 @@ class MinimumRunner(Runner[Program]):
     """The runner of output perturbation; on the processor, in float64."""
 
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> Program:
-        if inputs.model is not None or inputs.public is not None:
-            raise UsageFault("nothing is proved of a model from Python, nor asked of public records", "leave them out")
         checks, sets = probe(plan), declared_records(plan, root, inputs)
         check_width(plan, sets.train)
         provenance = RunProvenance(checks, torch.device("cpu"), data="python" if sets.from_python else "recipe")
@@ -135,25 +134,20 @@ class MinimumRunner(Runner[Program]):
         public, records = describe_data(plan.data), program.sets.train
 
         def check(before: Ledger | None) -> None:
-            if before is not None and before.settled and not kept.is_file():
+            if is_settled(event, before) and not kept.is_file():
                 raise RunFailed(f"the event was settled, and {kept} is gone", "start anew in another folder")
+            check_affordable(plan, event, before)
 
-        with open_attempt(
-            plan, folder, start, program.provenance, {"commitment": private_of(records)}, check
-        ) as attempt:
-            before = attempt.ledger.before
-            if before is None or not before.settled:
-                if before is not None and before.unsettled:
-                    attempt.ledger.carry(event)
-                else:
-                    attempt.ledger.reserve(event, 1)
+        private = {"commitment": private_of(records)}
+        with open_attempt(plan, folder, start, program.provenance, private, check) as attempt:
+
+            def release() -> None:
                 w_CD = minimise(own, *read_rows(own, records), public.classes)
-                w_CD += draw_spherical_noise(own.noise_scale, attempt.secrets.stream("noise", 0), w_CD.size).reshape(
-                    w_CD.shape
-                )
+                noise = draw_spherical_noise(own.noise_scale, attempt.secrets.stream("noise", 0), w_CD.size)
                 with durable.replacing_file(kept) as file:
-                    np.save(file, w_CD, allow_pickle=False)
-                attempt.ledger.settle(event, 1)
+                    np.save(file, w_CD + noise.reshape(w_CD.shape), allow_pickle=False)
+
+            spend_once(attempt.ledger, event, release)
             attempt.ledger.close("completed")
         noisy = torch.from_numpy(np.load(io.BytesIO(durable.read_bytes(kept)), allow_pickle=False)).float()
         module = build(plan.model, public.shape, public.classes, plan.runtime.seed)

@@ -34,7 +34,7 @@ class AtHalf:
     epsilon: float
 
 
-class Part(CertificatePart[FifthFacts, AtHalf]):
+class Part(CertificatePart[FifthFacts, AtHalf, None]):
     facts = FifthFacts
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: AtHalf | None) -> FifthFacts:
@@ -49,7 +49,7 @@ class Part(CertificatePart[FifthFacts, AtHalf]):
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS
 
-    def compute_numbers(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> AtHalf:
+    def compute_numbers(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: None) -> AtHalf:
         budget = plan.budget
         result = accountants.epsilon(charges, budget.delta / 2, budget.neighbouring, budget.accountant)
         return AtHalf(rounding.round_up(result))

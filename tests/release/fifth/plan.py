@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dprecipe.mechanisms.contract import UsualPlan
-from dprecipe.mechanisms.plan import Length, Recorded
+from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
 from dprecipe.privacy.events import Charge
 from fifth.events import NoisyWeights
 
@@ -16,7 +15,6 @@ class FifthPlan(UsualPlan):
     kind: ClassVar[str] = "fifth"
     released: ClassVar[tuple[str, ...]] = ("noisy weights",)
     scheme: ClassVar[str] = "at_once"
-    sampling_rate: ClassVar[float | None] = None
     size: int
     charge: Recorded
 
@@ -35,10 +33,6 @@ class FifthPlan(UsualPlan):
 
     @property
     def expected_batch(self) -> float:
-        return float(self.size)
-
-    @property
-    def largest_expected_batch(self) -> float:
         return float(self.size)
 
     def describe(self) -> list[tuple[str, str]]:

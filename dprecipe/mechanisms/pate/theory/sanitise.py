@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from dprecipe.mechanisms.facts import Published
 from dprecipe.privacy import conversion
 from dprecipe.privacy.divergence import Array
 
@@ -74,7 +75,7 @@ class Sanitiser:
 
 
 @dataclass(frozen=True, slots=True)
-class Sanitised:
+class Sanitised(Published):
     """What is published: F~ and μ~."""
 
     value: float

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.data.facts import DataFacts, describe_data
-from dprecipe.faults import BudgetSpent, RunFailed, UsageFault
+from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schedule import Stage
@@ -50,8 +50,6 @@ from dprecipe.models.build import build
 from dprecipe.models.schema import Location
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import Progress
 from dprecipe.training import log
@@ -65,6 +63,7 @@ from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
 from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.spend_once import check_affordable, is_settled, spend_once
 
 REHEARSED_SECONDS = 1.0
 MIN_GPU_OPERATIONS = 1 << 20
@@ -91,17 +90,9 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PnsgdProgram:
     """Probe the engine on synthetic records, and only then read the plan's records, or take those that were given.
 
     Raises:
-        UsageFault: a model was given, whose constants are not proved, or public records.
         DataFault: the data is not what the recipe declares.
         RunFailed: the engine does not do what the accounting assumes.
     """
-    if inputs.model is not None:
-        raise UsageFault(
-            f"mechanism {plan.mechanism} takes no model from Python: its constants are not proved",
-            "leave `model` out: the recipe names the model",
-        )
-    if inputs.public is not None:
-        raise UsageFault(f"mechanism {plan.mechanism} uses no public records", "leave `public` out")
     program = _build_program(plan, lambda: declared_records(plan, root, inputs))
     check_publishable(plan, program.provenance)
     return program
@@ -163,21 +154,25 @@ class PnsgdRunner(Runner[PnsgdProgram]):
         def check(before: Ledger | None) -> None:
             nonlocal state
             state = state_file.load(before)
-            _check_resumable(plan, event, before, state)
+            if is_settled(event, before) and (state is None or not state.finished):
+                raise RunFailed(
+                    "this run has ended, and its final state is not in private/: there is nothing to publish, and "
+                    "running again would spend again",
+                    "restore the run's own files, or start over in a new folder",
+                )
+            check_affordable(plan, event, before)
 
         private, stopped = {"commitment": private_of(program.sets.train)}, threading.Event()
         with open_attempt(plan, folder, start, program.provenance, private, check) as attempt:
-            ledger = attempt.ledger
-            if not _is_settled(event, ledger.before):
-                if _is_reserved(event, ledger.before):
-                    ledger.carry(event)
-                else:
-                    ledger.reserve(event, 1)
-                state = _descend(plan, program, attempt.secrets, state, state_file, ledger, folder, stopped)
+
+            def descend() -> None:
+                nonlocal state
+                state = _descend(plan, program, attempt.secrets, state, state_file, attempt.ledger, folder, stopped)
                 if not state.finished:
                     raise attempt.interrupted(f"{state.step} of {state.stop} steps")
-                ledger.settle(event, 1)
-            ledger.close("completed")
+
+            spend_once(attempt.ledger, event, descend)
+            attempt.ledger.close("completed")
         assert state is not None  # noqa: S101
         weights, score = build_weights(plan, program.facts, state.iterate), None
         if program.sets.test is not None:
@@ -209,39 +204,6 @@ class PnsgdRunner(Runner[PnsgdProgram]):
 
 
 RUNNER = PnsgdRunner()
-
-
-def _is_settled(event: Event, before: Ledger | None) -> bool:
-    """Whether an earlier attempt made the last step."""
-    return before is not None and any(charge.event == event for charge in before.settled)
-
-
-def _is_reserved(event: Event, before: Ledger | None) -> bool:
-    """Whether an earlier attempt reserved the event and did not settle it: this one carries it."""
-    return before is not None and before.unsettled[-1:] == (Charge(event, 1),)
-
-
-def _check_resumable(plan: Plan, event: Event, before: Ledger | None, state: State | None) -> None:
-    """Check that an attempt can continue from this ledger and state.
-
-    Raises:
-        RunFailed: the run has ended, and its final state is missing.
-        BudgetSpent: the budget does not hold the event.
-    """
-    if _is_settled(event, before):
-        if state is None or not state.finished:
-            raise RunFailed(
-                "this run has ended, and its final state is not in private/: there is nothing to publish, and running "
-                "again would spend again",
-                "restore the run's own files, or start over in a new folder",
-            )
-        return
-    if _is_reserved(event, before):
-        return
-    budget = plan.budget
-    charges = [*(() if before is None else before.charges), Charge(event, 1)]
-    if not accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon:
-        raise BudgetSpent("the budget that is left does not cover this run", "start over in a new folder")
 
 
 def _descend(

@@ -133,9 +133,9 @@ def test_the_budget_is_asked_before_anything_is_drawn(
         patch.setattr(train, "_descend", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
         with pytest.raises(RunFailed):
             run(plan, out)
-    monkeypatch.setattr(train, "_is_reserved", lambda *_: False)
+    monkeypatch.setattr("dprecipe.training.spend_once.is_reserved", lambda *_: False)
     monkeypatch.setattr(train, "_descend", lambda *_: pytest.fail("noise was drawn"))
-    with pytest.raises(BudgetSpent, match="does not cover this run"):
+    with pytest.raises(BudgetSpent, match="leaves no room for this run"):
         run(plan, out, resume=True)
     ledger = read(out / "private" / "ledger.jsonl")
     assert (ledger.attempts, ledger.charges) == (1, plan.events)

@@ -1,0 +1,63 @@
+"""One event of which nobody sees anything before its end: charged once, however many attempts it takes.
+
+| what earlier attempts left | what this one does |
+|---|---|
+| nothing | reserves the event, draws, settles it |
+| the event, reserved and not settled | carries it, draws anew or goes on, settles it |
+| the event, settled | draws nothing |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dprecipe.faults import BudgetSpent
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.ledger import Ledger, LedgerWriter
+
+
+def is_settled(event: Event, before: Ledger | None) -> bool:
+    """Whether an earlier attempt came to the end of it: nothing is drawn for it again."""
+    return before is not None and any(charge.event == event for charge in before.settled)
+
+
+def is_reserved(event: Event, before: Ledger | None) -> bool:
+    """Whether an earlier attempt reserved it last, and did not settle it: the next one carries it."""
+    return before is not None and before.unsettled[-1:] == (Charge(event, 1),)
+
+
+def check_affordable(plan: Plan, event: Event, before: Ledger | None, coming: Sequence[Charge] = ()) -> None:
+    """The budget holds the event, and all that is `coming` before it; or it is reserved already.
+
+    Raises:
+        BudgetSpent: it does not.
+    """
+    if is_settled(event, before) or is_reserved(event, before):
+        return
+    budget = plan.budget
+    charges = [*(() if before is None else before.charges), *coming, Charge(event, 1)]
+    if not accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon:
+        raise BudgetSpent(
+            "the ledger leaves no room for this run: something was charged and lost", "start anew in another folder"
+        )
+
+
+def spend_once(ledger: LedgerWriter, event: Event, draw: Callable[[], None]) -> None:
+    """Reserve the event or carry it, `draw`, and settle it; nothing of this where it is settled.
+
+    Guarantees: the event is in the ledger, on disk, before `draw` begins. What it raises leaves the event reserved,
+    which counts as spent, and which the next attempt carries.
+
+    Raises:
+        RunFailed: the disk refuses.
+    """
+    if is_settled(event, ledger.before):
+        return
+    if is_reserved(event, ledger.before):
+        ledger.carry(event)
+    else:
+        ledger.reserve(event, 1)
+    draw()
+    ledger.settle(event, 1)
