@@ -163,7 +163,7 @@ class MechanismPlan(Protocol):
     """The plan of a room, as the trunk knows it: what the mechanism will do, with every free variable solved.
 
     A room's plan is a frozen dataclass, whose fields become the plan's JSON. Noise, sampling rates and the number of
-    steps are read from the events and stored nowhere else. `mechanisms.plan.UsualPlan` has the answers that most rooms share.
+    steps are read from the events and stored nowhere else. `mechanisms.plan.UsualPlan` has the answers that most share.
     """
 
     @property
