@@ -135,7 +135,7 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     assert stated["mechanism"]["noise"]["scale"] == room.stages[0].noise_scale
     assert stated["events"]["run_length"][0]["stages"] == [list(row) for row in event.stages]
     assert stated["sampling"] | {"expected_batch": 5.0} == {
-        **{"scheme": "permuted", "rate": None, "size": 60, "expected_batch": 5.0},
+        **{"scheme": "permuted", "rate": None, "size": 60, "size_is_bound": False, "expected_batch": 5.0},
         **{"steps_planned": 36, "steps_charged": 36, "steps_trained": None, "largest_batch": None},
     }
 
