@@ -45,7 +45,7 @@ def main() -> None:
             draw_accounting(axes)
         else:
             draw_runs(axes, dict(run.rsplit("=", 1) for run in arguments.runs))
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper left" if arguments.figure == "figure2" else "lower right")
         figure.savefig(arguments.out, dpi=150, metadata={"Date": None} if arguments.out.suffix == ".svg" else None)
 
 
