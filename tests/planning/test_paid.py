@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 from collections.abc import Callable
 
 import jsonschema
+import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
+from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
 from dprecipe.cli.plan import spending_lines
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.stages import list_paid_steps
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.schema import plan_schema
@@ -157,3 +162,109 @@ def test_one_free_variable_counts_the_noise_of_steps() -> None:
     (finding,) = [finding for finding in rules.check(recipe) if finding.is_error]
     assert finding.code == "R302"
     assert "data.preprocess.1.dp_standardize.noise_multiplier" in finding.message
+
+
+TABLE = """\
+recipe: dprecipe/v1
+name: table
+data:
+  train:
+    source: csv
+    path: people.csv
+    columns:
+      age: {kind: numeric, min: 0, max: 130}
+      gain: {kind: numeric, min: 0, max: 1000000}
+      hours: {kind: numeric, min: 0, max: 168}
+    label: {column: rich, classes: 2}
+  size: 20000
+  preprocess:
+    - dp_quantiles: {columns: [age, gain, hours], low: 0.1, share: 0.1}
+    - dp_standardize: {columns: [age, gain, hours], share: 0.1}
+    - dp_pca: {components: 2, row_norm: 3.0, share: 0.1}
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: poisson, batch_size: 400}
+budget: {epsilon: 2.0, delta: 1e-6}
+training:
+  steps: 200
+  optimizer: {kind: sgd, lr: 0.5}
+"""
+
+
+def bounded_range(largest: float, step: float = 1e-4) -> privacy_loss_distribution.PrivacyLossDistribution:
+    """Of the exponential mechanism: δ(ε) is the largest over the two-point pairs whose losses are t and t - r."""
+    last = math.ceil(largest / step)
+    grid = np.arange(-last, last + 1)
+    t = np.linspace(0, largest, 2001)[1:-1, None]
+    high = -np.expm1(t - largest) / (np.exp(t) - np.exp(t - largest))  # mass of the outcome with loss t, without
+    deltas = np.maximum(high * (np.exp(t) - np.exp(step * grid)), 0)
+    deltas += np.maximum((1 - high) * (np.exp(t - largest) - np.exp(step * grid)), 0)
+    deltas = np.maximum(deltas.max(0), -np.expm1(np.minimum(step * grid, 0.0)))
+    deltas[0], deltas[-1] = -np.expm1(-step * last), 0.0
+    pmf = create_pmf_pessimistic_connect_dots(step, grid, deltas)
+    return privacy_loss_distribution.PrivacyLossDistribution(pmf)
+
+
+def compose_by_library(plan: Plan) -> float:
+    """ε of quantiles, moments, matrix and training by dp-accounting's distributions; scales are those of the noise that
+    is drawn, over sensitivities that this test works out."""
+    low, high = (charge.event for charge in plan.stages[0].charges)
+    (moments,), (matrix,) = (stage.charges for stage in plan.stages[1:])
+    parts = []
+    for quantile, level in ((low, 0.1), (high, 0.98)):
+        # adding a unit moves |rank - level · all| by max(level, 1 - level) at most, up or down
+        parts.append(bounded_range(2 * max(level, 1 - level) * quantile.rank_weight).self_compose(3))  # type: ignore[attr-defined]
+    gaussian = privacy_loss_distribution.from_gaussian_mechanism
+    # three columns, each moved by (u, u² - 1) of norm 1 at most; a matrix x xᵀ of norm 1
+    parts.append(gaussian(moments.event.noise_scale / math.sqrt(3)))  # type: ignore[attr-defined]
+    parts.append(gaussian(matrix.event.noise_scale))  # type: ignore[attr-defined]
+    (step,) = plan.room.events
+    training = gaussian(step.event.multipliers[0], sampling_prob=400 / 20000).self_compose(step.count)
+    return float(functools.reduce(lambda one, other: one.compose(other), parts, training).get_epsilon_for_delta(1e-6))
+
+
+@pytest.mark.parametrize("shares", [(0.1, 0.1, 0.1), pytest.param((0.02, 0.3, 0.05), marks=pytest.mark.slow)])
+def test_one_epsilon_of_three_steps_and_training_is_that_of_an_independent_composition(
+    shares: tuple[float, ...],
+) -> None:
+    keys = ("dp_quantiles", "dp_standardize", "dp_pca")
+    overrides = [
+        f"data.preprocess.{n}.{key}.share={share}" for n, (key, share) in enumerate(zip(keys, shares, strict=True))
+    ]
+    plan = make_plan(read_text(TABLE, "table.yaml", overrides))
+    assert ask_budget(plan) == plan.guarantee.epsilon
+    assert compose_by_library(plan) == pytest.approx(plan.guarantee.epsilon, rel=2e-3)
+
+
+def ask_budget(plan: Plan) -> float:
+    """ε of all events of a plan, checked to be within the budget and each part within its share."""
+    budget = plan.budget
+    spent = accountants.epsilon(plan.events, budget.delta, budget.neighbouring, budget.accountant)
+    assert spent <= plan.guarantee.epsilon <= budget.epsilon
+    for part, (_, step) in zip(plan.spending, list_paid_steps(plan.data), strict=False):
+        assert part.epsilon <= (step.share or 1.0) * budget.epsilon
+    assert plan.guarantee.epsilon <= math.fsum(part.epsilon for part in plan.spending)
+    return plan.guarantee.epsilon
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one", "zero_out_one"])
+def test_whatever_the_shares_all_parts_together_keep_the_budget(relation: str) -> None:
+    """Random shares, from a thousandth to nine tenths of ε: planned within it, or refused."""
+    rng, planned, refused = np.random.default_rng(5), 0, set()
+    for _ in range(20):
+        shares = np.exp(rng.uniform(math.log(1e-3), math.log(0.6), 3)).round(4)
+        budget = f"budget={{epsilon: {rng.choice([0.3, 2.0, 8.0])}, delta: 1e-6, neighbouring: {relation}}}"
+        keys = ("dp_quantiles", "dp_standardize", "dp_pca")
+        steps = [f"data.preprocess.{n}.{key}.share={share}" for n, (key, share) in enumerate(zip(keys, shares))]  # noqa: B905
+        try:
+            plan = make_plan(read_text(TABLE, "table.yaml", [budget, *steps]))
+        except PlanRefused as refusal:
+            refused |= {finding.code for finding in refusal.findings if finding.is_error}
+        else:
+            planned += ask_budget(plan) > 0
+    assert planned >= 10
+    assert refused <= {"P126", "P106"}

@@ -30,6 +30,7 @@ from dprecipe.data.paid.schema import DpCategories, DpPca, DpVocabulary
 from dprecipe.noise.draws import draw_gaussian
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noise.lattice import lattice_spacing
+from dprecipe.privacy.stages.events import PartitionSelection
 
 RUNS = [pytest.param(250, id="quick"), pytest.param(10_000, id="long", marks=pytest.mark.slow)]
 
@@ -135,6 +136,48 @@ def test_a_quantile_costs_what_is_claimed(runs: int) -> None:
 
     true, false = rates(score, one, other, 0.0, runs)
     check_bound(true - false, math.tanh(beta / 4), runs)
+
+
+@pytest.mark.parametrize("runs", RUNS)
+@pytest.mark.parametrize("relation", ["replace", "zero_out"])
+def test_a_quantile_costs_what_is_claimed_where_units_stay(runs: int, relation: str) -> None:
+    """A unit of three rows goes from -1 to 1 and the range is 2β, or is blanked out, as if it had left."""
+    units = [*range(20), 20, 20, 20]
+    one = private([[0.0]] * 20 + [[-1.0]] * 3, units)
+    other = private([[0.0]] * 20 + [[1.0 if relation == "replace" else math.nan]] * 3, units)
+    beta = 1.0 if runs >= 10_000 else 3.0
+
+    def score(rows: PrivateRows, s: Stream) -> float:
+        return -release_quantiles(rows, bounds(1), (0.5, 0.999), (beta, 5.0), s).low[0]
+
+    true, false = rates(score, one, other, 0.0, runs)
+    check_bound(true - false, math.tanh(beta / 2 if relation == "replace" else beta / 4), runs)
+
+
+@pytest.mark.parametrize("runs", RUNS)
+def test_words_of_a_unit_cost_what_is_claimed_however_many_rows_it_has(runs: int) -> None:
+    """k = 4 words of a unit of five rows. Any of those that nobody else has is told with the leak of all four together.
+    Of those that others use, four counts move by 1 under noise of √4: at least three reach the threshold more often."""
+    step = DpVocabulary(column="t", width=16, max_items=4, noise_multiplier=1.0)
+    event = PartitionSelection.with_leak(4, 0.2, 1.0)
+    assert event.noise_scale == 2.0
+    others, units = ["north east south west"] * 8, [*range(8), 8, 8, 8, 8, 8]
+
+    def words(rows: PrivateRows, s: Stream, threshold: float) -> set[str]:
+        return set(release_items(step, rows, event.noise_scale, threshold, s).items[0])
+
+    own = private([], units, t=[*others, "ash", "birch ash", "cedar", "birch", "dogwood"])
+    told = int(scores(lambda r, s: float(bool(words(r, s, event.threshold) & TREES)), own, runs, 0).sum())
+    low, high = interval(told, runs)
+    check_bound(low, 0.2, runs)
+    assert high > 0.2
+    shared = private([], units, t=[*others, "north", "east north", "south", "south", "west"])
+    for other in (private([], t=others), own):  # it leaves, or has other words
+        count = lower_mu(lambda r, s: len(words(r, s, 8.5) - TREES), shared, other, 2.5, runs)
+        assert (0.5 if runs >= 10_000 else 0.1) < count < 1.0
+
+
+TREES = {"ash", "birch", "cedar", "dogwood"}
 
 
 @pytest.mark.parametrize("runs", RUNS)
