@@ -8,6 +8,8 @@ from copy import deepcopy
 from typing import Any
 
 from dprecipe.mechanisms.table import MECHANISMS
+from dprecipe.nonprivate.documents import provenance_schema
+from dprecipe.nonprivate.plan import public_plan_schema
 from dprecipe.planning.schema import plan_schema
 from dprecipe.recipe.root import PublicRecipe, Recipe
 from dprecipe.release.schema import certificate_schema
@@ -148,6 +150,8 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
     "plan.schema.json": plan_schema,
     **{name: make for m in MECHANISMS.values() if m.commands for name, make in m.commands.SCHEMAS.items()},
     "certificate.schema.json": certificate_schema,
+    "public-plan.schema.json": public_plan_schema,
+    "provenance.schema.json": provenance_schema,
 }
 """The generators by file name. A mechanism's commands define their own."""
 

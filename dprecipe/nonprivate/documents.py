@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from dprecipe.models.public_record import NO_GUARANTEE, PublicRecord
 from dprecipe.release.page import POLICY, STYLE, escape_html, escape_lines, render_bullets, render_section, render_table
@@ -23,6 +24,13 @@ MEANING = (
 def render_provenance(record: PublicRecord) -> bytes:
     """`provenance.json`: the same as in the metadata of `model.safetensors`, to be read by people."""
     return (json.dumps(record.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
+
+
+def provenance_schema() -> dict[str, Any]:
+    """The JSON Schema of `provenance.json`."""
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    body = PublicRecord.model_json_schema(by_alias=True, mode="serialization")
+    return {**dialect, **body, "title": "dprecipe provenance of weights without privacy"}
 
 
 def list_rows(record: PublicRecord, file_digest: str, score: str) -> list[tuple[str, str]]:

@@ -94,3 +94,28 @@ def make_plan(loaded: LoadedPublic) -> PublicPlan:
         batch_size=batch_size,
         length=length,
     )
+
+
+def public_plan_schema() -> dict[str, Any]:
+    """The JSON Schema of a plan without privacy: `plan.json`, and what `dprecipe plan --format json` prints."""
+    digest = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
+    count = {"type": "integer", "minimum": 1}
+    recipe = {"name": {"type": "string"}, "digest": digest}
+    fields: dict[str, Any] = {
+        "schema": {"const": "dprecipe.public-plan/v1"},
+        "recipe": {"type": "object", "properties": recipe, "required": list(recipe), "additionalProperties": False},
+        "digest": digest,
+        "mechanism": {"const": "none"},
+        "guarantee": {"type": "null"},
+        "notice": {"const": NO_GUARANTEE},
+        "steps": count,
+        "batch_size": count,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "dprecipe plan without privacy",
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }

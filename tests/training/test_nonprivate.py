@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -20,7 +21,8 @@ from dprecipe.faults import CertificateInvalid, DataFault, RunFailed, UsageFault
 from dprecipe.models.load import load
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.public_record import NO_GUARANTEE
-from dprecipe.nonprivate.plan import make_plan
+from dprecipe.nonprivate.documents import provenance_schema
+from dprecipe.nonprivate.plan import make_plan, public_plan_schema
 from dprecipe.planning.make import plan as private_plan
 from dprecipe.recipe.read import LoadedPublic, read, read_any
 from dprecipe.release.certificate import to_bytes
@@ -88,6 +90,11 @@ def test_weights_provenance_and_the_words(recipes: Path) -> None:
     assert {path.name for path in done.weights.iterdir()} == names
     record = json.loads((done.weights / "provenance.json").read_text("utf-8"))
     assert record["guarantee"] == NO_GUARANTEE
+    jsonschema.validate(record, provenance_schema())
+    jsonschema.validate(json.loads((done.folder / "plan.json").read_text("utf-8")), public_plan_schema())
+    for change in ({"guarantee": "private"}, {"steps": 0}, {"more": 1}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**record, **change}, provenance_schema())
     assert [(used["role"], used["part"], used["count"]) for used in record["data"]] == [
         ("train", "test", 359),
         ("test", "train", 1438),
