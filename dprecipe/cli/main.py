@@ -6,7 +6,7 @@ nothing here needs torch. Exit codes are those of `docs/contract.md`.
 
 from __future__ import annotations
 
-import contextlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -218,8 +218,8 @@ def main() -> NoReturn:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
         # On an ASCII terminal, print escapes instead of crashing.
-        with contextlib.suppress(AttributeError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     code: int | str | None = 0
     with guarded_output() as out:

@@ -169,7 +169,9 @@ def _compile_sums(
 
 def _undropped(node: torch.fx.Node) -> bool:
     """Attention, which could draw, and does not."""
-    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    for place, argument in enumerate(node.target._schema.arguments):
         if argument.name == "dropout_p":
             dropout = (
                 node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)

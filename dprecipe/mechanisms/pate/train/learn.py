@@ -245,9 +245,11 @@ def predict_labels(module: nn.Module, queries: Floats, physical_batch: int, devi
 def _fitted(
     lesson: Lesson, teacher: int, features: Floats, labels: Labels, queries: Floats, device: torch.device
 ) -> NDArray[np.int64]:
-    from dprecipe.mechanisms.pate.train.fitted import fit_model
+    from dprecipe.mechanisms.pate.train.fitted import Fittable, fit_model
 
-    module = fit_model(lesson.model, features, labels, lesson.classes, lesson.seed_of(teacher, "fit"))  # type: ignore[arg-type]
+    if not isinstance(lesson.model, Fittable):
+        raise ValueError("this teacher takes steps")
+    module = fit_model(lesson.model, features, labels, lesson.classes, lesson.seed_of(teacher, "fit"))
     return predict_labels(module.to(device), queries, lesson.physical_batch, device)
 
 

@@ -50,9 +50,11 @@ def train_plan_student(
         )
     features, labels, seed, result = public[labelled], labels_R[labelled], plan.runtime.seed, describe_data(plan.data)
     if module is None and plan.training.optimizer is None:
-        from dprecipe.mechanisms.pate.train.fitted import fit_model
+        from dprecipe.mechanisms.pate.train.fitted import Fittable, fit_model
 
-        return fit_model(plan.model, features, labels, result.classes, seed).to(device)  # type: ignore[arg-type]
+        if not isinstance(plan.model, Fittable):
+            raise RunFailed("internal fault: a student that takes steps has no optimizer", "please report this")
+        return fit_model(plan.model, features, labels, result.classes, seed).to(device)
     from dprecipe.mechanisms.pate.train.student import train_student
 
     # Trained from its first weights on, however often it is asked for.
