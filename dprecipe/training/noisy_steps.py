@@ -6,6 +6,7 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from dprecipe.language.training import Sgd
 from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.modules.seeded import drawing_from
-from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.entropy import Purpose, Secrets
 from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, Ticket
@@ -27,6 +28,9 @@ from dprecipe.training.optimise import Average, apply_weight_decay, learning_rat
 from dprecipe.training.processes import FollowerGate, Processes, SingleProcess
 from dprecipe.training.records import Store, StoredBatch
 from dprecipe.training.snapshot import TensorSnapshot
+
+CALL_SECONDS = 0.05
+"""The trainer is called back at least so often: shown progress moves, and Ctrl-C is heard in every step anyway."""
 
 
 @final
@@ -88,6 +92,8 @@ class NoisySteps(lightning.LightningModule):
         """Updates the model holds."""
         self.events_done = gate.done
         """Events the model holds whole: a checkpoint is taken between events only."""
+        self.pause_due: Callable[[], bool] = lambda: True
+        """Whether the trainer's callbacks are to see the step that was just made; by default they see each."""
         self.stop_requested = False
         self.processes: Processes = SingleProcess()
         """Who takes part in each step; set before the first."""
@@ -119,22 +125,29 @@ class NoisySteps(lightning.LightningModule):
         self.model.train()
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        """One noisy update, or none: the refusal is in here, before noise is drawn."""
+        """Noisy updates, until the trainer has something to do: its own work between two calls takes a third as long
+        as a step of a small model."""
+        until = time.monotonic() + CALL_SECONDS
+        while self.take_step() and not self.pause_due() and time.monotonic() < until:
+            pass
+
+    def take_step(self) -> bool:
+        """One noisy update, or none: the refusal is in here, before noise is drawn. False when the run has ended."""
         if self._pending is None:
             ticket = self.processes.agree(lambda: None if self.stop_requested else self.gate.admit())
             if ticket is None:
                 self.trainer.should_stop = True
-                return
+                return False
             stream = self._secrets.stream("sampling", ticket.index)
             self._pending = (ticket, enumerate(draw_batch(ticket.event, self._store.units, stream)))
         ticket, batches = self._pending
         number, units = next(batches)
         index, part = (ticket.index << 32) + number, self.processes.part(units)
-        stored = self._sums.batch(self._store, part, self.processes.seed(self._secrets.stream("augmentation", index)))
+        stored = self._sums.batch(self._store, part, self._seed("augmentation", index) if self._store.augments else 0)
         step = NoisyStep(self.steps_done, ticket.event, self.size_share)
         # Another seed: what one record's augmentation draws must not be what a layer draws for another.
         still = nullcontext() if self.snapshot is None else self.snapshot.refuse_moves()
-        with still, drawing_from(self.processes.seed(self._secrets.stream("layers", index)), self.device):
+        with still, drawing_from(self._seed("layers", index), self.device):
             summed = self._sums.summed(self.model, stored, step)
         summed = replace(summed, value=self.processes.summed(summed.value))
         noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
@@ -142,6 +155,10 @@ class NoisySteps(lightning.LightningModule):
         if number + 1 == ticket.releases:
             self._pending = None
             self.events_done += 1
+        return True
+
+    def _seed(self, purpose: Purpose, index: int) -> int:
+        return self.processes.seed(self._secrets.stream(purpose, index))
 
     def try_out(self, ticket: Ticket, units: UnitNumbers) -> None:
         """All that takes memory in a step with these units, of which nothing is kept: neither weights nor what noisy
@@ -159,10 +176,8 @@ class NoisySteps(lightning.LightningModule):
         self.model.train(training)
 
     def _update(self, gradient: Tensor, factor: Tensor | float) -> None:
-        spec, lr = self._plan.training.descent, self._lr(self.steps_done)
-        optimizer = self.optimizers()
-        raw = self._optimizer
-        for group in raw.param_groups:
+        spec, lr, optimizer = self._plan.training.descent, self._lr(self.steps_done), self._optimizer
+        for group in optimizer.param_groups:
             group["lr"] = lr
         # A plain step is linear in the gradient. Others divide its scale away: there the update itself is scaled.
         linear = isinstance(spec, Sgd)
@@ -173,9 +188,9 @@ class NoisySteps(lightning.LightningModule):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             parameter.grad.copy_(part)
-        apply_weight_decay(spec, raw, lr)
+        apply_weight_decay(spec, optimizer, lr)
         before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in trained]
-        optimizer.step()  # type: ignore[union-attr]
+        optimizer.step()
         if before is not None:
             factors = _parts(torch.as_tensor(factor, dtype=torch.float64).expand(gradient.numel()), trained)
             with torch.no_grad():

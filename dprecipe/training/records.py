@@ -60,6 +60,8 @@ class Store:
         self._generator = torch.Generator(device=device)
         self.device = device
         self._augment = augmented(self._generator)
+        self.augments = self._augment is not None
+        """Whether records are augmented: if not, nothing is drawn for them, and `batch` uses no seed."""
         self.units = records.unit_count
         self._resident = resident_batch(records, device)
         self._of_units: tuple[Indices, Indices] | None = None
@@ -78,7 +80,8 @@ class Store:
         `seed` has to be secret and fresh: augmentation draws from one generator record after record, so a seed that
         is known in advance would let one record decide what is drawn for all that follow it.
         """
-        self._generator.manual_seed(seed)
+        if self.augments:
+            self._generator.manual_seed(seed)
         if self._of_units is None:
             return StoredBatch(self, units, None if groups is None else torch.from_numpy(groups))
         order, starts = self._of_units

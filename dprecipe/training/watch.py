@@ -79,19 +79,26 @@ class Watch(lightning.Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
         self._progress = Progress(self._plan.name, "step", self._plan.length.steps, module.steps_done)
+        if module.processes.count == 1:  # several processes make the same steps between two calls: one each
+            module.pause_due = lambda: self._scores_after(module) or self._saves_after(module)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
         if trainer.should_stop and module.gate.stop_reason is not None:
             return
-        now, step = time.monotonic(), module.steps_done
-        if self._held_out is not None and step % self._every == 0:
+        if self._scores_after(module):
             self.score(module)
-        # Between events only: a checkpoint inside one would let its batches be continued.
-        between = module.events_done == module.gate.done
-        if between and now - self._saved >= self._plan.runtime.checkpoint_seconds:
+        if self._saves_after(module):
             self.save(module)
         if self._progress is not None:
-            self._progress.show(step, lambda: self._status(module))
+            self._progress.show(module.steps_done, lambda: self._status(module))
+
+    def _scores_after(self, module: Any) -> bool:
+        return self._held_out is not None and module.steps_done % self._every == 0
+
+    def _saves_after(self, module: Any) -> bool:
+        """Between events only: a checkpoint inside one would let its batches be continued."""
+        between: bool = module.events_done == module.gate.done
+        return between and time.monotonic() - self._saved >= self._plan.runtime.checkpoint_seconds
 
     def on_train_end(self, trainer: lightning.Trainer, module: Any) -> None:
         if self._progress is not None:

@@ -63,23 +63,24 @@ def test_16_a_run_is_stopped_and_goes_on(
     gpu: torch.device, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     """On the device, and on the device after a CPU; AdamW's counters stay on the CPU."""
-    real = noisy_steps.NoisySteps.training_step
+    real = noisy_steps.NoisySteps.take_step
     modules: list[Any] = []
 
-    def stopped(module: Any, *given: Any) -> None:
-        real(module, *given)
+    def stopped(module: Any) -> bool:
+        made = real(module)
         if module.steps_done == 7:
             module.request_stop()
+        return made
 
-    monkeypatch.setattr(noisy_steps.NoisySteps, "training_step", stopped)
+    monkeypatch.setattr(noisy_steps.NoisySteps, "take_step", stopped)
     with pytest.raises(Interrupted):
         run(small(*(["runtime.device=cpu"] if first == "cpu" else [])), tmp_path / "run")
 
-    def seen(module: Any, *given: Any) -> None:
-        real(module, *given)
+    def seen(module: Any) -> bool:
         modules.append(module)
+        return real(module)
 
-    monkeypatch.setattr(noisy_steps.NoisySteps, "training_step", seen)
+    monkeypatch.setattr(noisy_steps.NoisySteps, "take_step", seen)
     done = run(small(), tmp_path / "run", resume=True)
     assert done.stop_reason in ("completed", "budget")
     dprecipe.verify(done.release)

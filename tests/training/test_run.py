@@ -236,15 +236,21 @@ def test_augmentation_and_layers_draw_from_seeds_of_their_own(
     """With one seed, what is drawn for a record's copy would be drawn for another record's layers again."""
     batches: list[int] = []
     layers: list[int] = []
-    batch, drawing = Store.batch, noisy_steps.drawing_from
+    init, batch, drawing = Store.__init__, Store.batch, noisy_steps.drawing_from
+
+    def augmenting(store: Store, *given: Any) -> None:
+        init(store, *given)
+        store.augments = True
+
+    monkeypatch.setattr(Store, "__init__", augmenting)
     monkeypatch.setattr(Store, "batch", lambda store, units, seed: batches.append(seed) or batch(store, units, seed))
     monkeypatch.setattr(noisy_steps, "drawing_from", lambda seed, device: layers.append(seed) or drawing(seed, device))
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     rounded = []
-    step = noisy_steps.NoisySteps.training_step
+    step = noisy_steps.NoisySteps.take_step
     monkeypatch.setattr(
         noisy_steps.NoisySteps,
-        "training_step",
+        "take_step",
         lambda *given: rounded.append(torch.backends.cudnn.allow_tf32) or step(*given),
     )
     run(small(), tmp_path / "run")

@@ -99,6 +99,7 @@ def test_t2_the_batches_of_a_run_are_drawn_by_the_events_on_record(
         return real(self, units, seed)
 
     monkeypatch.setattr(Store, "batch", seeing)
+    module._store.augments = True
     fit_steps(module, lightning.Callback(), torch.device("cpu"), 25)
     # Augmentation and dropout draw anew in every batch, or one record would decide what is drawn for the next.
     assert len(set(seeds)) == 25

@@ -277,16 +277,16 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     recipe = tmp_path / "digits.yaml"
     recipe.write_text(DIGITS, encoding="utf-8")
     made = plan(read(recipe, ("training.epochs=4",)))
-    real, calls = NoisySteps.training_step, 0
+    real, calls = NoisySteps.take_step, 0
 
-    def interrupting(module: NoisySteps, batch: Any, index: int) -> None:
+    def interrupting(module: NoisySteps) -> bool:
         nonlocal calls
         calls += 1
         if calls == 20:
             module.request_stop()
-        real(module, batch, index)
+        return real(module)
 
-    monkeypatch.setattr(NoisySteps, "training_step", interrupting)
+    monkeypatch.setattr(NoisySteps, "take_step", interrupting)
     with pytest.raises(Interrupted):
         run(made, tmp_path / "run")
     done = run(made, tmp_path / "run", resume=True)
