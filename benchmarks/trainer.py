@@ -45,14 +45,15 @@ class Clock:
     """Seconds a step, after the first, which warms up."""
 
     def __init__(self) -> None:
-        self._ends: list[float] = []
+        self._ends: list[tuple[float, int]] = []
 
-    def tick(self) -> None:
-        self._ends.append(time.process_time())
+    def tick(self, steps_done: int) -> None:
+        self._ends.append((time.process_time(), steps_done))
 
     @property
     def seconds(self) -> float:
-        return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
+        (begun, first), (ended, last) = self._ends[0], self._ends[-1]
+        return (ended - begun) / (last - first)
 
 
 class Timed(Watch):
@@ -65,7 +66,7 @@ class Timed(Watch):
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
         super().on_train_batch_end(trainer, module)
         if module.gate.stop_reason is None:
-            self.clock.tick()
+            self.clock.tick(module.steps_done)
 
 
 def built(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> NoisySteps:
@@ -88,7 +89,7 @@ def bare(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> floa
     module.model.train()
     for _ in range(steps):
         module.take_step()
-        clock.tick()
+        clock.tick(module.steps_done)
     return clock.seconds
 
 

@@ -289,8 +289,9 @@ def test_a_rehearsal_spends_nothing_and_leaves_nothing(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    plan = small("data.train={source: idx, images: absent, labels: absent, shape: [8, 8]}")
     before = sorted(tmp_path.rglob("*"))
-    result = rehearse(small("data.train={source: idx, images: absent, labels: absent, shape: [8, 8]}"))
+    result = rehearse(plan)
     assert result.done.startswith("5 steps")
     assert all(check.passed for check in result.checks)
     assert sorted(tmp_path.rglob("*")) == before
