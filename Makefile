@@ -25,7 +25,7 @@ $(BIN)/.train: pyproject.toml constraints.txt
 	touch $@
 
 $(BIN)/.dev: $(BIN)/.train
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[train,ray,dev]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[train,ray,keep,dev]'
 	touch $@
 
 demo: $(BIN)/.train

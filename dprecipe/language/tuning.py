@@ -88,6 +88,12 @@ class TuningScore(Block):
         return self.metric if self.noise_multiplier is None else "noisy_right_answers"
 
 
+class KeptRuns(Block):
+    """What becomes of the runs that are not chosen, where they are not deleted."""
+
+    encrypt_to: Text = Field(description="file with a public key of age (age1…), whose private key is elsewhere")
+
+
 class Tuning(Block):
     """Train several times with values drawn at random, and release the best model alone."""
 
@@ -97,3 +103,4 @@ class Tuning(Block):
     search: Literal["random", "bayesian", "tpe", "asha", "hyperband", "population"] = Field(
         "random", description="only `random` has a guarantee: each run draws its values by itself"
     )
+    keep: KeptRuns | None = Field(None, description="the other runs, encrypted, in `private/`; null: they are deleted")

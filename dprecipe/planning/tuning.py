@@ -32,6 +32,7 @@ CLAIM = ("mechanism.kind",)
 """What can't be tuned in them: it decides what is claimed."""
 MIN_BASE = 0.05
 """ε of one run below which it learns next to nothing."""
+KEPT = "; the others are kept encrypted, and nobody who sees the release opens them"
 WHY_RANDOM = {
     "bayesian": "a Bayesian search",
     "tpe": "TPE",
@@ -281,7 +282,7 @@ def list_assumptions(recipe: Recipe) -> Iterator[Assumption]:
     yield Assumption(
         "tuning_secrecy",
         "nothing of the other runs is seen outside private/: no score, no weights, not how long they took; no run was "
-        "broken off, or done again, for what it showed",
+        "broken off, or done again, for what it showed" + ("" if recipe.tuning.keep is None else KEPT),
         "declaration",
     )
 

@@ -40,10 +40,11 @@ from dprecipe.training.spend_once import check_affordable, is_reserved, is_settl
 from dprecipe.training.stages import list_missing
 from dprecipe.training.tuning.cluster import LOCAL, check_address
 from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load_or_draw
+from dprecipe.training.tuning.losers import LOSERS, keep_losers, load_recipient
 from dprecipe.training.tuning.plot import draw_trials
 from dprecipe.training.tuning.pool import TrialPool
 from dprecipe.training.tuning.ray_pool import RayPool, open_ray_pool
-from dprecipe.training.tuning.winner import choose_winner, publish_winner, write_table
+from dprecipe.training.tuning.winner import Winner, choose_winner, publish_winner, write_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ def tune(
         raise UsageFault(f"expected --jobs >= 1, got {jobs}", "leave it out")
     if cluster is not None:
         check_address(cluster)
+    recipient = load_recipient(plan)
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file).absolute()
@@ -119,7 +121,7 @@ def tune(
     winner = choose_winner(plan, pool.trials, drawn)
     report_progress("computing the certificate, and verifying the release from its folder alone")
     chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment, stages)
-    _keep_table(plan, folder, pool, drawn)
+    _keep_table(plan, folder, pool, drawn, recipient, winner)
     return TunedRun(folder.path, folder.release, chosen, epsilon, winner.facts.score)
 
 
@@ -185,11 +187,16 @@ def _check_room(plan: Plan, event: Event, before: Ledger | None, missing: Sequen
     check_affordable(plan, event, before, [charge for stage in missing for charge in stage.charges])
 
 
-def _keep_table(plan: Plan, folder: RunFolder, pool: TrialPool | RayPool, drawn: DrawnRuns) -> None:
-    """Values and scores of all runs, for their owner; and then what the runs made is deleted. No release needs it."""
+def _keep_table(
+    plan: Plan, folder: RunFolder, pool: TrialPool | RayPool, drawn: DrawnRuns, recipient: object | None, winner: Winner
+) -> None:
+    """Values and scores of all runs, for their owner, and all others encrypted where the recipe says so; and then what
+    the runs made is deleted. No release needs it."""
     try:
         rows = write_table(folder.private / "trials.csv", plan, pool.trials, drawn)
         durable.replace_file(folder.private / "trials.svg", draw_trials(plan, rows).encode())
+        if recipient is not None:
+            keep_losers(folder.private / LOSERS, recipient, pool.trials, drawn.points, winner.number)
         shutil.rmtree(folder.private / "trials")
     except OSError as error:
         write_note(f"{folder.private}: the other runs could not be deleted ({error.strerror}); delete private/trials")

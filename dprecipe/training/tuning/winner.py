@@ -31,6 +31,7 @@ from dprecipe.training.tuning.trials import Trials
 class Winner:
     """The run that is released."""
 
+    number: int
     point: Point
     result: Path
     facts: RunFacts
@@ -54,7 +55,7 @@ def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
     facts = {number: read_result(locate_result(trials.folder(number))) for number in numbers}
     scores = [_read_score(plan, trials, number) for number in numbers]
     best = numbers[choose(scores, [drawn.ties[number] for number in numbers], largest=metric == "accuracy")]
-    return Winner(drawn.points[best], locate_result(trials.folder(best)), facts[best])
+    return Winner(best, drawn.points[best], locate_result(trials.folder(best)), facts[best])
 
 
 def score_of(score: PublicScore | None, metric: str) -> float | None:

@@ -26,7 +26,12 @@ PAID = (
 @pytest.fixture
 def tuned(small: Callable[..., Plan]) -> Callable[..., Plan]:
     """The plan of the small recipe, tuned and of few steps, with overrides."""
-    return lambda *overrides: small("training.steps=6", *overrides, more=TUNING)
+
+    def make_plan(*overrides: str) -> Plan:
+        few = () if any(each.startswith("training.steps=") for each in overrides) else ("training.steps=6",)
+        return small(*overrides, *few, more=TUNING)
+
+    return make_plan
 
 
 @pytest.fixture
