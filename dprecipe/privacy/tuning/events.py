@@ -46,8 +46,8 @@ class SelectedBest(Event):
     kind: ClassVar[str] = "selected_best"
     hides_iterates: ClassVar[bool] = True
     exact_losses: ClassVar[bool] = False
-    cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-2, 2e-3)
-    """The cross-check cuts the scores in cells of its own."""
+    cross_check_tolerance: ClassVar[tuple[float, float]] = (1e-2, 1e-3)
+    """The cross-check rounds losses, and cuts the scores, in cells of its own."""
     distribution: Annotated[str, one_of("negative_binomial", "poisson", "fixed")]
     mean: PositiveFloat
     shape: NonNegativeFloat | None

@@ -27,10 +27,11 @@ from dprecipe.privacy.questions import (
     SelectedRuns,
     WholeRun,
 )
+from dprecipe.privacy.tuning.hockey_stick import lower_hull
 
 Array = NDArray[np.floating[Any]]
 
-_CELLS = 2000
+_CELLS = 10_000
 _MAX_LOSSES = 4000
 _MIN_SHARE = 1e-18
 _MAX_SHIFT = 10.0
@@ -68,25 +69,49 @@ def selected_distribution(question: SelectedRuns, neighbouring: Neighbouring, de
     many = one.self_compose(int(question.mean), 1e-15) if question.distribution == "fixed" else None
     removed, added = one._pmf_remove.to_dense_pmf(), one._pmf_add.to_dense_pmf()
     curve = None if question.distribution == "fixed" else _renyi_curve((removed, added), question)
+    stride = -(-max(removed.size, added.size) // _MAX_LOSSES)
 
-    def select(forward: Any, backward: Any, composed: Any) -> Any:
-        epsilons, deltas = _selected_deltas(forward, backward, question, step, composed, rest, curve)
-        return create_pmf_pessimistic_connect_dots(fine, (epsilons * coarser).tolist(), deltas.tolist())
+    def select(forward: Any, backward: Any, composed: Any) -> Array:
+        return _selected_deltas(forward, backward, question, step, stride, composed, rest, curve)
+
+    def pair(above: Array, reverse: Array) -> Any:
+        places, deltas = _both_sides(above, reverse, stride * step)
+        return create_pmf_pessimistic_connect_dots(fine, (places * stride * coarser).tolist(), deltas.tolist())
 
     first = select(removed, added, None if many is None else many._pmf_remove)
     if one._symmetric:
-        return library.PrivacyLossDistribution(first)
+        return library.PrivacyLossDistribution(pair(first, first))
     other = select(added, removed, None if many is None else many._pmf_add)
-    return library.PrivacyLossDistribution(first, other)
+    return library.PrivacyLossDistribution(pair(first, other), pair(other, first))
+
+
+def _both_sides(above: Array, reverse: Array, width: float) -> tuple[NDArray[np.int64], Array]:
+    """δ at ε of either sign on the grid of `width`, from what is known at ε >= 0 of a pair and of its reverse: places,
+    and the greatest convex function of exp(ε) below those points."""
+    count = max(len(above), len(reverse))
+    above, reverse = (np.append(one, np.full(count - len(one), one[-1])) for one in (above, reverse))
+    places = np.arange(-count + 1, count)
+    falls = np.exp(-width * np.arange(1, count))
+    below = 1 - falls + falls * reverse[1:]
+    deltas = np.minimum.accumulate(np.append(below[::-1], above))
+    corners = lower_hull(np.exp(width * places), deltas)
+    chords = np.interp(np.exp(width * places), np.exp(width * places[corners]), deltas[corners])
+    return places, np.maximum(chords, -np.expm1(width * np.minimum(places, 0)))
 
 
 def _selected_deltas(
-    forward: Any, backward: Any, question: SelectedRuns, step: float, many: Any, rest: float, curve: Array | None
-) -> tuple[NDArray[np.int64], Array]:
-    """Upper bounds of δ at ε on a grid: places on the grid of `step`, and δ. `many`: the composition of a fixed number;
-    `curve`: the Rényi divergences of a secret number; `rest`: what one run leaves of its δ."""
+    forward: Any,
+    backward: Any,
+    question: SelectedRuns,
+    step: float,
+    stride: int,
+    many: Any,
+    rest: float,
+    curve: Array | None,
+) -> Array:
+    """Upper bounds of δ at ε = 0, `stride` steps, twice as many, …; `many`: the composition of a fixed number; `curve`:
+    the Rényi divergences of a secret number; `rest`: what one run leaves of its δ."""
     losses = forward._lower_loss + np.arange(forward.size)
-    stride = -(-len(losses) // _MAX_LOSSES)
     coarse = -(-losses // stride)  # a loss is rounded up
     first = int(coarse[0])
     masses = np.bincount(coarse - first, forward._probs)
@@ -104,31 +129,38 @@ def _selected_deltas(
     x = np.unique(x[(x > 0) & (x < 1)])
     starts, ends = np.append(0.0, x), np.append(x, 1.0)
     heights, slopes = density(starts), density(np.interp(ends, share, image)) * (1 - 1e-12)
-    # h at every s = exp(k * stride * step) that a loss and an ε make, from where it is E[K] to where it is nothing
+    # h at every s = exp(k * stride * step) that a loss and an ε make, up to where it is nothing
     width = stride * step
     usual = heights > _MIN_SHARE * question.mean
     most = float(np.max(np.log(heights[usual] / np.maximum(slopes[usual], 1e-30))))  # beyond it h is nothing
     losses_reach = max(int(abs(first)), int(abs(coarse[-1]))) + 1
     reach = losses_reach + math.ceil(min(most, _MAX_SHIFT) / width)
-    k = np.arange(-reach - losses_reach, reach + losses_reach + 1)
-    scale = np.exp(np.minimum(k * width, 600.0))
-    h = np.zeros(len(k))
-    for begin in range(0, len(k), 64):
-        part = slice(begin, begin + 64)
-        h[part] = np.maximum((heights[None, :] - slopes[None, :] * scale[part, None]).max(axis=1), 0.0)
-    epsilons = np.arange(-reach + 1, reach)
+    k = np.arange(-losses_reach, reach + losses_reach + 1)
+    h = _largest_line(heights, slopes, np.exp(np.minimum(k * width, 600.0)))
+    places = np.arange(reach)
     # Σ p h(exp(ε - l)) over the losses l, for every ε
     sums = np.convolve(h, masses)
-    deltas = sums[epsilons - first + reach + losses_reach] + question.mean * forward._infinity_mass
+    deltas = sums[places - first + losses_reach] + question.mean * forward._infinity_mass
     if many is not None:
-        deltas = np.minimum(deltas, np.array(many.get_delta_for_epsilon((epsilons * width).tolist())))
+        deltas = np.minimum(deltas, np.array(many.get_delta_for_epsilon((places * width).tolist())))
     elif curve is not None:
-        above = epsilons >= 0
-        by_curve = _deltas_of_curve(curve, epsilons[above] * width)
-        deltas[above] = np.minimum(deltas[above], by_curve + question.mean * forward._infinity_mass)
-    deltas = np.clip(deltas + question.mean * rest, 0.0, 1.0)
-    deltas = np.minimum.accumulate(np.maximum(deltas, -np.expm1(epsilons * width)))
-    return epsilons * stride, deltas
+        deltas = np.minimum(deltas, _deltas_of_curve(curve, places * width) + question.mean * forward._infinity_mass)
+    return np.asarray(np.clip(deltas + question.mean * rest, 0.0, 1.0))
+
+
+def _largest_line(heights: Array, slopes: Array, at: Array) -> Array:
+    """The largest of the lines `heights` - `slopes` s, and of 0, at each s > 0."""
+    b, a = np.append(slopes, 0.0), np.append(heights, 0.0)
+    order = np.lexsort((-a, b))
+    b, a = b[order], a[order]
+    highest = np.append(True, np.diff(b) > 0)  # of lines of one slope
+    b, a = b[highest], a[highest]
+    corners = np.array(lower_hull(b, -a))
+    corners = corners[: int(np.argmax(a[corners])) + 1]
+    b, a = b[corners], a[corners]
+    changes = np.diff(a) / np.diff(b)  # they fall: from the first line to the second at the first
+    line = np.searchsorted(-changes, -at, side="left")
+    return np.asarray(np.maximum(a[line] - b[line] * at, 0.0))
 
 
 def _renyi_curve(pair: tuple[Any, Any], question: SelectedRuns) -> Array:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -191,6 +195,42 @@ def test_other_constants_than_the_draws_were_made_with_are_refused(
     file.write_bytes(first)
     with pytest.raises(RunFailed, match="of another run"):
         go_on(plan, out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_random_moments_it_ends_in_a_release_within_its_budget(
+    staged: Tuned, tmp_path: Path, seed: int
+) -> None:
+    over = ("tuning.runs={kind: negative_binomial, mean: 3}", "mechanism.noise.multiplier=20.0")
+    plan, out, moments = staged(*over), tmp_path / "run", random.Random(seed)
+    recipe = tmp_path / "staged.yaml"
+    recipe.write_text(plan.source.text, encoding="utf-8")
+    words = [sys.executable, "-m", "dprecipe", "tune", str(recipe), "--out", str(out), "--jobs", "2"]
+    words += [word for each in plan.source.overrides for word in ("--set", each)]
+    for _ in range(3):
+        resume = ["--resume"] if (out / "plan.json").exists() else []
+        with subprocess.Popen([*words, *resume], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            ledger = out / "private" / "ledger.jsonl"
+            until = time.monotonic() + 120
+            while not ledger.exists() and process.poll() is None and time.monotonic() < until:
+                time.sleep(0.05)
+            time.sleep(moments.uniform(0.0, 8.0))
+            process.kill()
+        time.sleep(2)  # the processes that it led end by themselves
+        if (out / "release").exists():
+            break
+    if not (out / "release").exists():
+        tune(plan, out, resume=True)
+    ledger_at_end = read(out / "private" / "ledger.jsonl")
+    charged, planned = Counter[Event](), Counter[Event]()
+    for counts, charges in ((charged, ledger_at_end.charges), (planned, plan.events)):
+        for charge in charges:
+            counts[charge.event] += charge.count
+    assert planned <= charged
+    assert plan.tuning is not None
+    assert charged[plan.tuning.charge.event] == 1
+    assert verify(out / "release").claim.epsilon <= plan.budget.epsilon
 
 
 @pytest.mark.slow
