@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -24,8 +25,8 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import load
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, count_events, run_lengths
-from dprecipe.privacy.ledger import LedgerWriter, read
+from dprecipe.privacy.events import Charge, charge_from_json, count_events, run_lengths
+from dprecipe.privacy.ledger import GENESIS, LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.untrusted import sha256_of, to_bytes
@@ -354,6 +355,30 @@ def test_a_result_that_the_ledger_does_not_hold_is_refused(attempt: Opened, fold
     folder.ledger.unlink()
     with pytest.raises(RunFailed, match="not of this ledger"):
         attempt()
+
+
+def test_a_ledger_from_which_a_stage_was_cut_does_not_hold_its_result(
+    attempt: Opened, folder: RunFolder, draws: Draws
+) -> None:
+    """Chained anew, so that no line says that one is missing: the files name the lines that paid for them."""
+    attempt()
+    lines = [json.loads(line) for line in folder.ledger.read_bytes().splitlines()]
+    cheaper = [line for line in lines if "noisy_moments" not in json.dumps(line)]
+    assert len(cheaper) == len(lines) - 2
+    head, content = GENESIS, b""
+    for seq, line in enumerate(cheaper):
+        text = json.dumps({**line, "seq": seq, "prev": head}, separators=(",", ":")).encode()
+        head, content = "sha256:" + hashlib.sha256(text).hexdigest(), content + text + b"\n"
+    folder.ledger.write_bytes(content)
+    assert count_events(read(folder.ledger).charges) == count_events(draws_of(cheaper))
+    before = draws.events
+    with pytest.raises(RunFailed, match="not of this ledger"):
+        attempt()
+    assert draws.events == before
+
+
+def draws_of(lines: list[dict[str, Any]]) -> list[Charge]:
+    return [charge_from_json(event) for line in lines if line["type"] == "settle" for event in line["events"]]
 
 
 def test_a_stop_between_stages_keeps_what_was_drawn(

@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from dprecipe.data.paid.bounds import ColumnBounds
-from dprecipe.data.paid.constants import CountConstants, MomentConstants, QuantileConstants, StageConstants
+from dprecipe.data.paid.constants import (
+    CountConstants,
+    MomentConstants,
+    QuantileConstants,
+    StageConstants,
+    dump_constants,
+    parse_constants,
+)
+from dprecipe.data.paid.fit import find_misfit
 from dprecipe.data.paid.moments import BITS, sum_moments
 from dprecipe.data.paid.rows import UnitRows
 from dprecipe.data.paid.stage import paid_steps, plan_charges, public_units, release_stage, size_share
@@ -76,6 +84,23 @@ def test_a_whole_list_of_steps_runs_in_order() -> None:
     x, _ = records.batch(slice(None))
     assert x.shape == (400, 4)
     assert np.linalg.norm(x.astype(np.float64), axis=1).max() <= 3.0
+
+
+@pytest.mark.parametrize("wild", [math.nan, math.inf, -math.inf, 3e38])
+@pytest.mark.parametrize("of_one", [True, False])
+def test_whatever_records_hold_a_release_is_of_the_declared_form(wild: float, of_one: bool) -> None:
+    """No noise is drawn for nothing: a release that its own reader refuses would cost a budget."""
+    data = data_of(STEPS)
+    records = records_of(data)
+    records.features[::2] = wild
+    units = np.zeros(400, np.int64) if of_one else np.repeat(np.arange(200), 2)
+    released, _ = run(data, replace(records, units=units))
+    for number, (index, constants) in enumerate(zip(paid_steps(data), released, strict=True)):
+        assert parse_constants(dump_constants(constants)) == constants
+        charges = plan_charges(data, index, 2.0, ADDED)
+        assert find_misfit(data, index, charges, constants, released[:number]) is None
+    (count,) = (constants.units for constants in released if isinstance(constants, CountConstants))
+    assert abs(count - (1 if of_one else 200)) < 2.0 * 8  # units, however many rows they have: 8 standard deviations
 
 
 @pytest.mark.parametrize("relation", [ADDED, REPLACED, ZEROED])
