@@ -6,6 +6,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+from dprecipe.mechanisms.certificate import STAGE_NOISE
 from dprecipe.mechanisms.pate.certificate import CHECKS_OF_A_FILE
 from dprecipe.mechanisms.table import MECHANISMS
 
@@ -18,11 +19,12 @@ def test_the_page_lists_the_checks_that_certificates_have() -> None:
     section = page[page.index("### Checks") : page.index("### What each mechanism states")]
     listed = {name: (text, of) for name, text, of in ROW.findall(section)}
     by_kind = {kind: import_module(f"{mechanism.package}.certificate").CHECKS for kind, mechanism in MECHANISMS.items()}
-    texts = [checks.items() for checks in (*by_kind.values(), CHECKS_OF_A_FILE)]
+    texts = [checks.items() for checks in (*by_kind.values(), CHECKS_OF_A_FILE, STAGE_NOISE)]
     assert {(name, text) for name, (text, _) in listed.items()} == {entry for entries in texts for entry in entries}
     for kind, checks in by_kind.items():
         assert {name for name, (_, of) in listed.items() if f"`{kind}`" in of.split(", ")} == checks.keys()
     assert {name for name, (_, of) in listed.items() if "votes from a file" in of} == CHECKS_OF_A_FILE.keys()
+    assert {name for name, (_, of) in listed.items() if "paid steps" in of} == STAGE_NOISE.keys()
 
 
 def test_the_page_names_every_version_that_verifies() -> None:
