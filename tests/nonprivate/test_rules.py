@@ -55,6 +55,7 @@ def test_a_recipe_of_public_records_has_no_findings(recipe: Path) -> None:
         (["data.test.access=private_internal"], [("P190", "data.test")]),
         (["data.public={source: digits, split: test}"], [("R309", "data.public")]),
         (["data.preprocess=[{dp_pca: {components: 3}}]"], [("R309", "data.preprocess.0")]),
+        (["data.size={max: 2000}"], [("R309", "data.size")]),
         (["training.robustness=0.5"], [("R309", "training.robustness")]),
         (["training.augment={}"], [("R309", "training.augment")]),
         (["training.semi_supervised={kind: vat}"], [("R309", "training.semi_supervised")]),
