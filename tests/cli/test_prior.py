@@ -51,19 +51,19 @@ def call(*arguments: object) -> tuple[int, str]:
 
 def test_from_a_recipe_to_a_release_that_a_stranger_checks(recipe: Path) -> None:
     folder, weights = recipe.parent, recipe.parent / "prior.safetensors"
-    code, told = call("prior", recipe)
-    assert code == 0, told
+    code, printed = call("prior", recipe)
+    assert code == 0, printed
     record = json.loads((folder / "prior.json").read_text("utf-8"))
-    assert record["facts"]["images"] in told
+    assert record["facts"]["images"] in printed
     assert not list(folder.glob("*.part"))
 
-    code, told = call("prior", "--check", weights, "--retrain")
-    assert code == 0, told
-    assert f"images {record['facts']['images']}" in told
-    assert f"weights {record['facts']['weights']}" in told
+    code, printed = call("prior", "--check", weights, "--retrain")
+    assert code == 0, printed
+    assert f"images {record['facts']['images']}" in printed
+    assert f"weights {record['facts']['weights']}" in printed
 
-    code, told = call("run", recipe, "--out", folder / "run")
-    assert code == 0, told
+    code, printed = call("run", recipe, "--out", folder / "run")
+    assert code == 0, printed
     release = folder / "run" / "release"
     predicate = verify(release).statement.predicate
     initial = predicate.provenance.initial_weights
@@ -76,9 +76,9 @@ def test_from_a_recipe_to_a_release_that_a_stranger_checks(recipe: Path) -> None
     for name in ("report.html", "card.md"):
         assert record["facts"]["images"] in (release / name).read_text("utf-8")
     weights.unlink()  # a stranger has the release alone
-    code, told = call("prior", "--check", release, "--retrain")
-    assert code == 0, told
-    assert "the same weights, learned again" in told
+    code, printed = call("prior", "--check", release, "--retrain")
+    assert code == 0, printed
+    assert "the same weights, learned again" in printed
 
     file = release / "certificate.json"
     for path, value, words in (
@@ -95,9 +95,9 @@ def test_from_a_recipe_to_a_release_that_a_stranger_checks(recipe: Path) -> None
             with pytest.raises(CertificateInvalid, match=words):
                 verify(folder / "forged.json")
         else:  # nothing in the certificate contradicts it: only making the images again shows it
-            code, told = call("prior", "--check", folder / "forged.json")
+            code, printed = call("prior", "--check", folder / "forged.json")
             assert code == 3
-            assert "images: the digest is" in told
+            assert "images: the digest is" in printed
 
 
 def test_weights_that_were_changed_start_no_run(recipe: Path) -> None:
@@ -106,16 +106,16 @@ def test_weights_that_were_changed_start_no_run(recipe: Path) -> None:
     content = weights.read_bytes()
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     for command in (("run", recipe, "--out", recipe.parent / "run"), ("prior", "--check", weights)):
-        code, told = call(*command)
+        code, printed = call(*command)
         assert code == 4
-        assert "its tensors are not those that its prior made" in told
+        assert "its tensors are not those that its prior made" in printed
     save_file(load_file(weights), weights)  # without its record
-    code, told = call("prior", "--check", weights)
-    assert (code, "says nothing of a prior" in told) == (2, True)
+    code, printed = call("prior", "--check", weights)
+    assert (code, "says nothing of a prior" in printed) == (2, True)
     weights.write_bytes(content)
-    code, told = call("run", recipe, "--set", "model.prior.seed=1", "--out", recipe.parent / "run")
+    code, printed = call("run", recipe, "--set", "model.prior.seed=1", "--out", recipe.parent / "run")
     assert code == 4
-    assert "another prior than the recipe declares: seed differ" in told
+    assert "another prior than the recipe declares: seed differ" in printed
     assert not (recipe.parent / "run" / "private" / "ledger.jsonl").exists()
 
 
@@ -135,16 +135,16 @@ def test_what_cannot_be_made_is_refused(
     recipe: Path, arguments: tuple[str, ...], code: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(recipe.parent)
-    found, told = call("prior", recipe, *arguments)
-    assert (found, words in told) == (code, True), told
+    actual, printed = call("prior", recipe, *arguments)
+    assert (actual, words in printed) == (code, True), printed
     assert not (recipe.parent / "prior.safetensors").exists()
 
 
 def test_a_file_is_replaced_on_demand_alone(recipe: Path) -> None:
     weights = recipe.parent / "prior.safetensors"
     weights.write_bytes(b"mine")
-    code, told = call("prior", recipe)
-    assert (code, weights.read_bytes()) == (2, b"mine"), told
+    code, printed = call("prior", recipe)
+    assert (code, weights.read_bytes()) == (2, b"mine"), printed
     assert call("prior", recipe, "--force")[0] == 0
     assert len(weights.read_bytes()) > 100
 
@@ -152,5 +152,5 @@ def test_a_file_is_replaced_on_demand_alone(recipe: Path) -> None:
 def test_a_run_that_did_not_begin_from_a_prior_has_none_to_check(recipe: Path) -> None:
     out = recipe.parent / "run"
     assert call("run", recipe, "--set", "model={kind: logistic_regression}", "--out", out)[0] == 0
-    code, told = call("prior", "--check", out / "release")
-    assert (code, "did not begin from a prior" in told) == (2, True)
+    code, printed = call("prior", "--check", out / "release")
+    assert (code, "did not begin from a prior" in printed) == (2, True)

@@ -101,8 +101,8 @@ def passes_of(model: nn.Module, expected: float) -> Passes:
     return Passes(model, cross_entropy, False, expected, 10)
 
 
-def off(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
+def off(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).norm() / expected.norm())
 
 
 def clippings(model: nn.Module, norm: str) -> Iterator[Clipping]:
@@ -118,14 +118,14 @@ def clippings(model: nn.Module, norm: str) -> Iterator[Clipping]:
 def test_07_the_sum_is_that_of_single_records(gpu: torch.device, name: str, norm: str) -> None:
     model, batch = make_case(name, 37, gpu)
     for clipping in clippings(model, norm):
-        found = clipped_sum(model, cross_entropy, batch, clipping, 16, passes_of(model, 30.0))
-        wide = BatchPart(
+        actual = clipped_sum(model, cross_entropy, batch, clipping, 16, passes_of(model, 30.0))
+        wide_batch = BatchPart(
             batch.features.double() if batch.features.is_floating_point() else batch.features, batch.labels
         )
-        expected = clipped_sum_of_rows(model.double(), cross_entropy, wide, clipping, 16)
+        expected = clipped_sum_of_rows(model.double(), cross_entropy, wide_batch, clipping, 16)
         model.float()
-        assert off(found.value, expected.value) < 1e-4
-        assert found.value.device == gpu
+        assert off(actual.value, expected.value) < 1e-4
+        assert actual.value.device == gpu
 
 
 def test_08_dropout_needs_no_fallback(gpu: torch.device) -> None:
@@ -154,14 +154,14 @@ def test_10_a_record_that_is_not_finite_adds_nothing(gpu: torch.device, name: st
     spoilt = batch.features.clone()
     spoilt[7] = value
     clipping, passes = Clipping.flat(0.3), passes_of(model, 20.0)
-    found = clipped_sum(model, cross_entropy, BatchPart(spoilt, batch.labels), clipping, 32, passes).value
+    actual = clipped_sum(model, cross_entropy, BatchPart(spoilt, batch.labels), clipping, 32, passes).value
     rest = [n for n in range(20) if n != 7]
     without = clipped_sum(
         model, cross_entropy, BatchPart(batch.features[rest], batch.labels[rest]), clipping, 32, passes
     ).value
-    assert bool(torch.isfinite(found).all())
+    assert bool(torch.isfinite(actual).all())
     limit = 0.3001 if value == 1e30 else 1e-5  # a huge number may pass through a norm, as a finite gradient
-    assert float((found - without).norm()) <= limit
+    assert float((actual - without).norm()) <= limit
 
 
 def test_11_an_empty_batch_is_zero_and_calls_nobody(gpu: torch.device) -> None:
@@ -196,9 +196,9 @@ def test_13_bfloat16_is_near_and_its_sums_are_single(gpu: torch.device, name: st
     model, batch = make_case(name, 64, gpu)
     half = Reduced(model)
     expected = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 32, passes_of(model, 64.0)).value
-    found = clipped_sum(half, cross_entropy, batch, Clipping.flat(0.3), 32, passes_of(half, 64.0)).value
-    assert found.dtype == torch.float64
-    assert 1e-6 < off(found, expected) < HALF
+    actual = clipped_sum(half, cross_entropy, batch, Clipping.flat(0.3), 32, passes_of(half, 64.0)).value
+    assert actual.dtype == torch.float64
+    assert 1e-6 < off(actual, expected) < HALF
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -213,9 +213,9 @@ def test_14_compiled_is_eager(cuda: torch.device, name: str, half: bool) -> None
     for features in (batch.features, spoilt, batch.features[:13]):
         some = BatchPart(features, batch.labels[: len(features)])
         expected = clipped_sum(whole, cross_entropy, some, Clipping.flat(0.3), 512).value
-        found = clipped_sum(whole, cross_entropy, some, Clipping.flat(0.3), 512, passes).value
+        actual = clipped_sum(whole, cross_entropy, some, Clipping.flat(0.3), 512, passes).value
         assert passes.remark.startswith("compiled for")
-        assert off(found, expected) < (HALF if half else 1e-4)
+        assert off(actual, expected) < (HALF if half else 1e-4)
 
 
 def test_18_memory_is_level_over_poisson_batches(cuda: torch.device) -> None:
@@ -245,8 +245,8 @@ def test_19_nobody_else_waits(cuda: torch.device) -> None:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 64, passes).value
-            add_noise(found, Distribution("gaussian"), 1.0, stream)
+            actual = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 64, passes).value
+            add_noise(actual, Distribution("gaussian"), 1.0, stream)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     waited = [Path(w.filename).name for w in caught if "synchroniz" in str(w.message)]

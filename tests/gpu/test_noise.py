@@ -53,9 +53,9 @@ def distance(drawn: NDArray[np.float64], distribution: Distribution) -> float:
 def test_01_the_keystream_is_openssl_s(gpu: torch.device, key: bytes, first: int, count: int) -> None:
     expected = np.empty(BLOCK * count, dtype=np.uint8)
     Stream(key, first).fill(expected)
-    made = Keystream(key, gpu, first).next(count)
-    assert made.device == gpu
-    assert np.array_equal(made.cpu().numpy(), expected.view("<i4"))
+    drawn_here = Keystream(key, gpu, first).next(count)
+    assert drawn_here.device == gpu
+    assert np.array_equal(drawn_here.cpu().numpy(), expected.view("<i4"))
 
 
 def test_01_the_known_answer_of_a_run(gpu: torch.device) -> None:
@@ -117,15 +117,15 @@ def test_04_every_chunk_has_the_distribution(gpu: torch.device, count: int) -> N
 @pytest.mark.parametrize("count", [1, 1001, MIN_ON_DEVICE - 1])
 def test_05_noise_of_few_numbers_is_that_of_the_cpu(gpu: torch.device, distribution: Distribution, count: int) -> None:
     """But for a few sums that a product in one step with them rounds to a neighbour on the lattice."""
-    found, expected = (
+    actual, expected = (
         add_noise(
             torch.zeros(count, dtype=torch.float64, device=device), distribution, 0.7, Secrets(5).stream("noise", 1)
         ).cpu()
         for device in (gpu, torch.device("cpu"))
     )
-    apart = (found - expected).abs() / lattice_spacing(0.7)
-    assert float(apart.max()) <= 1
-    assert int((apart > 0).sum()) <= 3
+    distance_ = (actual - expected).abs() / lattice_spacing(0.7)
+    assert float(distance_.max()) <= 1
+    assert int((distance_ > 0).sum()) <= 3
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS[1:], ids=lambda distribution: distribution.family)
@@ -134,10 +134,10 @@ def test_05_other_families_have_their_distribution_and_their_words(
 ) -> None:
     """Of many numbers they are made on the device, from the words that the CPU would take for them."""
     count = 1 << 15
-    made = draw_from(distribution, Keystream(bytes(range(32)), gpu), count)
-    assert made.device == gpu
+    drawn_here = draw_from(distribution, Keystream(bytes(range(32)), gpu), count)
+    assert drawn_here.device == gpu
     np.testing.assert_allclose(
-        made.cpu().numpy(), draw_noise(distribution, Stream(bytes(range(32))), count), rtol=1e-11, atol=1e-12
+        drawn_here.cpu().numpy(), draw_noise(distribution, Stream(bytes(range(32))), count), rtol=1e-11, atol=1e-12
     )
     zeros = torch.zeros(2 * ON_DEVICE + 7, dtype=torch.float64, device=gpu)
     drawn = add_noise(zeros, distribution, 1.0, Secrets().stream("noise", 3)).cpu().numpy()

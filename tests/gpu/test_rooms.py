@@ -60,8 +60,8 @@ def test_21_a_noisy_sum_is_sorted_where_it_is(gpu: torch.device, groups: tuple[i
     """And the factor has the bits that it has on the CPU."""
     noisy = 1.7 * torch.randn(100_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.3
     for distribution in (Distribution("gaussian"), Distribution("laplace")):
-        found = kolmogorov_smirnov(noisy.to(gpu), distribution, 1.3, groups, shrink=True)
-        assert found == kolmogorov_smirnov(noisy, distribution, 1.3, groups, shrink=True)
+        actual = kolmogorov_smirnov(noisy.to(gpu), distribution, 1.3, groups, shrink=True)
+        assert actual == kolmogorov_smirnov(noisy, distribution, 1.3, groups, shrink=True)
 
 
 def lesson(model: dict[str, object], shape: tuple[int, ...]) -> Lesson:
@@ -87,7 +87,7 @@ def lesson(model: dict[str, object], shape: tuple[int, ...]) -> Lesson:
     ids=["mlp", "cnn"],
 )
 def test_22_votes_repeat_to_the_bit(gpu: torch.device, model: dict[str, object], shape: tuple[int, ...]) -> None:
-    told = lesson(model, shape)
+    task = lesson(model, shape)
     generator = np.random.default_rng(0)
     features = generator.random((40, *shape), dtype=np.float32)
     labels = generator.integers(3, size=40)
@@ -95,13 +95,13 @@ def test_22_votes_repeat_to_the_bit(gpu: torch.device, model: dict[str, object],
     parts = DealtParts.of(np.arange(40) % 4, 4)
 
     def voted() -> np.ndarray:
-        return collect_votes(told, range(4), parts, lambda i: (features[i], labels[i]), queries, gpu)
+        return collect_votes(task, range(4), parts, lambda i: (features[i], labels[i]), queries, gpu)
 
     first = voted()
     for _ in range(3):
         assert np.array_equal(voted(), first)
     for _ in range(20 if model["kind"] == "mlp" else 2):
-        assert check_vote_sensitivity(told, gpu).passed
+        assert check_vote_sensitivity(task, gpu).passed
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3), Squared()], ids=["logistic", "softmax", "squared"])

@@ -100,20 +100,22 @@ def test_26_records_fetched_ahead_arrive_whole(
     generator = np.random.default_rng(0)
     units = np.sort(generator.integers(300, size=4000)) if several else None
     units = units if units is None else np.unique(units, return_inverse=True)[1]
-    held = Records(generator.random((4000, 3, 16, 16), dtype=np.float32), generator.integers(10, size=4000), units)
+    all_records = Records(
+        generator.random((4000, 3, 16, 16), dtype=np.float32), generator.integers(10, size=4000), units
+    )
     monkeypatch.setattr(records, "room_for_records", lambda device: 0)
-    there, here = Store(held, gpu), Store(held, torch.device("cpu"))
+    there, here = Store(all_records, gpu), Store(all_records, torch.device("cpu"))
     busy = torch.randn(2048, 2048, device=gpu)
     for seed in range(3):
         chosen = np.flatnonzero(generator.random(there.units) < 0.5)
         batches = [store.batch(chosen, seed) for store in (there, here)]
-        found = []
+        actual = []
         for part in (UnitRowsBatch(batches[0]) if several else batches[0]).parts(128):
-            found.append(part)
+            actual.append(part)
             busy = torch.nn.functional.normalize(busy @ busy)
         expected = list((UnitRowsBatch(batches[1]) if several else batches[1]).parts(128))
-        assert len(found) == len(expected) > 3
-        for one, other in zip(found, expected, strict=True):
+        assert len(actual) == len(expected) > 3
+        for one, other in zip(actual, expected, strict=True):
             assert one.features.device == gpu
             assert torch.equal(one.features.cpu(), other.features)
             assert torch.equal(one.labels.cpu(), other.labels)
@@ -177,5 +179,5 @@ def test_24_two_processes_add_up_on_the_device(gpu: torch.device, tmp_path: Path
         command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr
-    told = [(tmp_path / str(rank)).read_text(encoding="utf-8") for rank in range(2)]
-    assert told[0] == told[1] == f"{[3.0] * 5} {[4.0] * 5} go on"
+    reports = [(tmp_path / str(rank)).read_text(encoding="utf-8") for rank in range(2)]
+    assert reports[0] == reports[1] == f"{[3.0] * 5} {[4.0] * 5} go on"

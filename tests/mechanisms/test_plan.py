@@ -21,7 +21,7 @@ ONE_OF_EACH = ("quickstart.yaml", "encoded-mnist.yaml", "pate-digits.yaml", "adu
 MADE: dict[str, Plan] = {}
 
 
-def made(name: str) -> Plan:
+def plan_recipe(name: str) -> Plan:
     """The plan of a recipe, made once."""
     if name not in MADE:
         MADE[name] = plan(read(RECIPES / name))
@@ -29,14 +29,14 @@ def made(name: str) -> Plan:
 
 
 def test_there_is_one_of_each() -> None:
-    assert {made(name).mechanism for name in ONE_OF_EACH} == set(MECHANISMS)
+    assert {plan_recipe(name).mechanism for name in ONE_OF_EACH} == set(MECHANISMS)
     for name in ONE_OF_EACH:
-        assert type(made(name).room) is MECHANISMS[made(name).mechanism].plan_type
+        assert type(plan_recipe(name).room) is MECHANISMS[plan_recipe(name).mechanism].plan_type
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_schema_knows_every_constant_of_every_mechanism(name: str) -> None:
-    schema, content = plan_schema(), json.loads(json.dumps(made(name).to_json()))
+    schema, content = plan_schema(), json.loads(json.dumps(plan_recipe(name).to_json()))
     jsonschema.validate(content, schema)
     for key in content["details"]:
         less = {**content, "details": {k: v for k, v in content["details"].items() if k != key}}
@@ -53,7 +53,7 @@ def keys(value: Any) -> set[str]:
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_noise_and_rates_stand_in_the_events_alone(name: str) -> None:
-    details = made(name).to_json()["details"]
+    details = plan_recipe(name).to_json()["details"]
     assert not keys(details) & {"noise_multiplier", "multiplier", "sigma", "sampling_rate", "expected_batch", "length"}
 
 
@@ -82,7 +82,7 @@ def changed(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_digest_covers_every_constant(name: str) -> None:
-    whole, tried = made(name), 0
+    whole, tried = plan_recipe(name), 0
     for field in fields(whole.room):  # type: ignore[arg-type]
         other = changed(getattr(whole.room, field.name))
         if other is None:

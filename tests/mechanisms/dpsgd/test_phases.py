@@ -61,7 +61,7 @@ def facts(epsilon: float | str = 3.0, relation: str = "add_or_remove_one", **len
     return Facts(1438, budget, training, "record", data, Mlp(kind="mlp", hidden=(32,)))
 
 
-def made(block: Dpsgd, terms: Facts) -> Planned[DpsgdPlan]:
+def plan_block(block: Dpsgd, terms: Facts) -> Planned[DpsgdPlan]:
     assert [finding.code for finding in account.check(block, terms) if finding.is_error] == []
     planned = account.plan(block, terms)
     plan = planned.plan
@@ -72,7 +72,7 @@ def made(block: Dpsgd, terms: Facts) -> Planned[DpsgdPlan]:
 
 
 def planned(block: Dpsgd, terms: Facts) -> DpsgdPlan:
-    return made(block, terms).plan
+    return plan_block(block, terms).plan
 
 
 def test_one_phase_says_what_there_always_was() -> None:
@@ -102,9 +102,9 @@ def test_noise_that_moves_is_charged_stair_by_stair() -> None:
     assert plan.phases[0].noise_multiplier == 3.0
     assert plan.phases[-1] == Phase(Charge(PoissonGaussian(64 / 1438, 1.5), 1), 0.5, 64.0)
     spent = accountants.epsilon(plan.events, 1e-5, ADD, "rdp")
-    least = accountants.epsilon([Charge(PoissonGaussian(64 / 1438, 3.0), 113)], 1e-5, ADD, "rdp")
-    most = accountants.epsilon([Charge(PoissonGaussian(64 / 1438, 1.5), 113)], 1e-5, ADD, "rdp")
-    assert least < spent < most
+    min_epsilon = accountants.epsilon([Charge(PoissonGaussian(64 / 1438, 3.0), 113)], 1e-5, ADD, "rdp")
+    max_epsilon = accountants.epsilon([Charge(PoissonGaussian(64 / 1438, 1.5), 113)], 1e-5, ADD, "rdp")
+    assert min_epsilon < spent < max_epsilon
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
@@ -129,7 +129,7 @@ def test_the_last_phase_is_solved() -> None:
         {"family": "gaussian", "multiplier": 4.0, "epochs": 2.0},
         {"family": "gaussian", "multiplier": "auto"},
     )
-    solved, plan = made(spec(noise=noise), facts()).solved, planned(spec(noise=noise), facts())
+    solved, plan = plan_block(spec(noise=noise), facts()).solved, planned(spec(noise=noise), facts())
     assert list(solved) == ["mechanism.noise.1.multiplier"]
     assert [c.count for c in plan.events] == [45, 68]
     assert 0.999 * 3 <= accountants.epsilon(plan.events, 1e-5, ADD, "pld") <= 3
@@ -254,8 +254,8 @@ BY_LAYER = {"mode": "per_layer", "norms": (2.0, 0.5), "noise": (1.0, 3.0)}
 
 
 def test_noise_by_layer_has_a_common_scale_that_is_solved() -> None:
-    flat = made(spec({"norm": 1.0}), facts())
-    by_layer = made(spec(BY_LAYER), facts())
+    flat = plan_block(spec({"norm": 1.0}), facts())
+    by_layer = plan_block(spec(BY_LAYER), facts())
     (z,), (scale,) = flat.solved.values(), by_layer.solved.values()
     (phase,) = by_layer.plan.phases
     assert phase.charge.event == GroupedGaussian.of(64 / 1438, [scale, 3 * scale])

@@ -179,24 +179,24 @@ def test_what_is_wrong_with_the_model_comes_before_what_is_wrong_with_its_codebo
 
 @pytest.mark.parametrize(("features", "warned"), [(9, False), (10, True)])
 def test_other_families_are_warned_of_from_a_hundred_coordinates_on(features: int, warned: bool) -> None:
-    found = findings_of(
+    actual = findings_of(
         f"data.train={{source: npz, path: a.npz, shape: [{features}], classes: 10}}",
         f"data.test={{source: npz, path: b.npz, shape: [{features}], classes: 10, access: public}}",
         "model={kind: logistic_regression}",  # 10 (features + 1) coordinates
         "mechanism.denoise=none",
         "mechanism.noise={family: laplace, multiplier: auto}",
     )
-    assert [finding.code for finding in found] == ["P138"] * warned
+    assert [finding.code for finding in actual] == ["P138"] * warned
 
 
 @pytest.mark.parametrize(("features", "warned"), [(98, True), (99, False)])
 def test_denoising_is_warned_of_below_a_thousand_coordinates(features: int, warned: bool) -> None:
-    found = findings_of(
+    actual = findings_of(
         f"data.train={{source: npz, path: a.npz, shape: [{features}], classes: 10}}",
         f"data.test={{source: npz, path: b.npz, shape: [{features}], classes: 10, access: public}}",
         "model={kind: logistic_regression}",
     )
-    assert [finding.code for finding in found] == ["P139"] * warned
+    assert [finding.code for finding in actual] == ["P139"] * warned
 
 
 def test_earlier_phases_that_leave_nothing_for_a_solved_one_are_named() -> None:

@@ -23,8 +23,8 @@ SIZES = [1, 2, 10, 256, 257, 1000, 26_010, 10**7]
 
 def expanded(codebook: Codebook, group: int = 0) -> NDArray[np.float64]:
     """(n, D): every rank on its own."""
-    found = codebook.groups[group]
-    return np.repeat(found.levels, found.counts, axis=1)
+    actual = codebook.groups[group]
+    return np.repeat(actual.levels, actual.counts, axis=1)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -54,11 +54,11 @@ def test_codewords_look_like_sorted_normal_magnitudes(size: int) -> None:
     """At every tenth of the ranks and at the largest, within half a level of the mean of directly drawn ones."""
     drawn = np.sort(np.abs(np.random.default_rng(0).standard_normal((300, size))), axis=1)
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    found = expanded(draw_gaussian_codebook([size], 3000, 1e-5, 1))
+    actual = expanded(draw_gaussian_codebook([size], 3000, 1e-5, 1))
     for rank in {*range(size // 5, size, max(1, size // 10)), size - 1}:
         mean, error = drawn[:, rank].mean(), drawn[:, rank].std() / math.sqrt(300)
         # Six standard errors: once in 1e9. Half a level of large groups is 0.009 standard deviations.
-        assert abs(found[:, rank].mean() - mean) < 6 * error + 0.01 * mean + 0.009 / math.sqrt(size)
+        assert abs(actual[:, rank].mean() - mean) < 6 * error + 0.01 * mean + 0.009 / math.sqrt(size)
 
 
 def test_order_statistics_of_small_groups_have_their_exact_distribution() -> None:
@@ -101,10 +101,10 @@ def test_groups_are_slices_in_order_and_share_one_norm() -> None:
 
 def test_vectors_become_the_nearest_codebook() -> None:
     vectors = np.random.default_rng(2).standard_normal((4, 100)) * 7
-    found = expanded(fit_codebook(vectors, [100]))
+    actual = expanded(fit_codebook(vectors, [100]))
     expected = np.sort(np.abs(vectors), axis=1)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_tables_beyond_memory_are_refused() -> None:

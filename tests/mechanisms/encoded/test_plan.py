@@ -76,8 +76,8 @@ def test_gaussian_noise_spends_what_dpsgd_spends(overrides: tuple[str, ...]) -> 
 
 
 def test_the_plan_names_its_codebook_and_its_coordinates() -> None:
-    made = planned("mechanism.codebook.norm=0.5", "mechanism.noise.multiplier=3.0")
-    own = made.room
+    result = planned("mechanism.codebook.norm=0.5", "mechanism.noise.multiplier=3.0")
+    own = result.room
     assert own.dimension == DIMENSION
     assert own.digest == codebook.draw_gaussian_codebook([DIMENSION], 50, 1e-5, 0).digest
     assert own.noises[0].scale == own.noises[0].deviation == 1.5
@@ -93,26 +93,26 @@ def test_another_codebook_is_another_plan() -> None:
 
 @pytest.mark.parametrize("family", ["laplace", "student_t, df: 9", "variance_gamma, shape: 2", "sech"])
 def test_other_noise_is_solved_within_the_budget(family: str) -> None:
-    made = planned(f"mechanism.noise={{family: {family}, multiplier: auto}}")
-    (charge,) = made.events
+    result = planned(f"mechanism.noise={{family: {family}, multiplier: auto}}")
+    (charge,) = result.events
     assert isinstance(charge.event, EncodedSum)
     assert charge.event.dimension == DIMENSION
-    assert 0.999 * 2.0 <= made.guarantee.epsilon <= 2.0
-    assert made.guarantee.accountant == "pld"
-    assert made.guarantee.alternative_epsilon >= made.guarantee.epsilon
+    assert 0.999 * 2.0 <= result.guarantee.epsilon <= 2.0
+    assert result.guarantee.accountant == "pld"
+    assert result.guarantee.alternative_epsilon >= result.guarantee.epsilon
 
 
 def test_the_box_of_the_event_is_the_envelope_of_the_codebook() -> None:
-    made = planned(STUDENT_T, "mechanism.codebook.norm=0.25")
-    (charge,) = made.events
+    result = planned(STUDENT_T, "mechanism.codebook.norm=0.25")
+    (charge,) = result.events
     event = charge.event
     assert isinstance(event, EncodedSum)
     book = codebook.draw_gaussian_codebook([DIMENSION], 50, 1e-5, 0)
     assert event.codebook == book.digest
     assert event.shifts == book.box.shifts()[1]  # in units of the norm, whatever the norm is
-    assert event.noise_multiplier == made.solved["mechanism.noise.multiplier"]
-    assert made.room.noises[-1].scale == pytest.approx(0.25 * event.noise_multiplier)
-    assert made.room.noises[-1].deviation == pytest.approx(0.25 * event.noise_multiplier * math.sqrt(9 / 7))
+    assert event.noise_multiplier == result.solved["mechanism.noise.multiplier"]
+    assert result.room.noises[-1].scale == pytest.approx(0.25 * event.noise_multiplier)
+    assert result.room.noises[-1].deviation == pytest.approx(0.25 * event.noise_multiplier * math.sqrt(9 / 7))
 
 
 def test_one_codeword_costs_less_than_many() -> None:
@@ -122,9 +122,9 @@ def test_one_codeword_costs_less_than_many() -> None:
 
 
 def test_groups_are_layers() -> None:
-    made = planned(STUDENT_T, "mechanism.groups=layer")
-    assert made.room.groups == (20 * 60 + 60, 60 * 3 + 3)
-    (charge,) = made.events
+    result = planned(STUDENT_T, "mechanism.groups=layer")
+    assert result.room.groups == (20 * 60 + 60, 60 * 3 + 3)
+    (charge,) = result.events
     assert isinstance(charge.event, EncodedSum)
     assert charge.event.dimension == DIMENSION
 
@@ -161,13 +161,13 @@ def test_microbatches_cost_twice_the_noise() -> None:
 
 
 def test_microbatches_with_other_noise_are_bounded_by_renyi_alone() -> None:
-    made = planned(STUDENT_T, "mechanism.microbatch=5")
-    (charge,) = made.events
+    result = planned(STUDENT_T, "mechanism.microbatch=5")
+    (charge,) = result.events
     assert isinstance(charge.event, EncodedSum)
     assert charge.event.exchanged
-    assert made.guarantee.accountant == "rdp"
+    assert result.guarantee.accountant == "rdp"
     single = planned(STUDENT_T, "budget.accountant=rdp").solved["mechanism.noise.multiplier"]
-    assert made.solved["mechanism.noise.multiplier"] == pytest.approx(2 * single, rel=0.02)
+    assert result.solved["mechanism.noise.multiplier"] == pytest.approx(2 * single, rel=0.02)
 
 
 PHASES = (
@@ -177,30 +177,30 @@ PHASES = (
 
 
 def test_phases_are_composed_as_they_are() -> None:
-    made = planned(PHASES % ("1.5", "3.0"), "budget.epsilon=auto")
-    assert [charge.count for charge in made.events] == [100, 50, 250]
-    kinds = [type(charge.event) for charge in made.events]
+    result = planned(PHASES % ("1.5", "3.0"), "budget.epsilon=auto")
+    assert [charge.count for charge in result.events] == [100, 50, 250]
+    kinds = [type(charge.event) for charge in result.events]
     assert kinds == [PoissonGaussian, EncodedSum, PoissonGaussian]
-    assert [noise.steps for noise in made.room.noises] == [100, 50, 250]
-    parts = [accountants.epsilon([charge], 1e-6, made.guarantee.neighbouring, "pld") for charge in made.events]
-    assert max(parts) < made.guarantee.epsilon < sum(parts)
+    assert [noise.steps for noise in result.room.noises] == [100, 50, 250]
+    parts = [accountants.epsilon([charge], 1e-6, result.guarantee.neighbouring, "pld") for charge in result.events]
+    assert max(parts) < result.guarantee.epsilon < sum(parts)
 
 
 @pytest.mark.parametrize(
     ("index", "multipliers"), [pytest.param(1, ("auto", "3.0"), marks=pytest.mark.slow), (2, ("1.5", "auto"))]
 )
 def test_one_phase_may_be_solved(index: int, multipliers: tuple[str, str]) -> None:
-    made = planned(PHASES % multipliers)
-    assert list(made.solved) == [f"mechanism.noise.{index}.multiplier"]
-    assert made.room.noises[index].multiplier == made.solved[f"mechanism.noise.{index}.multiplier"]
-    assert 0.999 * 2.0 <= made.guarantee.epsilon <= 2.0
+    result = planned(PHASES % multipliers)
+    assert list(result.solved) == [f"mechanism.noise.{index}.multiplier"]
+    assert result.room.noises[index].multiplier == result.solved[f"mechanism.noise.{index}.multiplier"]
+    assert 0.999 * 2.0 <= result.guarantee.epsilon <= 2.0
 
 
 def test_the_last_phase_lasts_as_long_as_the_budget_holds() -> None:
-    made = planned(PHASES % ("1.5", "3.0"), "training.epochs=auto")
-    assert made.guarantee.epsilon <= 2.0
-    longer = [*made.events[:-1], Charge(made.events[-1].event, made.events[-1].count + 1)]
-    assert accountants.epsilon(longer, 1e-6, made.guarantee.neighbouring, "pld") > 2.0 * (1 - 1e-5)
+    result = planned(PHASES % ("1.5", "3.0"), "training.epochs=auto")
+    assert result.guarantee.epsilon <= 2.0
+    longer = [*result.events[:-1], Charge(result.events[-1].event, result.events[-1].count + 1)]
+    assert accountants.epsilon(longer, 1e-6, result.guarantee.neighbouring, "pld") > 2.0 * (1 - 1e-5)
 
 
 def test_phases_that_spend_the_budget_are_refused() -> None:
@@ -228,28 +228,28 @@ def file_recipe(folder: Path, book: codebook.Codebook) -> Path:
 def test_a_codebook_file_travels_with_the_plan(tmp_path: Path) -> None:
     """A stranger plans again from the texts alone; the texts' digest covers the codebook."""
     recipe = file_recipe(tmp_path, codebook.draw_gaussian_codebook([DIMENSION], 7, 1e-5, 3))
-    made = plan(read(recipe, [STUDENT_T]))
+    result = plan(read(recipe, [STUDENT_T]))
     (tmp_path / "book.npz").unlink()
-    again = plan(read_source(made.source))
-    assert again.digest == made.digest
-    assert again.source.digest == made.source.digest
-    assert made.room.words == 7
-    assert any(a.id == "codebook" and a.checked_by == "declaration" for a in made.assumptions)
+    again = plan(read_source(result.source))
+    assert again.digest == result.digest
+    assert again.source.digest == result.source.digest
+    assert result.room.words == 7
+    assert any(a.id == "codebook" and a.checked_by == "declaration" for a in result.assumptions)
 
 
 def test_a_codebook_file_for_another_model_is_refused(tmp_path: Path) -> None:
     recipe = file_recipe(tmp_path, codebook.draw_gaussian_codebook([DIMENSION], 7, 1e-5, 3))
-    made = read(recipe)
+    result = read(recipe)
     with pytest.raises(PlanRefused) as refused:
-        plan(read_text(made.source.text.replace("[60]", "[61]"), "a.yaml", attachments=made.source.attachments))
+        plan(read_text(result.source.text.replace("[60]", "[61]"), "a.yaml", attachments=result.source.attachments))
     assert [finding.code for finding in refused.value.findings if finding.is_error] == ["R260"]
 
 
 def test_attachments_of_a_stranger_are_not_believed(tmp_path: Path) -> None:
-    made: Any = read(file_recipe(tmp_path, codebook.draw_gaussian_codebook([DIMENSION], 7, 1e-5, 3)))
+    result: Any = read(file_recipe(tmp_path, codebook.draw_gaussian_codebook([DIMENSION], 7, 1e-5, 3)))
     for text in ("", "{", "[]", "null", '{"groups": 1}', "[" * 100_000):
         with pytest.raises(PlanRefused) as refused:
-            plan(read_text(made.source.text, "a.yaml", attachments=[("codebook", text)]))
+            plan(read_text(result.source.text, "a.yaml", attachments=[("codebook", text)]))
         assert "R260" in {finding.code for finding in refused.value.findings}
 
 
@@ -298,8 +298,8 @@ def test_an_exchanged_code_is_covered(relation: str, q: float, multiplier: float
     x = np.linspace(-12 * multiplier, 12 * multiplier, 200_001)
 
     def mixture(code: float) -> NDArray[np.float64]:
-        found = (1 - q) * norm.pdf(x, before, multiplier) + q * norm.pdf(x, code, multiplier)
-        return np.asarray(found)
+        actual = (1 - q) * norm.pdf(x, before, multiplier) + q * norm.pdf(x, code, multiplier)
+        return np.asarray(actual)
 
     for before, mine, theirs in ((-1, 1, -1), (0, 1, -1), (-1, 1, 0), (0.5, -1, 1), (1, -1, 1)):
         left = mixture(mine)

@@ -82,13 +82,13 @@ def test_adding_a_unit_moves_no_other_unit_to_another_batch() -> None:
 
 def test_every_subset_of_one_size_is_equally_likely() -> None:
     """20,000 batches of 3 of 6 units: 20 subsets, each within five standard errors (1e-5 for all)."""
-    repeats, found = 20_000, Counter[tuple[int, ...]]()
+    repeats, actual = 20_000, Counter[tuple[int, ...]]()
     stream = Secrets(3).stream("sampling", 0)
     for _ in range(repeats):
-        found[tuple(draw_subset(3, 6, stream).tolist())] += 1
-    assert len(found) == 20
-    assert all(list(batch) == sorted(set(batch)) for batch in found)
-    assert max(abs(count / repeats - 1 / 20) for count in found.values()) < 5 * math.sqrt(0.05 * 0.95 / repeats)
+        actual[tuple(draw_subset(3, 6, stream).tolist())] += 1
+    assert len(actual) == 20
+    assert all(list(batch) == sorted(set(batch)) for batch in actual)
+    assert max(abs(count / repeats - 1 / 20) for count in actual.values()) < 5 * math.sqrt(0.05 * 0.95 / repeats)
 
 
 def test_a_batch_of_a_fixed_size_has_it() -> None:

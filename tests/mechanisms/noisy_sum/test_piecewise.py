@@ -13,10 +13,10 @@ def test_a_short_schedule_has_a_stair_for_each_step() -> None:
 
 
 def test_a_long_one_has_at_most_one_more_than_asked_for() -> None:
-    found = sorted(piecewise.piece_starts(1000, 1000, 10))
-    assert len(found) == 11
-    assert (found[0], found[-1]) == (0, 999)
-    assert max(b - a for a, b in pairwise(found)) <= 100
+    actual = sorted(piecewise.piece_starts(1000, 1000, 10))
+    assert len(actual) == 11
+    assert (actual[0], actual[-1]) == (0, 999)
+    assert max(b - a for a, b in pairwise(actual)) <= 100
 
 
 def test_a_run_that_ends_first_has_its_stairs_within() -> None:

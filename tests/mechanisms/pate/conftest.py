@@ -131,14 +131,14 @@ def booth(tmp_path: Path, votes_plan: Planned) -> Opened:
     def make(aggregator: str, queries: int, *overrides: str, counts: Any = None, seed: int | None = None) -> Booth:
         if counts is None:
             counts = np.random.default_rng(0).multinomial(5, [0.6, 0.3, 0.1], size=queries)
-        made = Booth(
+        one_booth = Booth(
             votes_plan(aggregator, queries, *overrides),
             tmp_path / f"booth{len(booths)}",
             np.asarray(counts, np.int32),
             seed,
         )
-        booths.append(made)
-        return made
+        booths.append(one_booth)
+        return one_booth
 
     return make
 

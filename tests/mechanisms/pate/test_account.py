@@ -42,13 +42,13 @@ SANITIZE = (
 )
 
 
-def made(*overrides: str) -> Plan:
+def make_plan(*overrides: str) -> Plan:
     return plan(read_text(FINE, overrides=overrides))
 
 
 def refusal_of(*overrides: str) -> Finding:
     with pytest.raises(PlanRefused) as caught:
-        made(*overrides)
+        make_plan(*overrides)
     (finding,) = (finding for finding in caught.value.findings if finding.is_error)
     return finding
 
@@ -69,14 +69,14 @@ def mu_of(checks: int, deviation: float, answers: int, noise: float) -> mpmath.m
 def test_what_all_queries_cost_is_what_their_gaussians_cost() -> None:
     for checks, answers in ((1, 1), (20, 20), (60, 7)):
         queries = f"mechanism.queries={{max: {checks}, answers: {answers}}}"
-        bound = made("budget.epsilon=auto", queries).guarantee.epsilon
+        bound = make_plan("budget.epsilon=auto", queries).guarantee.epsilon
         mu = mu_of(checks, 40, answers, 20)
         assert delta_of(mu, bound) <= 1e-5 < delta_of(mu, bound * (1 - 1.1e-5))
 
 
 def test_the_table_of_the_paper_in_the_worst_case() -> None:
     """640 checks, 341 of them answered: 3.02 by Rényi and 2.79 exactly (figures of an independent computation)."""
-    plan_ = made(
+    plan_ = make_plan(
         "budget.epsilon=auto",
         "data.public.records=null",
         "data.public.split=test",
@@ -95,11 +95,11 @@ def test_the_table_of_the_paper_in_the_worst_case() -> None:
 @pytest.mark.parametrize("neighbouring", ["add_or_remove_one", "replace_one"])
 def test_what_fits_is_planned_as_it_is_and_what_does_not_up_to_the_budget(accountant: str, neighbouring: str) -> None:
     terms = (f"budget.accountant={accountant}", f"budget.neighbouring={neighbouring}")
-    few = made("mechanism.queries.max=20", *terms)
+    few = make_plan("mechanism.queries.max=20", *terms)
     assert few.events == (Charge(NoisyThreshold(40), 20), Charge(NoisyMax("gaussian", 20), 20))
     assert few.guarantee.epsilon < 3
     assert few.room.filter_limit == pytest.approx(20 / 40**2 + 40 / 20**2)
-    many = made(*terms)
+    many = make_plan(*terms)
     checks, answers, rest = many.events
     assert checks.count == answers.count < 200
     assert isinstance(rest.event, FilterRest)
@@ -111,7 +111,7 @@ def test_what_fits_is_planned_as_it_is_and_what_does_not_up_to_the_budget(accoun
 
 @pytest.mark.parametrize("overrides", [(), ("mechanism.queries={max: 250, answers: 30}",), SANITIZE], ids=len)
 def test_whatever_is_answered_the_ledger_comes_to_the_plan(overrides: Sequence[str]) -> None:
-    plan_ = made(*overrides)
+    plan_ = make_plan(*overrides)
     budget = GaussianFilter(plan_.room.filter_limit)
     paid = [charge for charge in plan_.events if isinstance(charge.event, SanitisedCost)]
     chance = random.Random(1)
@@ -134,15 +134,15 @@ def events(checks: int, answers: int) -> list[Charge]:
 
 
 def test_where_answers_are_few_more_queries_are_sure_to_fit() -> None:
-    checks, answers, rest = made(
+    checks, answers, rest = make_plan(
         "mechanism.queries={max: 250, answers: 30}", "mechanism.aggregator.noise.multiplier=12"
     ).events
     assert (answers.count, checks.count) == (30, 160)
     assert isinstance(rest.event, FilterRest)
-    auto = made("mechanism.queries={max: auto, answers: 30}", "mechanism.aggregator.noise.multiplier=12")
+    auto = make_plan("mechanism.queries={max: auto, answers: 30}", "mechanism.aggregator.noise.multiplier=12")
     assert auto.solved == {"mechanism.queries.max": 160}
     assert (auto.room.queries, auto.room.answers) == (160, 30)
-    pairs, same, _ = made(
+    pairs, same, _ = make_plan(
         "mechanism.queries={max: 250, answers: 80}", "mechanism.aggregator.noise.multiplier=12"
     ).events
     assert pairs.count == same.count == 35  # all of which may be answered
@@ -156,7 +156,7 @@ def test_where_answers_are_few_more_queries_are_sure_to_fit() -> None:
 )
 def test_the_least_noise_that_fits(overrides: Sequence[str], accountant: str) -> None:
     terms = (*overrides, f"budget.accountant={accountant}")
-    plan_ = made(*terms)
+    plan_ = make_plan(*terms)
     (multiplier,) = plan_.solved.values()
     assert plan_.room.answer.noise_multiplier == multiplier
     assert 0.999 * 3 <= plan_.guarantee.epsilon <= 3
@@ -176,7 +176,7 @@ def test_the_least_noise_that_fits(overrides: Sequence[str], accountant: str) ->
     "overrides", [(), (GNMAX,), (LNMAX,), (GNMAX, *SANITIZE)], ids=["confident", "gnmax", "lnmax", "sanitised"]
 )
 def test_the_most_queries_that_fit(overrides: Sequence[str], accountant: str) -> None:
-    plan_ = made(*overrides, "mechanism.queries.max=auto", f"budget.accountant={accountant}")
+    plan_ = make_plan(*overrides, "mechanism.queries.max=auto", f"budget.accountant={accountant}")
     assert plan_.solved == {"mechanism.queries.max": plan_.room.queries}
     assert plan_.length.steps == plan_.room.answers == plan_.room.queries < 250
     assert plan_.guarantee.epsilon <= 3
@@ -185,19 +185,19 @@ def test_the_most_queries_that_fit(overrides: Sequence[str], accountant: str) ->
 
 
 def test_no_more_queries_than_public_records() -> None:
-    assert made(GNMAX.replace("20", "60"), "mechanism.queries.max=auto").solved == {"mechanism.queries.max": 250}
-    assert made(GNMAX.replace("20", "60"), "mechanism.queries.max=auto", WITHOUT_END).room.queries > 250
+    assert make_plan(GNMAX.replace("20", "60"), "mechanism.queries.max=auto").solved == {"mechanism.queries.max": 250}
+    assert make_plan(GNMAX.replace("20", "60"), "mechanism.queries.max=auto", WITHOUT_END).room.queries > 250
 
 
 def test_replacing_a_record_moves_one_vote_as_removing_one_does() -> None:
     for overrides in ((), (GNMAX_AUTO,), (LNMAX_AUTO,), SANITIZE):
-        one, other = made(*overrides), made(*overrides, "budget.neighbouring=replace_one")
+        one, other = make_plan(*overrides), make_plan(*overrides, "budget.neighbouring=replace_one")
         assert (one.events, one.guarantee.epsilon) == (other.events, other.guarantee.epsilon)
         assert other.guarantee.neighbouring is Neighbouring.REPLACE_ONE
 
 
 def test_publishing_the_data_dependent_epsilon_is_paid_for() -> None:
-    plain, sanitised = made(), made(*SANITIZE)
+    plain, sanitised = make_plan(), make_plan(*SANITIZE)
     assert sanitised.events[-1] == Charge(SanitisedCost(0.03, 40, 40), 1)
     assert sanitised.room.filter_limit < plain.room.filter_limit
     assert sanitised.guarantee.accountant == "rdp"
@@ -211,18 +211,18 @@ def test_a_sanitised_cost_beyond_the_budget_is_refused() -> None:
         finding = refusal_of(*overrides, SANITIZE[0], loud)
         assert finding.code == "P106"
         assert "mechanism.sanitize" in finding.remedy
-    assert made(GNMAX, "mechanism.queries.max=20", *SANITIZE).guarantee.epsilon <= 3
+    assert make_plan(GNMAX, "mechanism.queries.max=20", *SANITIZE).guarantee.epsilon <= 3
 
 
 def test_the_plan_says_all_that_a_run_needs() -> None:
-    own = made().room
+    own = make_plan().room
     assert (own.aggregator, own.ensemble.count, own.reads_training_records) == ("confident_gnmax", 100, True)
     assert (own.partition_by, own.classes, own.queries, own.answers) == ("record number", 10, 200, 200)
     assert (own.answer, own.check, own.noise_deviation) == (NoisyMax("gaussian", 20), NoisyThreshold(40), 20)
     assert (own.scheme, own.sampling_rate, own.expected_batch) == ("disjoint_parts", None, 14.38)
     assert (own.threshold, own.interaction, own.analysis, own.publication) == (60, None, "data_independent", None)
     assert own.ensemble.model.kind == "random_forest"
-    laplace = made(LNMAX_AUTO).room
+    laplace = make_plan(LNMAX_AUTO).room
     assert laplace.noise_deviation == pytest.approx(math.sqrt(2) * laplace.answer.noise_multiplier)
     assert (laplace.filter_limit, laplace.threshold, laplace.check) == (None, None, None)
     talk = "mechanism.aggregator.kind=interactive_gnmax"
@@ -234,24 +234,24 @@ def test_the_plan_says_all_that_a_run_needs() -> None:
 
 
 def test_the_plan_names_what_it_rests_on() -> None:
-    trained = {a.id: a for a in made().assumptions}
+    trained = {a.id: a for a in make_plan().assumptions}
     always = {"vote_sensitivity", "noise", "replay", "student", "queries", "size", "choices", "floating_point"}
     assert set(trained) == always | {"parts", "filter", "selection"}
     assert "record number" in trained["parts"].text
     assert "secret key" in trained["parts"].text
     assert "identity" not in trained  # the secret key makes numbers do, although a record that goes moves them
-    from_file = {a.id: a for a in made("mechanism.teachers={model: null, votes: {path: votes.npz}}").assumptions}
+    from_file = {a.id: a for a in make_plan("mechanism.teachers={model: null, votes: {path: votes.npz}}").assumptions}
     assert set(from_file) == always | {"filter", "selection"}
     assert from_file["vote_sensitivity"].checked_by == "declaration"
-    assert "filter" not in {a.id for a in made(GNMAX_AUTO).assumptions}
+    assert "filter" not in {a.id for a in make_plan(GNMAX_AUTO).assumptions}
     table = "data.train={source: npz, path: train.npz, shape: [8, 8], classes: 10}"
-    named = {a.id: a for a in made(table, "mechanism.teachers.identity=writer").assumptions}
+    named = {a.id: a for a in make_plan(table, "mechanism.teachers.identity=writer").assumptions}
     assert "writer" in named["parts"].text
     assert named["identity"].checked_by == "declaration"
     assert "replaces" not in named["identity"].text
-    replaced = made(table, "mechanism.teachers.identity=writer", "budget.neighbouring=replace_one").assumptions
+    replaced = make_plan(table, "mechanism.teachers.identity=writer", "budget.neighbouring=replace_one").assumptions
     assert "a record that replaces another has the 'writer' of that one" in {a.id: a for a in replaced}["identity"].text
-    grouped = made(table, "data.unit={column: writer, max_records: 3}")
+    grouped = make_plan(table, "data.unit={column: writer, max_records: 3}")
     assert "identity" not in {a.id for a in grouped.assumptions}
     assert grouped.room.partition_by == "'writer'"
     assert grouped.guarantee.unit == "'writer'"
@@ -261,12 +261,12 @@ def test_the_plan_names_what_it_rests_on() -> None:
     "overrides", [(), (GNMAX_AUTO,), (LNMAX_AUTO,), SANITIZE], ids=["", "gnmax", "lnmax", "sanitised"]
 )
 def test_plans_follow_their_schema_and_repeat(overrides: Sequence[str]) -> None:
-    one, two = made(*overrides), made(*overrides)
+    one, two = make_plan(*overrides), make_plan(*overrides)
     assert one.digest == two.digest
     jsonschema.validate(json.loads(json.dumps(one.to_json())), plan_schema())
     assert one.released == ("student's weights", "labels of the answered queries")
-    assert made(*overrides, "runtime.seed=4").digest == one.digest
-    assert made(*overrides, "mechanism.teachers.count=101").digest != one.digest
+    assert make_plan(*overrides, "runtime.seed=4").digest == one.digest
+    assert make_plan(*overrides, "mechanism.teachers.count=101").digest != one.digest
 
 
 def test_a_budget_that_is_met_by_next_to_nothing_is_refused() -> None:
@@ -283,9 +283,9 @@ def test_checks_that_eat_the_budget_are_refused_with_remedies_that_work() -> Non
     finding = refusal_of(*many)
     assert finding.code == "P106"
     queries, _, deviation = finding.remedy.partition(", or ")
-    assert made(*many[:3], f"mechanism.queries.max={queries.rpartition(' ')[2]}").guarantee.epsilon <= 3
+    assert make_plan(*many[:3], f"mechanism.queries.max={queries.rpartition(' ')[2]}").guarantee.epsilon <= 3
     changed = f"mechanism.aggregator.selection.noise.multiplier={deviation.rpartition(' ')[2]}"
-    assert made(*many, changed).guarantee.epsilon <= 3
+    assert make_plan(*many, changed).guarantee.epsilon <= 3
 
 
 @pytest.mark.parametrize("aggregator", [GNMAX, LNMAX])
@@ -293,12 +293,12 @@ def test_remedies_are_the_nearest_that_work(aggregator: str) -> None:
     finding = refusal_of(aggregator)
     assert finding.code == "P102"
     queries, _, noise = finding.remedy.partition(", or ")
-    most = int(queries.rpartition(" ")[2])
-    assert made(aggregator, f"mechanism.queries.max={most}").guarantee.epsilon <= 3
-    assert refusal_of(aggregator, f"mechanism.queries.max={most + 1}").code == "P102"
-    least = float(noise.rpartition(" ")[2])
-    assert made(aggregator.replace("20", str(least))).guarantee.epsilon <= 3
-    assert refusal_of(aggregator.replace("20", str(0.999 * least))).code == "P102"
+    max_queries = int(queries.rpartition(" ")[2])
+    assert make_plan(aggregator, f"mechanism.queries.max={max_queries}").guarantee.epsilon <= 3
+    assert refusal_of(aggregator, f"mechanism.queries.max={max_queries + 1}").code == "P102"
+    min_noise = float(noise.rpartition(" ")[2])
+    assert make_plan(aggregator.replace("20", str(min_noise))).guarantee.epsilon <= 3
+    assert refusal_of(aggregator.replace("20", str(0.999 * min_noise))).code == "P102"
 
 
 def test_a_budget_that_nothing_keeps_is_refused() -> None:

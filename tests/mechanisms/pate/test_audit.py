@@ -122,8 +122,8 @@ def test_the_distribution_is_a_distribution(aggregator: Aggregator) -> None:
 @pytest.mark.parametrize("delta", [0.2, 1e-2, 1e-5])
 def test_no_moved_vote_exceeds_the_claim(aggregator: Aggregator, delta: float) -> None:
     table, epsilon = distributions(aggregator), claimed(aggregator, 1, delta)
-    found = [beyond(table[i], table[j], epsilon) for i, j in MOVES]
-    assert max(found) <= delta + 1e-9
+    actual = [beyond(table[i], table[j], epsilon) for i, j in MOVES]
+    assert max(actual) <= delta + 1e-9
 
 
 @pytest.mark.parametrize("aggregator", AUDITED, ids=NAMES)
@@ -190,10 +190,10 @@ def test_what_is_audited_is_what_runs(aggregator: Aggregator, n: tuple[int, ...]
     distribution = distributions(aggregator)[HISTOGRAMS.index(n)]
     kept = distribution * DRAWS >= 5  # rare outcomes together, and not at all where they hardly can be
     expected = np.append(distribution[kept], distribution[~kept].sum()) * DRAWS
-    found = np.append(seen[kept], seen[~kept].sum())
+    actual = np.append(seen[kept], seen[~kept].sum())
     large = expected >= 0.5
-    assert found[~large].sum() <= 12
-    statistic = ((found[large] - expected[large]) ** 2 / expected[large]).sum()
+    assert actual[~large].sum() <= 12
+    statistic = ((actual[large] - expected[large]) ** 2 / expected[large]).sum()
     assert stats.chi2.sf(statistic, max(1, large.sum() - 1)) > 1e-7
 
 

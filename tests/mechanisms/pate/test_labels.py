@@ -20,13 +20,13 @@ def plan() -> Plan:
     return make_plan(read_source(RecipeSource(RECIPE.read_text(encoding="utf-8"), "r.yaml")))
 
 
-def found(plan: Plan, content: bytes, answers: int = 3, data: str = "recipe") -> list[str]:
+def list_problems(plan: Plan, content: bytes, answers: int = 3, data: str = "recipe") -> list[str]:
     return labels.find_differences(content, plan, answers, data == "python")
 
 
 def test_answers_pass(plan: Plan) -> None:
-    assert found(plan, GOOD.encode()) == []
-    assert found(plan, b"record,label\n") == []
+    assert list_problems(plan, GOOD.encode()) == []
+    assert list_problems(plan, b"record,label\n") == []
     assert labels.label_lines([(1000, "3"), (1001, "7"), (1437, "3")]) == GOOD
 
 
@@ -54,12 +54,12 @@ def test_answers_pass(plan: Plan) -> None:
     ],
 )
 def test_anything_else_is_found(content: bytes, plan: Plan) -> None:
-    assert found(plan, content)
+    assert list_problems(plan, content)
 
 
 def test_more_rows_than_answers_are_found(plan: Plan) -> None:
-    assert any("more rows than answers" in line for line in found(plan, GOOD.encode(), answers=2))
+    assert any("more rows than answers" in line for line in list_problems(plan, GOOD.encode(), answers=2))
 
 
 def test_records_from_python_have_no_declared_range(plan: Plan) -> None:
-    assert found(plan, b"record,label\n5,3\n", data="python") == []
+    assert list_problems(plan, b"record,label\n5,3\n", data="python") == []

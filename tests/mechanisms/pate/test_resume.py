@@ -57,7 +57,7 @@ def test_killed_runs(tmp_path: Path, digits: Planned, aggregator: str, epsilon: 
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    summary = json.loads(done.stdout.splitlines()[-1])
     ledger = read(out / "private" / "ledger.jsonl")
     counted = Counter({c.event.kind: 0 for c in ledger.charges})
     for charge in ledger.charges:
@@ -66,8 +66,10 @@ def test_killed_runs(tmp_path: Path, digits: Planned, aggregator: str, epsilon: 
     for is_answer, kind in ((True, "noisy_max"), (False, "noisy_threshold")):
         asked = [query for line in lines if line["is_answer"] is is_answer for query in line["queries"]]
         assert len(asked) == len(set(asked)) <= counted[kind]  # no query twice, none for free
-    assert told["draws"] <= counted["noisy_max"] + counted["noisy_threshold"]
-    assert 1 + told["killed"] // 2 < ledger.attempts <= 1 + told["killed"]  # one may be killed in its very first line
+    assert summary["draws"] <= counted["noisy_max"] + counted["noisy_threshold"]
+    assert (
+        1 + summary["killed"] // 2 < ledger.attempts <= 1 + summary["killed"]
+    )  # one may be killed in its very first line
     certificate = json.loads((out / "release" / "certificate.json").read_text(encoding="utf-8"))["predicate"]
     assert certificate["claim"]["epsilon"] <= certificate["budget"]["epsilon"]
     dprecipe.verify(out / "release")

@@ -102,9 +102,9 @@ def test_each_round_is_put_with_its_noise_and_charged_its_events(
 ) -> None:
     drawn: list[Any] = []
     monkeypatch.setattr(module, "noise", lambda event, stream, count: drawn.append(event) or np.zeros(count))
-    made = booth("rounds", 100, counts=[[5, 0, 0]] * 100)
-    ballot, even = made.open(), np.full((100, 3), 1 / 3)
-    for part, aggregator in list_rounds(made.plan.room):
+    one_booth = booth("rounds", 100, counts=[[5, 0, 0]] * 100)
+    ballot, even = one_booth.open(), np.full((100, 3), 1 / 3)
+    for part, aggregator in list_rounds(one_booth.plan.room):
         ballot.put(part, even[part.start : part.stop] if part.start else None, aggregator=aggregator)
     # n - N p is 5 - 5/3 = 3.33 everywhere, above the thresholds 2 and 1.
     assert ballot.answered == 100
@@ -112,18 +112,18 @@ def test_each_round_is_put_with_its_noise_and_charged_its_events(
     assert [event for index, event in enumerate(drawn) if event not in drawn[:index]] == [
         CHECKS[0], ANSWERS[0], CHECKS[1], ANSWERS[1], CHECKS[2],
     ]  # fmt: skip
-    spending = made.remaining_budget
+    spending = one_booth.remaining_budget
     assert [spending.count(check) for check in CHECKS] == [40, 25, 35]
     assert [spending.count(answer) for answer in ANSWERS[:2]] == [75, 25]
     assert not ballot.lost
-    assert charges.find_contradictions(made.plan, spending.charged, _budget("completed")) == []
+    assert charges.find_contradictions(one_booth.plan, spending.charged, _budget("completed")) == []
 
 
 def test_a_threshold_of_its_own_turns_away(booth: Booths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "noise", lambda event, stream, count: np.zeros(count))
-    made = booth("rounds", 100, counts=[[3, 1, 1]] * 100)
-    ballot, even = made.open(), np.full((100, 3), 1 / 3)
-    for part, aggregator in list_rounds(made.plan.room):
+    one_booth = booth("rounds", 100, counts=[[3, 1, 1]] * 100)
+    ballot, even = one_booth.open(), np.full((100, 3), 1 / 3)
+    for part, aggregator in list_rounds(one_booth.plan.room):
         ballot.put(part, even[part.start : part.stop] if part.start else None, aggregator=aggregator)
     # 3 < 4, 3 - 5/3 = 1.33 < 2, and 1.33 >= 1.
     assert ballot.answered_queries.tolist() == [False] * 65 + [True] * 35
@@ -131,21 +131,21 @@ def test_a_threshold_of_its_own_turns_away(booth: Booths, monkeypatch: pytest.Mo
 
 def test_a_run_that_stops_is_one_whose_next_round_does_not_fit(booth: Booths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "noise", lambda event, stream, count: np.zeros(count))
-    made = booth("rounds", 100, "budget.epsilon=2.5", counts=[[5, 0, 0]] * 100)
-    ballot, even = made.open(), np.full((100, 3), 1 / 3)
-    for part, aggregator in list_rounds(made.plan.room):
+    one_booth = booth("rounds", 100, "budget.epsilon=2.5", counts=[[5, 0, 0]] * 100)
+    ballot, even = one_booth.open(), np.full((100, 3), 1 / 3)
+    for part, aggregator in list_rounds(one_booth.plan.room):
         ballot.put(part, even[part.start : part.stop] if part.start else None, aggregator=aggregator)
-    spending = made.remaining_budget
+    spending = one_booth.remaining_budget
     assert ballot.stop_reason == "budget"
     assert 0 < ballot.queries_put < 100
-    check, answer = made.plan.room.next_votes(ballot.queries_put)
+    check, answer = one_booth.plan.room.next_votes(ballot.queries_put)
     assert not spending.holds([Charge(check, 1), Charge(answer, 1)])
     spending.charge_rest()
-    assert charges.find_contradictions(made.plan, spending.charged, _budget("budget")) == []
+    assert charges.find_contradictions(one_booth.plan, spending.charged, _budget("budget")) == []
     without = [charge for charge in spending.charged if not isinstance(charge.event, FilterRest)]
     fewer = [replace(without[0], count=without[0].count - 5), *without[1:]]
-    missing = 1 / np.sqrt(made.plan.room.filter_limit * (1 - 1e-14) - sum_filter(fewer))
-    lines = charges.find_contradictions(made.plan, [*fewer, Charge(FilterRest(missing), 1)], _budget("budget"))
+    missing = 1 / np.sqrt(one_booth.plan.room.filter_limit * (1 - 1e-14) - sum_filter(fewer))
+    lines = charges.find_contradictions(one_booth.plan, [*fewer, Charge(FilterRest(missing), 1)], _budget("budget"))
     assert any("the filter held another query" in line for line in lines) or any("answers" in line for line in lines)
 
 

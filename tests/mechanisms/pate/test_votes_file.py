@@ -30,9 +30,9 @@ def votes(root: Path, **fields: Any) -> Any:
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.uint64])
 @pytest.mark.parametrize("array", [COUNTS, LABELS])
 def test_counts_and_labels_give_the_same_votes(tmp_path: Path, array: Any, dtype: Any) -> None:
-    found = votes(stored(tmp_path, array.astype(dtype)))
-    assert found.dtype == np.int32
-    assert found.tolist() == COUNTS.tolist()
+    actual = votes(stored(tmp_path, array.astype(dtype)))
+    assert actual.dtype == np.int32
+    assert actual.tolist() == COUNTS.tolist()
 
 
 def test_rows_and_arrays_are_selected(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_rows_and_arrays_are_selected(tmp_path: Path) -> None:
 
 def test_as_many_teachers_as_classes_means_counts(tmp_path: Path) -> None:
     root = stored(tmp_path, np.array([[1, 1, 1], [0, 3, 0], [2, 1, 0], [0, 1, 2]]))
-    found = read(VotesFile(path="votes.npz"), root, PUBLIC, 3, 3)
-    assert found[0].tolist() == [1, 1, 1]
+    actual = read(VotesFile(path="votes.npz"), root, PUBLIC, 3, 3)
+    assert actual[0].tolist() == [1, 1, 1]
     with pytest.raises(DataFault, match="a row does not have the votes of 3 teachers"):
         read(VotesFile(path="votes.npz"), stored(tmp_path, np.array([[0, 0, 0]] * 4)), PUBLIC, 3, 3)
 
@@ -110,8 +110,8 @@ def test_rows_beyond_the_file_are_refused(tmp_path: Path) -> None:
 
 def test_counting_in_blocks_is_counting() -> None:
     labels = np.random.default_rng(0).integers(7, size=(3000, 2001), dtype=np.uint16)
-    found = count_labels(labels, 7)
-    assert all(found[:, j].tolist() == (labels == j).sum(axis=1).tolist() for j in range(7))
+    actual = count_labels(labels, 7)
+    assert all(actual[:, j].tolist() == (labels == j).sum(axis=1).tolist() for j in range(7))
 
 
 def test_counts_in_bytes_of_many_teachers(tmp_path: Path) -> None:

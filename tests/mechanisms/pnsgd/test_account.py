@@ -56,16 +56,16 @@ def refused(*changes: str) -> Any:
     return finding
 
 
-def event_of(made: Plan) -> ProjectedDescent:
-    (charge,) = made.events
+def event_of(result: Plan) -> ProjectedDescent:
+    (charge,) = result.events
     assert isinstance(charge.event, ProjectedDescent)
     assert charge.count == 1
     return charge.event
 
 
 def test_the_event_is_the_run() -> None:
-    made = planned("mechanism.noise.multiplier=0.3", "model.l2=0.1", "data.size=1001", "budget.epsilon=auto")
-    event = event_of(made)
+    result = planned("mechanism.noise.multiplier=0.3", "model.l2=0.1", "data.size=1001", "budget.epsilon=auto")
+    event = event_of(result)
     assert (event.size, event.batch, event.batches, event.steps) == (1001, 20, 51, 255)
     assert (event.order, event.stop, event.family, event.neighbouring) == (
         "permuted",
@@ -74,7 +74,7 @@ def test_the_event_is_the_run() -> None:
         "replace_one",
     )
     ((steps, multiplier, contraction, diameter),) = event.stages
-    assert steps == made.length.steps == 255
+    assert steps == result.length.steps == 255
     # L = 1, Δ = 2, ρ = 0.1, β = 1/(2 · 0.5) + 0.1, D = 4, σ = 0.3
     assert multiplier == pytest.approx(0.3 * 20 / 2)
     assert contraction == pytest.approx(max(1 - 0.1, abs(1 - 1.1)))
@@ -83,13 +83,13 @@ def test_the_event_is_the_run() -> None:
     assert Fraction(multiplier) <= Fraction(0.3) * 20 / 2
     assert Fraction(diameter) >= Fraction(4) / Fraction(0.3)
     assert Fraction(contraction) >= 1 - Fraction(0.1)
-    own = made.room
+    own = result.room
     proven = own.descent.proven
     assert (proven.lipschitz, proven.gradient_sensitivity, proven.diameter) == (1.0, 2.0, 4.0)
     assert (own.event.batches, own.descent.batch_size, proven.parameters, proven.outputs) == (51, 20, 4, 1)
     assert {bound.name for bound in own.bounds} == set(last_iterate.BOUNDS)
     assert own.winner in last_iterate.BOUNDS
-    assert min(bound.epsilon for bound in own.bounds) == made.guarantee.epsilon
+    assert min(bound.epsilon for bound in own.bounds) == result.guarantee.epsilon
 
 
 def test_zero_out_is_half_as_far() -> None:
@@ -100,20 +100,20 @@ def test_zero_out_is_half_as_far() -> None:
 
 
 def test_stages_are_what_the_recipe_says() -> None:
-    made = planned(
+    result = planned(
         "mechanism.learning_rate={schedule: linear, from: 1.0, to: 0.1, epochs: 1}",
         "mechanism.noise=[{family: gaussian, multiplier: 0.5, epochs: 2}, {family: gaussian, multiplier: auto}]",
     )
-    (solved,) = made.solved.values()
-    rows = event_of(made).stages
-    assert sum(stage.steps for stage in made.room.stages) == made.length.steps == 250
-    assert len(rows) == len(made.room.stages)
-    for (steps, multiplier, _, diameter), stage in zip(rows, made.room.stages, strict=True):
+    (solved,) = result.solved.values()
+    rows = event_of(result).stages
+    assert sum(stage.steps for stage in result.room.stages) == result.length.steps == 250
+    assert len(rows) == len(result.room.stages)
+    for (steps, multiplier, _, diameter), stage in zip(rows, result.room.stages, strict=True):
         assert steps == stage.steps
-        assert stage.noise_scale / made.room.descent.proven.lipschitz in (0.5, solved)
+        assert stage.noise_scale / result.room.descent.proven.lipschitz in (0.5, solved)
         assert multiplier == pytest.approx(stage.noise_scale * 20 / 2)
         assert diameter == pytest.approx(4 / (stage.learning_rate * stage.noise_scale))
-    assert [phase.multiplier for phase in made.room.noise_phases] == [0.5, solved]
+    assert [phase.multiplier for phase in result.room.noise_phases] == [0.5, solved]
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_stages_are_what_the_recipe_says() -> None:
 )
 def test_the_noise_is_the_least(changes: tuple[str, ...]) -> None:
     """Never over the budget, at least 99.9 % of it, and with a thousandth less noise over it."""
-    made = planned(*changes)
-    (multiplier,) = made.solved.values()
+    result = planned(*changes)
+    (multiplier,) = result.solved.values()
     assert float(f"{multiplier:.5e}") == multiplier, "six digits"
-    assert 0.999 * made.budget.epsilon <= made.guarantee.epsilon <= made.budget.epsilon
+    assert 0.999 * result.budget.epsilon <= result.guarantee.epsilon <= result.budget.epsilon
     less = planned(*changes, f"mechanism.noise.multiplier={multiplier * 0.999}", "budget.epsilon=auto")
-    assert less.guarantee.epsilon > made.budget.epsilon
+    assert less.guarantee.epsilon > result.budget.epsilon
 
 
 @pytest.mark.parametrize(("order", "accountant"), [("sequential", "rdp"), ("permuted", "pld")])
@@ -149,10 +149,10 @@ def test_the_length_is_the_longest(order: str, accountant: str) -> None:
         "mechanism.batch_size=100",
         "budget.epsilon=1.5",
     )
-    made = planned(*changes, "training.steps=auto", "training.epochs=null")
-    steps = made.solved["training.steps"]
-    assert steps == made.length.steps
-    assert made.guarantee.epsilon <= 1.5
+    result = planned(*changes, "training.steps=auto", "training.epochs=null")
+    steps = result.solved["training.steps"]
+    assert steps == result.length.steps
+    assert result.guarantee.epsilon <= 1.5
     again = planned(*changes, f"training.steps={steps + 1}", "training.epochs=null", "budget.epsilon=auto")
     assert again.guarantee.epsilon > 1.5 * (1 - 2e-6)
     passes = planned(*changes, "training.epochs=auto").solved["training.epochs"]
@@ -183,12 +183,12 @@ def test_a_budget_that_no_noise_keeps_is_refused() -> None:
 
 def test_one_use_without_anything_after_it_is_a_gaussian_mechanism() -> None:
     """Full batch, one step: σ b / Δ is all there is."""
-    made = planned("mechanism.batch_size=1000", "training.epochs=1")
-    (multiplier,) = made.solved.values()
+    result = planned("mechanism.batch_size=1000", "training.epochs=1")
+    (multiplier,) = result.solved.values()
     mu = 2 / (1000 * multiplier)
     assert gdp.epsilon(mu, 1e-5) == pytest.approx(2.0, rel=1e-4)
-    assert made.room.winner == "no_amplification"
-    assert [finding.code for finding in made.warnings] == ["P173"]
+    assert result.room.winner == "no_amplification"
+    assert [finding.code for finding in result.warnings] == ["P173"]
 
 
 def test_figure_2_of_the_paper() -> None:
@@ -201,26 +201,26 @@ def test_figure_2_of_the_paper() -> None:
 
 
 def test_figure_3_with_its_constants_exchanged() -> None:
-    made = plan(read(PAPERS / "asoodeh2020-figure3-feasible.yaml"))
-    ((_, multiplier, contraction, diameter),) = event_of(made).stages
+    result = plan(read(PAPERS / "asoodeh2020-figure3-feasible.yaml"))
+    ((_, multiplier, contraction, diameter),) = event_of(result).stages
     assert multiplier == 0.5
     assert contraction == pytest.approx(0.79)
     assert diameter == pytest.approx(1 / 0.7)
-    assert (made.room.descent.proven.smoothness, made.room.descent.proven.strong_convexity) == (0.4, 0.3)
+    assert (result.room.descent.proven.smoothness, result.room.descent.proven.strong_convexity) == (0.4, 0.3)
 
 
 def test_laplace_noise_on_one_number() -> None:
     text = TEXT.replace("{source: npz, path: train.npz, shape: [4], classes: 2}",
                         "{source: npz, path: train.npz, shape: [1], range: [0, 50]}")  # fmt: skip
     text = text.replace("{kind: huber_svm, width: 0.5, bias: false}", "{kind: location, threshold: 0.5}")
-    made = planned("mechanism.noise.family=laplace", "mechanism.noise.multiplier=auto",
+    result = planned("mechanism.noise.family=laplace", "mechanism.noise.multiplier=auto",
                    "mechanism.constraint={kind: box, bound: 1.0}", text=text)  # fmt: skip
-    assert event_of(made).family == "laplace"
-    assert {bound.name for bound in made.room.bounds} == {"no_amplification", "contraction", "nonlinear"}
-    (stage,) = made.room.stages
-    assert made.room.deviation(stage) == pytest.approx(math.sqrt(2) * stage.noise_scale)
-    assert made.room.feature_norm is None
-    assert made.room.descent.proven.parameters == 1
+    assert event_of(result).family == "laplace"
+    assert {bound.name for bound in result.room.bounds} == {"no_amplification", "contraction", "nonlinear"}
+    (stage,) = result.room.stages
+    assert result.room.deviation(stage) == pytest.approx(math.sqrt(2) * stage.noise_scale)
+    assert result.room.feature_norm is None
+    assert result.room.descent.proven.parameters == 1
 
 
 def test_a_free_variable_too_many() -> None:
@@ -231,10 +231,10 @@ def test_a_free_variable_too_many() -> None:
 
 
 def test_the_plan_costs_what_the_accountant_says() -> None:
-    made = planned()
-    answer = accountants.epsilon_answer(made.events, 1e-5, Neighbouring.REPLACE_ONE, "pld")
-    assert made.guarantee.epsilon >= answer.value
-    assert answer.accountant == made.room.winner
+    result = planned()
+    answer = accountants.epsilon_answer(result.events, 1e-5, Neighbouring.REPLACE_ONE, "pld")
+    assert result.guarantee.epsilon >= answer.value
+    assert answer.accountant == result.room.winner
 
 
 def test_checking_a_recipe_with_something_to_solve_loads_no_arithmetic(tmp_path: Path) -> None:

@@ -187,9 +187,9 @@ def test_the_contraction_is_no_larger_than_the_papers_and_rounded_up() -> None:
         proven = apply_declared(base, Constants(strong_convexity=rho, smoothness=beta))
         rate = rng.uniform(0, 2 / (beta + rho))
         exact = max(abs(1 - Fraction(rate) * Fraction(rho)), abs(1 - Fraction(rate) * Fraction(beta)))
-        found = step_contraction(rate, proven)
-        assert exact <= Fraction(found) <= exact * (1 + Fraction(1, 10**15))
-        assert found <= math.sqrt(1 - 2 * rate * beta * rho / (beta + rho)) * (1 + 1e-12)
+        actual = step_contraction(rate, proven)
+        assert exact <= Fraction(actual) <= exact * (1 + Fraction(1, 10**15))
+        assert actual <= math.sqrt(1 - 2 * rate * beta * rho / (beta + rho)) * (1 + 1e-12)
 
 
 def test_declared_constants() -> None:

@@ -69,11 +69,11 @@ def ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def hold_hidden(out: Path, said: str, plan: Plan, iterates: list[np.ndarray], allowed: set[str]) -> None:
+def hold_hidden(out: Path, output: str, plan: Plan, iterates: list[np.ndarray], allowed: set[str]) -> None:
     """Nothing that the iterates tell is in a file or on the terminal: no bytes and no digits of theirs, no loss."""
     assert files(out) <= allowed
-    said = re.sub(r"step \d+ of \d+\n", "", said)
-    assert re.sub(r"\nstopping after this block of steps; press Ctrl-C again to stop at once\n", "", said) == ""
+    output = re.sub(r"step \d+ of \d+\n", "", output)
+    assert re.sub(r"\nstopping after this block of steps; press Ctrl-C again to stop at once\n", "", output) == ""
     content = b"\n".join((out / name).read_bytes() for name in files(out))
     objective = train.build_objective(plan)
     source = np.load(out.parent / "records.npz")
@@ -97,10 +97,10 @@ def test_a_stopped_run_shows_nothing_and_goes_on(
         with pytest.raises(Interrupted, match="stopped after 15 of 600 steps") as stopped:
             run(plan, out)
     assert "--resume" in stopped.value.remedy
-    said = capfd.readouterr()
-    assert said.out == ""
+    output = capfd.readouterr()
+    assert output.out == ""
     kept = {"private/checkpoint.key", "private/checkpoints/last.encrypted"}
-    hold_hidden(out, said.err, plan, seen, BEFORE_THE_END - (set() if checkpoint == "encrypted" else kept))
+    hold_hidden(out, output.err, plan, seen, BEFORE_THE_END - (set() if checkpoint == "encrypted" else kept))
     ledger = ledger_of(out)
     assert (ledger.stop_reason, ledger.charges, ledger.settled) == ("interrupted", plan.events, ())
     again = stopping(monkeypatch, 0, ctrl_c)
@@ -314,11 +314,11 @@ def test_killed_runs(tmp_path: Path, checkpoint: str, stop: str, epochs: int, ki
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    summary = json.loads(done.stdout.splitlines()[-1])
     ledger = ledger_of(out)
     assert sum(charge.count for charge in ledger.charges) == 1
     assert ledger.charges == ledger.settled
-    assert 2 <= ledger.attempts <= 1 + told["killed"]
+    assert 2 <= ledger.attempts <= 1 + summary["killed"]
     certificate = json.loads((out / "release" / "certificate.json").read_text(encoding="utf-8"))["predicate"]
     assert certificate["events"]["total"] == 1
     assert certificate["claim"]["epsilon"] <= certificate["budget"]["epsilon"]

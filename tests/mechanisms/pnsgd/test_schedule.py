@@ -30,9 +30,9 @@ def test_phases_of_noise() -> None:
 
 
 def test_a_short_linear_schedule_is_followed_step_by_step() -> None:
-    found = cut_stages(schedule("linear", 1.0, 0.2, 1.0), [(1, 2.0)], 12, 5)
-    assert [stage.steps for stage in found] == [1, 1, 1, 1, 8]
-    assert [stage.learning_rate for stage in found] == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
+    actual = cut_stages(schedule("linear", 1.0, 0.2, 1.0), [(1, 2.0)], 12, 5)
+    assert [stage.steps for stage in actual] == [1, 1, 1, 1, 8]
+    assert [stage.learning_rate for stage in actual] == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
@@ -42,19 +42,19 @@ def test_a_short_linear_schedule_is_followed_step_by_step() -> None:
 def test_stages_take_every_step_once(kind: str, epochs: float | None, phases: int, steps: int) -> None:
     batches, rate = 1_000, schedule(kind, 0.9, 0.1, epochs)
     noise = [(11, 1.0 + index) for index in range(phases)]
-    found = cut_stages(rate, noise, steps, batches)
-    assert sum(stage.steps for stage in found) == steps
-    assert len(found) <= MAX_STAGES
+    actual = cut_stages(rate, noise, steps, batches)
+    assert sum(stage.steps for stage in actual) == steps
+    assert len(actual) <= MAX_STAGES
     last = (steps if epochs is None else math.ceil(epochs * batches)) - 1
     first = 0
-    for stage in found:
+    for stage in actual:
         progress = min(1.0, first / last) if last > 0 else 1.0
         share = (1 - math.cos(math.pi * progress)) / 2 if kind == "cosine" else progress
         assert stage.learning_rate == pytest.approx(0.9 - 0.8 * share, rel=1e-12)
         assert stage.noise_scale == 1.0 + min(first // 11, phases - 1)
         first += stage.steps
     if epochs is None or last < steps:
-        assert found[-1].learning_rate == pytest.approx(0.1)
+        assert actual[-1].learning_rate == pytest.approx(0.1)
 
 
 def test_lengths_in_passes_are_exact_decimals() -> None:

@@ -21,11 +21,18 @@ Array = NDArray[np.floating[Any]]
 
 
 def combine_bound(cases: Cases, epsilon: float, bound: str) -> float:
+    """δ at ε >= 0 of all cases together, by one of the bounds of `last_iterate`; 0 if no record is ever used.
+
+    Guarantees: an upper bound on δ(ε), of the worst case or of the weighted mean, as `Cases.worst` says.
+    """
     return cases.combine(compute_logs(cases, epsilon, bound)) if len(cases.chain) else 0.0
 
 
 def compute_logs(cases: Cases, epsilon: float | Array, bound: str) -> Array:
-    """log δ of the cases at ε; or at an ε of each, where each has a chain of its own."""
+    """log δ of each case at ε, (cases,); or at one ε for each case, if each has a chain of its own.
+
+    Guarantees: upper bounds. -inf is δ = 0.
+    """
     distribution = contraction.DISTRIBUTIONS[cases.event.family]
     if bound == "iteration":
         return distribution(epsilon, cases.mu)
@@ -91,8 +98,8 @@ def _times(steps: Ints, rates: Array) -> Array:
 
 
 def _log_published(cases: Cases, epsilon: float | Array) -> Array:
-    """log δ of each chain if all its iterates were published; of Laplace noise, whose losses are composed on a grid,
-    no more than its Rényi curve allows."""
+    """log δ of each chain if all its iterates were published. For Laplace noise, whose losses are composed on a grid,
+    at most the bound of its Rényi curve."""
     if cases.event.family == "gaussian":
         return contraction.log_gaussian(epsilon, cases.published)
     epsilon_C = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), cases.published.shape)
@@ -109,7 +116,7 @@ _MAX_KINDS = 64
 
 
 def _merge_rows(cases: Cases) -> tuple[list[list[int]], list[list[float]]]:
-    """Uses and multipliers, chain by chain; the most of them and the least noise for all where there are many kinds."""
+    """Uses and multipliers of each chain. If there are too many kinds, all get the most uses and the smallest noise."""
     uses_CR, multiplier_CR = cases.uses, cases.multiplier
     if len(np.unique(np.concatenate([uses_CR, multiplier_CR], axis=1), axis=0)) > _MAX_KINDS:
         uses_CR = np.broadcast_to(uses_CR.max(axis=0), uses_CR.shape)
@@ -134,7 +141,10 @@ def _log_laplaces(uses: tuple[tuple[float, int], ...], epsilons: tuple[float, ..
 
 
 def renyi_logs(curve_FA: Array, epsilon: float | Array) -> Array:
-    """log δ at ε, or an ε of each, of Rényi curves at `ORDERS`: the improved conversion."""
+    """log δ at ε (or at one ε for each curve) of Rényi curves (cases, orders) at `ORDERS`; at most 0.
+
+    Guarantees: upper bounds. Source: Canonne, Kamath & Steinke 2020, Proposition 12 (the improved conversion).
+    """
     orders_A = np.asarray(ORDERS)
     logs_FA = (orders_A - 1) * (curve_FA - np.asarray(epsilon)[..., None] + np.log1p(-1 / orders_A)) - np.log(orders_A)
     return np.asarray(logs_FA.min(axis=1, initial=0.0))

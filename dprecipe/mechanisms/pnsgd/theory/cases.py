@@ -28,10 +28,10 @@ ROUND_UP = 1 + 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cases:
-    """What δ(ε) depends on, without ε. A chain is a record's uses and the steps after the last of them; a case is a
-    chain that ends so many steps (`after`) after its last use. Knots stand along the chains, from 0.
+    """What δ(ε) depends on, except ε. A chain is the uses of a record and the steps after the last use. A case is a
+    chain that ends `after` steps after its last use. Knots are points along the chains, counted in steps from 0.
 
-    The value is the largest over the cases (`worst`) or their weighted sum. Axes: chains C, stages R, knots G, cases F.
+    δ is the largest over the cases (`worst`) or their weighted sum. Axes: chains C, stages R, knots G, cases F.
     """
 
     event: ProjectedDescent
@@ -49,7 +49,7 @@ class Cases:
     reach: Array
     """Largest M D over the noise of those steps."""
     knot_mu: Array
-    """μ by iteration at the knots; infinite where it was not worked out."""
+    """μ by iteration at the knots; infinite where it was not computed."""
     chain: Ints
     after: Ints
     knot: Ints
@@ -60,7 +60,7 @@ class Cases:
     weight: Array
 
     def combine(self, logs_F: Array) -> float:
-        """One δ from the logarithms of the cases'."""
+        """δ of all cases, from log δ of each, (cases,): the largest, or the weighted mean; 0 without a case."""
         if not len(logs_F):
             return 0.0
         values_F = np.where(np.isneginf(logs_F), 0.0, np.exp(np.clip(logs_F, MIN_LOG, 0.0)))
@@ -69,7 +69,7 @@ class Cases:
         return min(1.0, float(values_F @ self.weight) * ROUND_UP)
 
     def upper_epsilon(self, delta: float) -> float:
-        """An ε that will do at δ, whatever the bound."""
+        """An ε at which every bound gives at most δ: the start of a search. 0 if no record is used."""
         max_published = float(self.published.max(initial=0.0))
         if self.event.family == "gaussian":
             return gdp.epsilon(max_published, delta) if max_published else 0.0
@@ -91,6 +91,7 @@ ORDERS = (*curves.DEFAULT_ORDERS, *curves.HIGH_ORDERS)
 
 
 def check_position(event: ProjectedDescent, position: int) -> None:
+    """Raises ValueError for a permuted order, and for a position outside 1 to `size`."""
     if event.order != "sequential":
         raise ValueError("a record of a permuted order has no position")
     if not 1 <= position <= event.size:
@@ -98,27 +99,33 @@ def check_position(event: ProjectedDescent, position: int) -> None:
 
 
 def find_batch(event: ProjectedDescent, position: int) -> int:
-    """Which batch a record is in, counted from 1."""
+    """The number of the batch, from 1, that has the record at `position`, from 1."""
     return (position - 1) // event.batch + 1
 
 
 _READS = 1 << 12
-"""Roughly how many cases are told apart where there are more."""
+"""Upper limit, roughly, on the number of cases; if there are more, neighbours are merged."""
 _CHAINS = 400
-"""Roughly how many chains, where each place in the order has its own."""
+"""Upper limit, roughly, on the number of chains, if each place in the order has its own."""
 _MAX_SEPARATE = 1 << 16
-"""So many batches x stages are worked out one by one where positions are asked about; of more, blocks of batches."""
+"""Up to so many batches x stages, each position gets a chain of its own; beyond, blocks of batches share one."""
 VOID = 60.0
-"""A step of a longer reach takes off less than exp(-100) of any δ that counts, at any ε below this too."""
+"""A step with a longer reach shrinks any relevant δ by less than exp(-100), at any ε below this too."""
 
 
 @functools.lru_cache(maxsize=16)
 def all_cases(event: ProjectedDescent) -> Cases:
+    """The cases of the run's guarantee: the worst position, or the mean over random positions and stops."""
     return _uniform_cases(event, None) if len(_rows(event)) == 1 else _staged_cases(event, None)
 
 
 @functools.lru_cache(maxsize=64)
 def cases_at(event: ProjectedDescent, position: int) -> Cases:
+    """The cases of the record at `position` (1 to `size`) of a sequential order.
+
+    Raises:
+        ValueError: as `check_position`.
+    """
     check_position(event, position)
     batch = (find_batch(event, position),)
     return _uniform_cases(event, batch) if len(_rows(event)) == 1 else _staged_cases(event, batch)
@@ -126,9 +133,13 @@ def cases_at(event: ProjectedDescent, position: int) -> Cases:
 
 @functools.lru_cache(maxsize=8)
 def cases_of(event: ProjectedDescent, positions: tuple[int, ...]) -> tuple[Cases, Ints]:
-    """Cases with a chain each, and which of them is a position's; of records that are never used, -1."""
+    """Cases with a chain each, and the index of each position's case, (positions,); -1 for a record that is never used.
+
+    Raises:
+        ValueError: as `check_position`; a random stop.
+    """
     if event.stop == "random":
-        raise ValueError("positions are told apart in runs to the last step only")
+        raise ValueError("a position has a guarantee of its own only in a run to the last step")
     for position in positions:
         check_position(event, position)
     batch_P = _ints([find_batch(event, position) for position in positions])
@@ -143,13 +154,13 @@ def cases_of(event: ProjectedDescent, positions: tuple[int, ...]) -> tuple[Cases
 
 
 def contracts_nothing(event: ProjectedDescent) -> bool:
-    """Whether no factor of contraction can be told from 1."""
+    """Whether every contraction factor is 1 in float64."""
     return event.family == "gaussian" and min(m * diameter for _, _, m, diameter in _rows(event)) > VOID
 
 
 @functools.lru_cache(maxsize=64)
 def _rows(event: ProjectedDescent) -> tuple[tuple[int, float, float, float], ...]:
-    """The stages, those alike joined."""
+    """The stages, with equal neighbours merged."""
     rows: list[tuple[int, float, float, float]] = []
     for steps, *rest in event.stages:
         if rows and list(rows[-1][1:]) == rest:

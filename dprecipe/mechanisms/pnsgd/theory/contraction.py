@@ -1,11 +1,12 @@
-"""Contraction of divergences by projected noisy steps: what a step that does not read a record leaves of its trace.
+"""Contraction of divergences by projected noisy steps: how much a step that does not use a record shrinks δ.
 
 The hockey-stick divergence E_γ, γ = exp(ε), of two distributions is δ(ε). A step on a set of diameter D, with a map of
-Lipschitz constant M and noise of scale ν, multiplies it by at most what two points at distance M D give: a number below
-1.
+Lipschitz constant M and noise of scale ν, multiplies it by at most the divergence of the noise around two points at
+distance M D: a factor below 1.
 
-Notation: r a distance over the noise's scale; a = 2L/σ the farthest that a step moves with the record, over the
-noise; `reach` = M D/(ησ); `later` the steps after the record's. Logarithms are natural; all functions take arrays.
+Notation: r is a distance over the scale of the noise; a = 2L/σ the farthest that one record moves a step, over the
+noise; `reach` = M D/(ησ); `later` the number of steps after the record's. Logarithms are natural; all functions take
+arrays.
 
 Source: Asoodeh, Diaz & Calmon 2020, "Privacy amplification of iterative algorithms via contraction coefficients". Every
 value is an upper bound up to 1e-11 relative, and never below by more than rounding.
@@ -23,11 +24,11 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.floating[Any]]
 
 MIN_LOG_DIVERGENCE = -1e9
-"""No logarithm of a positive divergence is said to be less: exp of it is zero all the same."""
+"""Smallest logarithm that is returned for a positive divergence; its exp is zero in float64."""
 
 _ROUND_UP = 1e-12
 _FAR = 40.0
-"""Standard deviations; of what is farther, θ < exp(-800), exp(-ε²/2r²) is bound enough."""
+"""Standard deviations. Beyond it θ < exp(-800), and the bound exp(-ε²/2r²) is tight enough."""
 # Gauss-Legendre with four nodes: exact to degree 7
 _POINTS = (-0.8611363115940526, -0.3399810435848563, 0.3399810435848563, 0.8611363115940526)
 _WEIGHTS = (0.17392742256872692, 0.3260725774312731, 0.3260725774312731, 0.17392742256872692)
@@ -35,6 +36,8 @@ _WEIGHTS = (0.17392742256872692, 0.3260725774312731, 0.3260725774312731, 0.17392
 
 def log_gaussian(epsilon: ArrayLike, r: ArrayLike) -> Array:
     """log θ_ε(r), θ_ε(r) = Φ(r/2 - ε/r) - exp(ε) Φ(-r/2 - ε/r): of N(r, 1) against N(0, 1), for ε >= 0 and r >= 0.
+
+    `epsilon` and `r` are broadcast; the result has their common shape.
 
     Guarantees: increasing in r and decreasing in ε up to rounding; from -inf (r = 0) to 0. Relative error 1e-11, of the
     complement 1 - θ too, so that powers with large exponents can be taken.
@@ -77,7 +80,9 @@ def _slope(x: Array) -> Array:
 
 
 def log_laplace(epsilon: ArrayLike, r: ArrayLike) -> Array:
-    """log of 1 - exp((ε - r)/2), or -inf where ε >= r: of Laplace(r, 1) against Laplace(0, 1), for ε >= 0 and r >= 0.
+    """log of 1 - exp((ε - r)/2): of Laplace(r, 1) against Laplace(0, 1), for ε >= 0 and r >= 0.
+
+    `epsilon` and `r` are broadcast. Edge case: -inf (δ = 0) where ε >= r, so also at r = 0.
 
     Guarantees: exact up to rounding; increasing in r and decreasing in ε.
     Source: Asoodeh, Diaz & Calmon 2020, Lemma 3.
@@ -88,13 +93,16 @@ def log_laplace(epsilon: ArrayLike, r: ArrayLike) -> Array:
 
 
 DISTRIBUTIONS: dict[str, Callable[[ArrayLike, ArrayLike], Array]] = {"gaussian": log_gaussian, "laplace": log_laplace}
-"""log of the hockey stick at ε of two noises of unit scale at distance r."""
+"""log of the hockey-stick divergence at ε between noise of unit scale and the same noise shifted by r, by family."""
 
 
 def log_shrunk(family: str, epsilon: ArrayLike, log_delta: ArrayLike, reach: ArrayLike) -> Array:
-    """log c, c = θ_ε'(reach) at exp(ε') = 1 + (exp(ε) - 1)/δ: a step takes a divergence δ to at most c δ.
+    """log c, c = θ_ε'(reach) at exp(ε') = 1 + (exp(ε) - 1)/δ: a step shrinks a divergence δ to at most c δ.
 
-    At most θ_ε(reach), the contraction coefficient, and falling with δ: so K steps take δ to at most c(δ)^K δ.
+    Arguments are broadcast: `log_delta` = log δ <= 0, `reach` = M D/(ησ) >= 0.
+
+    Guarantees: an upper bound; c is at most θ_ε(reach), the contraction coefficient, and falls with δ. So K steps
+    shrink δ to at most c(δ)^K δ. Edge case: at ε = 0, c = θ_0(reach), whatever δ is.
 
     Source: Asoodeh, Diaz & Calmon 2020, the bound (18) in the proof of Theorem 2, before its supremum over δ.
     """

@@ -31,14 +31,14 @@ Array = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
 MIN_MU = 1e-150
-"""No μ of a record that was used is said to be less: beyond it products underflow."""
+"""Smallest μ that is returned for a record that was used: below it, products underflow."""
 
 _ROUND_UP = 1 + 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Steps alike, one stage after the other; all lengths over the diameter of the set."""
+    """Stages of equal steps, in order; all lengths are divided by the diameter of the set."""
 
     steps: Ints
     shift: Array
@@ -56,7 +56,8 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Of each case: what a stretch of steps adds to, and leaves of, the distance (`shift`, `rest`) and the noise."""
+    """Of each case: how much a stretch of steps adds to the distance (`shift`) and to the noise, and the factor that it
+    leaves of an earlier distance (`rest`)."""
 
     shift: Array
     noise: Array
@@ -89,7 +90,7 @@ class _Block:
 
 
 def count_uses(stages: Stages, batches: int, first_P: Ints, stop_P: Ints) -> tuple[Ints, Ints]:
-    """How often each stage uses the record, and the first such step: arrays (stages, cases).
+    """The number of uses of the record in each stage, and the first such step: arrays (stages, cases).
 
     The record is used at step `first` and every `batches` steps from there; the run ends after step `stop`.
     """
@@ -104,12 +105,14 @@ def iteration_mu(stages: Stages, batches: int, first_P: Ints, stop_P: Ints, widt
     """Least μ of the last iterate, for each case: a record used at step `first` and every `batches` steps from there,
     in a run that ends after step `stop` >= `first`.
 
-    `width`: the record may also stand up to so many steps before `first`, and be used as often. A shift that is carried
-    on without noise does not grow, so the largest shift of those steps, at the last of them, bounds all.
+    Arguments: `batches` is the number of steps of a pass; `first`, `stop` and `width` are arrays (cases,), in steps.
+    `width`: the record may also be used up to so many steps before `first`, equally often. A shift that is carried on
+    without noise does not grow, so the largest shift of these steps, at the last of them, bounds all.
 
-    Guarantees: an upper bound; the least of its kind where every start was tried (a few stages, and up to 64 uses in
-    each).
-    Source: module.
+    Guarantees: an upper bound: the last iterate is μ-GDP. It is the least of its kind if every start was tried (a few
+    stages, and up to 64 uses in each).
+    Edge cases: no noise after a use gives infinity; a μ that would underflow is `MIN_MU`.
+    Source: Bok, Su & Altschuler 2024, Theorems 3.1 and 4.5; the module's docstring has the algorithm.
     """
     cases = len(first_P)
     uses_RP, at_RP = count_uses(stages, batches, first_P, stop_P)
@@ -160,7 +163,7 @@ def largest_over(values_R: Array, first: Ints, last: Ints) -> Array:
 
 
 def geometric_ladder(last: int, exact: int, ratio: float) -> Ints:
-    """0, 1, ..., `exact`, and from there each `ratio` times the one before, rounded up; it ends with `last`."""
+    """0, 1, ..., `exact`, then each `ratio` times its predecessor, rounded up; the last element is `last`."""
     result = list(range(min(exact, last) + 1))
     while result[-1] < last:
         result.append(min(last, max(result[-1] + 1, int(np.ceil(result[-1] * ratio)))))

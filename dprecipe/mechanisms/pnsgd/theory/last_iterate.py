@@ -1,6 +1,6 @@
-"""The accountant of `ProjectedDescent`: what the last iterate of a projected noisy descent tells of one record.
+"""The accountant of `ProjectedDescent`: what the last iterate of a projected noisy descent reveals about one record.
 
-Bounds, the simplest first; every one holds, and the guarantee is the least:
+Bounds, the simplest first. Each of them holds, and the guarantee is the smallest:
 
 "no_amplification"  as if every iterate were published
 "contraction"       and each step after the last use shrinks δ by a factor (Asoodeh, Diaz & Calmon 2020)
@@ -8,9 +8,17 @@ Bounds, the simplest first; every one holds, and the guarantee is the least:
 "iteration"         amplification by iteration in Gaussian DP (`iteration`)
 "hybrid"            iteration up to some step after the last use, nonlinear contraction after it; the best such step
 
-With Laplace noise the first three. A bound is worked out for each case, a place of the record in the order and a step
-at which the run stops. In a sequential order the worst place counts; over a random order, and a random stop, δ(ε) is
-averaged (the hockey stick is jointly convex), so that the order may be known, and the number of steps.
+Laplace noise has the first three. A bound is computed for each case: a position of the record in the order, and a step
+at which the run stops. In a sequential order, the worst position counts. Over a random order and a random stop, δ(ε) is
+averaged, because the hockey-stick divergence is jointly convex; the order and the number of steps may then be public.
+
+| edge case | result |
+|---|---|
+| a record that is never used | δ = 0 |
+| a use in the last step | no later noise hides that use; with a single use, `no_amplification` |
+| one batch per pass | every step uses every record |
+| a set so large that contraction is 1 in float64 | `contraction` and `nonlinear` equal `no_amplification` |
+| ε = 0 | total variation distance |
 """
 
 from __future__ import annotations
@@ -44,7 +52,7 @@ class NamedBound:
 
 
 def delta(event: ProjectedDescent, epsilon: float, bound: str | None = None) -> NamedBound:
-    """δ at ε >= 0 of every record; by `bound`, or the least of all, named after the simplest that gives it.
+    """δ at ε >= 0 for every record, by `bound` or by the smallest of all, named after the simplest that gives it.
 
     Guarantees: the run is (ε, value)-DP under the event's relation.
 
@@ -55,7 +63,7 @@ def delta(event: ProjectedDescent, epsilon: float, bound: str | None = None) -> 
 
 
 def epsilon(event: ProjectedDescent, delta: float, bound: str | None = None) -> NamedBound:
-    """ε at δ, 0 < δ < 1, of every record, within 1e-6 relative of the least; infinity where there is none.
+    """ε at δ, 0 < δ < 1, for every record, within 1e-6 (relative) of the smallest; infinity if there is none.
 
     Guarantees: the run is (value, δ)-DP under the event's relation.
 
@@ -66,7 +74,7 @@ def epsilon(event: ProjectedDescent, delta: float, bound: str | None = None) -> 
 
 
 def delta_at(event: ProjectedDescent, position: int, epsilon: float, bound: str | None = None) -> NamedBound:
-    """As `delta`, of the record at `position` (1 to `size`) of a sequential order alone.
+    """As `delta`, for the record at `position` (1 to `size`) of a sequential order only.
 
     Raises:
         ValueError: as `delta`; a permuted order, a position that there isn't.
@@ -75,7 +83,7 @@ def delta_at(event: ProjectedDescent, position: int, epsilon: float, bound: str 
 
 
 def epsilon_at(event: ProjectedDescent, position: int, delta: float, bound: str | None = None) -> NamedBound:
-    """As `epsilon`, of the record at `position` (1 to `size`) of a sequential order alone.
+    """As `epsilon`, for the record at `position` (1 to `size`) of a sequential order only.
 
     Raises:
         ValueError: as `epsilon`; a permuted order, a position that there isn't.
@@ -84,8 +92,10 @@ def epsilon_at(event: ProjectedDescent, position: int, delta: float, bound: str 
 
 
 def deltas_at(event: ProjectedDescent, positions: Sequence[int], epsilon: float) -> Array:
-    """δ at ε of the records at each of the positions, (positions,): the least of the bounds, as `delta_at`, but that
-    where stages and batches are many, batches are taken together as in the guarantee of them all.
+    """δ at ε for the record at each position, (positions,): the smallest bound, as `delta_at`. If there are many stages
+    and batches, neighbouring batches share the value of the worst, as in `delta`.
+
+    Guarantees: upper bounds.
 
     Raises:
         ValueError: as `delta_at`; a random stop.
@@ -99,7 +109,9 @@ def deltas_at(event: ProjectedDescent, positions: Sequence[int], epsilon: float)
 
 
 def epsilons_at(event: ProjectedDescent, positions: Sequence[int], delta: float) -> Array:
-    """ε at δ of the records at each of the positions, (positions,): as `deltas_at`; infinity where there is none.
+    """ε at δ for the record at each position, (positions,): as `deltas_at`; infinity if there is none.
+
+    Guarantees: upper bounds.
 
     Raises:
         ValueError: as `epsilon_at`; a random stop.
@@ -119,7 +131,7 @@ def epsilons_at(event: ProjectedDescent, positions: Sequence[int], delta: float)
 
 
 def gaussian_mu(event: ProjectedDescent) -> float | None:
-    """μ of the worst record by "iteration", which bounds δ at every ε; None for an average or for Laplace noise.
+    """μ of the worst record by "iteration", which bounds δ at every ε; None for a mean over positions or Laplace noise.
 
     Guarantees: the run is μ-GDP.
     """
@@ -133,7 +145,7 @@ def renyi_delta(event: ProjectedDescent, epsilon: float) -> float:
     """δ at ε >= 0 from Rényi curves: α μ²/2 by iteration, case by case, or the curve of composed Laplace noise.
 
     Guarantees: an upper bound, never below `delta`.
-    Source: `conversion.delta`, the improved one, averaged as `delta` is.
+    Source: Canonne, Kamath & Steinke 2020, Proposition 12, averaged as in `delta`.
 
     Raises:
         ValueError: ε negative or NaN.

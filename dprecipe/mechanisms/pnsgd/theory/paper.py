@@ -1,4 +1,4 @@
-"""The two curves that Asoodeh, Diaz & Calmon 2020 draw, to be shown beside our bounds: no guarantee rests on them."""
+"""The two curves of Asoodeh, Diaz & Calmon 2020, for comparison with our bounds: no guarantee rests on them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dprecipe.mechanisms.pnsgd.theory.cases import check_position, find_batch
 
 
 def comparison_at(event: ProjectedDescent, position: int, epsilon: float, contraction_: float) -> dict[str, float]:
-    """δ at ε of the paper's two curves for the record at `position`, with the paper's M; no guarantee, a comparison.
+    """δ at ε by the paper's two curves, for the record at `position`, with the paper's M. For comparison only.
 
-    {} but for one pass of constant steps with Gaussian noise, that runs to its end.
+    Empty unless the run is one pass of equal steps with Gaussian noise to the last step, as in the paper.
 
     Raises:
         ValueError: as `delta_at`.
@@ -44,7 +44,7 @@ def theorem_4(epsilon: float, a: float, reach: float, later: int) -> float:
 
 
 def proposition_1(epsilon: float, a: float, contraction_: float, later: int) -> float:
-    """exp(-(ε - κ)²/(4κ)) where ε > κ, else 1: the Rényi bound that the paper holds against its own.
+    """exp(-(ε - κ)²/(4κ)) where ε > κ, else 1: the Rényi bound that the paper compares its own with.
 
     κ = (a²/2) M^(later+1)/later, and a²/2 where no step comes later. For comparison only.
 

@@ -1,4 +1,4 @@
-"""The positions that are shown, where the guarantee depends on a record's position in the file."""
+"""Which positions are shown, if the guarantee depends on a record's position in the file."""
 
 from __future__ import annotations
 

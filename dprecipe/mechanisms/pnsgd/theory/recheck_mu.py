@@ -1,4 +1,4 @@
-"""μ of a record's trace where all steps are alike, for `recheck`: slopes of a greatest convex minorant, by the max-min
+"""μ of one record if all steps are equal, for `recheck`: slopes of a greatest convex minorant, by the max-min
 formula."""
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ Array = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
 STARTS = 24
-"""Uses that a distance of the whole diameter is tried after; of thousands of stages, fewer."""
+"""Number of uses after which a distance of the whole diameter is tried; with thousands of stages, fewer."""
 
 
 def compute_cycle_mu(shift: float, noise: float, log_c: float, batches: int, earlier_C: Ints, after_C: Ints) -> Array:
-    """μ of steps that are all alike: a record used `earlier` times in whole cycles, once more, and `after` steps."""
+    """μ of equal steps, (cases,): a record is used `earlier` times, `batches` steps apart, once more, and `after` steps
+    follow. `shift` and `noise` are over the diameter; `log_c` is the logarithm of the contraction of a step.
+
+    Guarantees: an upper bound. Source: Robertson, Wright & Dykstra 1988, Section 1.4 (max-min formula).
+    """
     log_cycle = batches * log_c
     last = (shift * np.exp(after_C * log_c), sum_powers(2 * log_c, after_C + 1))
 
@@ -62,13 +66,13 @@ def _min_cost(blocks: Sequence[tuple[Array, Array]]) -> Array:
 
 
 def sum_powers(log_ratio: float | Array, terms: Ints | Array) -> Array:
-    """1 + ratio + …, so many terms."""
+    """The geometric sum 1 + ratio + … with `terms` terms, for ratio <= 1."""
     log_ = np.asarray(log_ratio)
     ratio = np.where(log_ < 0, np.expm1(log_), -1.0)
     return np.asarray(np.where(log_ < 0, np.expm1(log_ * terms) / ratio, terms))
 
 
 def spread_points(last: int, count: int) -> list[int]:
-    """From 0 to `last`: the first ones, and as many again that get farther apart."""
+    """Integers from 0 to `last`: the first `count`, then at most `count` more at growing distances."""
     growing = (round(math.exp(x)) for x in np.linspace(0.0, math.log(last + 1), count))
     return sorted({*range(min(count, last + 1)), *(value - 1 for value in growing)})

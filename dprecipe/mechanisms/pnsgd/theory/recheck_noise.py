@@ -1,4 +1,4 @@
-"""δ of Gaussian and of composed Laplace noise by dp-accounting, for `recheck`: of many kinds, rounded to few."""
+"""δ of Gaussian and of composed Laplace noise by dp-accounting, for `recheck`: many kinds are rounded to a few."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ MAX_EPSILON = 1e11
 
 
 def log_theta(epsilon_: float | Array, reach: float | Array) -> Array:
-    """log of δ at ε of two Gaussians of unit deviation at distance `reach`; 0 at an infinite one."""
+    """log δ at ε of two Gaussians with standard deviation 1 at distance `reach`; 0 at an infinite distance.
+
+    Arguments are broadcast. A second implementation of `contraction.log_gaussian`, from normal distribution functions.
+    """
     from scipy import special
 
     reach = np.clip(reach, 1e-150, 1e150)
@@ -48,7 +51,10 @@ def _loss(mu: float) -> Any:
 
 
 def gaussian_deltas(mu_C: Array, epsilon_: float) -> Array:
-    """δ at ε of Gaussians; of many different ones, rounded up."""
+    """δ at ε of Gaussians with these μ, (cells,), by dp-accounting.
+
+    Guarantees: upper bounds. If there are more than 400 different μ, they are rounded up to fewer.
+    """
     levels, level_C = np.unique(mu_C, return_inverse=True)
     if len(levels) > _LEVELS:
         with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""The least ε at a δ, of one decreasing function δ(ε) or of many at once."""
+"""The smallest ε at a δ, of one decreasing function δ(ε) or of many at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from numpy.typing import NDArray
 Array = NDArray[np.floating[Any]]
 
 _CLOSE = 4e-7
-"""Relative, between the ε given back and the least."""
+"""Relative difference between the ε that is returned and the smallest."""
 MIN_LOG = -690.0
-"""No positive δ is said to be less than exp of this."""
+"""Smallest logarithm of a positive δ."""
 
 
 def find_epsilon(delta_of: Callable[[float], float], delta: float, high: float) -> float:
-    """The least ε with δ(ε) <= δ but for `_CLOSE`, never less; by regula falsi in log δ, for a decreasing function."""
+    """The smallest ε with δ(ε) <= `delta`, up to `_CLOSE`, for a decreasing function; `high` is a first guess.
+
+    Guarantees: δ(result) <= `delta`: the result is rounded up, never down.
+    Edge cases: 0 if δ(0) <= `delta`; infinity if no ε up to 1e12 is large enough.
+    Method: regula falsi (Illinois) in the square root of -log δ, where a Gaussian tail is a straight line.
+    """
     at_zero = delta_of(0.0)
     if at_zero <= delta:
         return 0.0
@@ -42,7 +47,10 @@ def find_epsilon(delta_of: Callable[[float], float], delta: float, high: float) 
 
 
 def find_epsilons(compute_logs: Callable[[Array], Array], delta: float, count: int, high: float) -> Array:
-    """`find_epsilon` of many functions at once, by their log δ."""
+    """`find_epsilon` of `count` functions at once: `compute_logs` maps one ε each, (count,), to log δ, (count,).
+
+    Guarantees and edge cases: as `find_epsilon`, for each function.
+    """
 
     def excess(epsilon_F: Array) -> Array:
         result: Array = math.sqrt(-math.log(delta)) - np.sqrt(np.clip(-compute_logs(epsilon_F), 0.0, -2 * MIN_LOG))

@@ -64,16 +64,16 @@ def program(tmp_path: Path) -> Iterator[Callable[..., tuple[Plan, NoisySteps]]]:
     ledgers = []
 
     def make(*overrides: str) -> tuple[Plan, NoisySteps]:
-        made = plan(read_text(RECIPE, "small.yaml", overrides))
+        result = plan(read_text(RECIPE, "small.yaml", overrides))
         generator = np.random.default_rng(0)
         records = Records(generator.random((40, 3), dtype=np.float32), generator.integers(2, size=40))
-        ledgers.append(LedgerWriter(tmp_path / f"ledger-{len(ledgers)}.jsonl", made.digest))
+        ledgers.append(LedgerWriter(tmp_path / f"ledger-{len(ledgers)}.jsonl", result.digest))
         secrets = Secrets(SEED)
-        gate = Gate(made.events, made.budget, ledgers[-1], secrets)
+        gate = Gate(result.events, result.budget, ledgers[-1], secrets)
         model = nn.Linear(3, 2)
         nn.init.zeros_(model.weight)
         nn.init.zeros_(model.bias)
-        return made, train.build(made, model, Store(records, torch.device("cpu")), gate, secrets)
+        return result, train.build(result, model, Store(records, torch.device("cpu")), gate, secrets)
 
     yield make
     for ledger in ledgers:
@@ -87,7 +87,7 @@ def flat(model: nn.Module) -> Tensor:
 def test_t2_the_batches_of_a_run_are_drawn_by_the_events_on_record(
     program: Callable[[], tuple[Plan, NoisySteps]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, module = program()
+    result, module = program()
     batches: list[NDArray[np.int64]] = []
     real = Store.batch
 
@@ -103,8 +103,8 @@ def test_t2_the_batches_of_a_run_are_drawn_by_the_events_on_record(
     fit_steps(module, lightning.Callback(), torch.device("cpu"), 25)
     # Augmentation and dropout draw anew in every batch, or one record would decide what is drawn for the next.
     assert len(set(seeds)) == 25
-    (charge,) = made.events
-    assert charge == Charge(PoissonGaussian(0.25, made.room.phases[0].noise_multiplier), 25)
+    (charge,) = result.events
+    assert charge == Charge(PoissonGaussian(0.25, result.room.phases[0].noise_multiplier), 25)
     secrets = Secrets(SEED)
     expected = [next(draw_batch(charge.event, 40, secrets.stream("sampling", index))) for index in range(1, 26)]
     assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in expected]
@@ -115,7 +115,7 @@ def test_t1_t16_every_noisy_sum_is_divided_by_the_public_batch_size(
     program: Callable[[], tuple[Plan, NoisySteps]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With lr 1 and no momentum, a step moves the weights by exactly the noisy sum over 10, for batches of 0 to 40."""
-    made, module = program()
+    result, module = program()
     sizes = [0, 1, 7, 40] * 6 + [0]
     batches = iter([np.arange(size) for size in sizes])
     monkeypatch.setattr(noisy_steps, "draw_batch", lambda event, units, stream: iter([next(batches)]))
@@ -137,7 +137,7 @@ def test_t1_t16_every_noisy_sum_is_divided_by_the_public_batch_size(
 
     done: list[Tensor] = []
     fit_steps(module, Ends(), torch.device("cpu"), 25)
-    assert made.room.expected_batch == 10.0
+    assert result.room.expected_batch == 10.0
     assert len(done) == len(sums) == 25
     for size, noisy, moved in zip(sizes, sums, done, strict=True):
         torch.testing.assert_close(moved, noisy / 10.0, rtol=1e-4, atol=1e-6, msg=f"a batch of {size}")
@@ -167,16 +167,16 @@ ADAPTIVE = "mechanism.clip={mode: adaptive, norm: 0.5, quantile: 0.3, learning_r
 
 
 def sums(*overrides: str, model: nn.Module | None = None) -> tuple[Plan, ClippedSums]:
-    made = plan(read_text(RECIPE, "small.yaml", overrides))
-    return made, ClippedSums(made, nn.Linear(3, 2) if model is None else model)
+    result = plan(read_text(RECIPE, "small.yaml", overrides))
+    return result, ClippedSums(result, nn.Linear(3, 2) if model is None else model)
 
 
 def test_the_noisy_count_moves_the_clip_norm_of_the_next_step_by_public_constants_alone() -> None:
-    made, adaptive = sums(ADAPTIVE)
-    step = NoisyStep(3, made.events[0].event)
+    result, adaptive = sums(ADAPTIVE)
+    step = NoisyStep(3, result.events[0].event)
     before = adaptive.clipping(step)
     assert before.thresholds == (0.5,)
-    multiplier = made.room.phases[0].noise_multiplier
+    multiplier = result.room.phases[0].noise_multiplier
     assert before.counted == 2.0 / multiplier
     noisy = torch.tensor([5.0] * 8 + [3.0], dtype=torch.float64)
     gradient, factor = adaptive.gradient(noisy, step)
@@ -195,8 +195,8 @@ def test_an_adaptive_clip_norm_stays_within_bounds_whatever_the_noise(share: flo
 
 
 def test_what_noisy_counts_decided_goes_into_checkpoints_and_comes_back_exactly() -> None:
-    made, adaptive = sums(ADAPTIVE)
-    step = NoisyStep(0, made.events[0].event)
+    result, adaptive = sums(ADAPTIVE)
+    step = NoisyStep(0, result.events[0].event)
     adaptive.gradient(torch.arange(9, dtype=torch.float64), step)
     _, resumed = sums(ADAPTIVE)
     resumed.restore(adaptive.state())
@@ -219,13 +219,13 @@ def test_a_run_resumes_with_the_clip_norm_of_its_checkpoint(program: Callable[..
 
 
 def test_each_step_takes_the_constants_of_its_phase() -> None:
-    made, phased = sums("mechanism.clip.norm={schedule: linear, from: 1.0, to: 0.5}")
+    result, phased = sums("mechanism.clip.norm={schedule: linear, from: 1.0, to: 0.5}")
     step = 0
-    for phase in made.room.phases:
+    for phase in result.room.phases:
         for number in (step, step + phase.steps - 1):
-            assert phased.clipping(NoisyStep(number, made.events[0].event)).thresholds == (phase.clip_norm,)
+            assert phased.clipping(NoisyStep(number, result.events[0].event)).thresholds == (phase.clip_norm,)
         step += phase.steps
-    assert step == made.length.steps
+    assert step == result.length.steps
 
 
 def test_the_noise_of_a_count_is_that_of_the_event_that_pays_for_the_step() -> None:
@@ -270,17 +270,17 @@ def test_shares_that_are_not_those_of_the_groups_are_a_fault(shares: tuple[float
 @pytest.mark.parametrize("unit", ["record", "{column: who, max_records: 2}"])
 def test_what_the_engine_is_told(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Among how many processes rounding is shared, and that units of several shapes have no compiled program."""
-    told: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(train, "world_size", lambda: 3)
-    monkeypatch.setattr(train, "clipped_sum", lambda *given: told.append(given) or clipped_sum(*given))
-    made = plan(read_text(RECIPE.replace("  size: 40\n", f"  size: 40\n  unit: {unit}\n")))
+    monkeypatch.setattr(train, "clipped_sum", lambda *given: calls.append(given) or clipped_sum(*given))
+    result = plan(read_text(RECIPE.replace("  size: 40\n", f"  size: 40\n  unit: {unit}\n")))
     model = nn.Linear(3, 2)
-    sums = ClippedSums(made, model)
+    sums = ClippedSums(result, model)
     batch = Store(Records(np.zeros((40, 3), np.float32), np.zeros(40, np.int64)), torch.device("cpu")).batch(
         np.arange(9), 0
     )
-    sums.summed(model, batch, NoisyStep(0, made.events[0].event))
-    (given,) = told
+    sums.summed(model, batch, NoisyStep(0, result.events[0].event))
+    (given,) = calls
     assert given[-1] == 3
     assert (given[-2]._hindrance, given[-2]._processes) == ("" if unit == "record" else HINDRANCE, 3)
 

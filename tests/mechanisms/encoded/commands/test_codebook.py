@@ -59,14 +59,14 @@ def test_from_the_recipe_to_the_plan(recipe: Path, book: Path, capsys: pytest.Ca
     write_codebook(recipe, book, size=40)
     said = capsys.readouterr().out
     assert "40 codewords of 650 coordinates in 1 group, from as many public records" in said
-    made = load_codebook(book, [650])
-    assert f"digest {made.digest}" in said
+    result = load_codebook(book, [650])
+    assert f"digest {result.digest}" in said
     assert sorted(path.name for path in book.parent.iterdir()) == ["one.npz"]
     findings, *_ = check(recipe)
     assert findings == ()
     planned = plan(read(recipe))
-    assert planned.room.digest == made.digest
-    assert codebook_of(planned.room, recipe.parent).digest == made.digest
+    assert planned.room.digest == result.digest
+    assert codebook_of(planned.room, recipe.parent).digest == result.digest
     (advice,) = re.findall(r"^  (codebook: \{.*\})$", said, re.MULTILINE)
     assert advice in RECIPE  # what it prints is what the recipe has to say
 

@@ -75,17 +75,19 @@ def loaded(
     return read_text(text, "small.yaml", overrides, attachments=files)
 
 
-def compared(found: Loaded) -> Comparison:
-    assert isinstance(found.recipe.mechanism, Encoded)
-    return compare_distributions(found.recipe.mechanism, Facts.of(found.recipe, found.source.attachments))
+def compared(comparison: Loaded) -> Comparison:
+    assert isinstance(comparison.recipe.mechanism, Encoded)
+    return compare_distributions(
+        comparison.recipe.mechanism, Facts.of(comparison.recipe, comparison.source.attachments)
+    )
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *distributions: Distribution) -> None:
     monkeypatch.setattr(module, "DISTRIBUTIONS", (GAUSSIAN, *distributions))
 
 
-def of(found: Comparison, distribution: Distribution) -> Compared:
-    (row,) = (row for row in found.distributions if row.distribution == distribution)
+def of(comparison: Comparison, distribution: Distribution) -> Compared:
+    (row,) = (row for row in comparison.distributions if row.distribution == distribution)
     return row
 
 
@@ -107,34 +109,34 @@ def test_golden_errors_at_equal_privacy(record: dict[str, Any], monkeypatch: pyt
     """Calibration stops within 1e-4 of ε, which is 1e-4 of a scale, about."""
     distribution = Distribution(record["family"], 9.0 if record["family"] == "student_t" else None)
     only(monkeypatch, distribution)
-    found = compared(loaded(codeword=codeword(record["codeword"]), steps=6000, epsilon=record["eps_pld"]))
-    assert (found.terms.steps, found.terms.sampling_rate) == (6000, record["q"])
-    row = of(found, distribution)
+    comparison = compared(loaded(codeword=codeword(record["codeword"]), steps=6000, epsilon=record["eps_pld"]))
+    assert (comparison.terms.steps, comparison.terms.sampling_rate) == (6000, record["q"])
+    row = of(comparison, distribution)
     assert row.multiplier == pytest.approx(record["scale_equal_eps"], rel=3e-4)
     assert row.l1_ratio == pytest.approx(record["L1_ratio_vs_gauss"], rel=3e-4)
     assert row.l2_ratio == pytest.approx(record["L2_ratio_vs_gauss"], rel=3e-4)
-    assert of(found, GAUSSIAN).multiplier == pytest.approx(math.sqrt(1.2), rel=3e-4)
+    assert of(comparison, GAUSSIAN).multiplier == pytest.approx(math.sqrt(1.2), rel=3e-4)
 
 
 def test_what_is_compared_is_what_a_plan_solves(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, STUDENT_T)
     recipe = loaded("mechanism.codebook.norm=0.5")
-    found = compared(recipe)
+    comparison = compared(recipe)
     for distribution, noise in ((GAUSSIAN, "family: gaussian"), (STUDENT_T, "family: student_t, df: 9")):
-        made = plan(loaded("mechanism.codebook.norm=0.5", f"mechanism.noise={{{noise}, multiplier: auto}}"))
-        row = of(found, distribution)
-        assert row.multiplier == made.solved["mechanism.noise.multiplier"]
-        assert (row.epsilon, row.accountant) == (made.guarantee.epsilon, made.guarantee.accountant)
-        assert row.alternative_epsilon == made.guarantee.alternative_epsilon
-        assert row.alternative_accountant == made.guarantee.alternative_accountant
-        assert row.scale == made.room.noises[-1].scale
-        assert row.l2 == pytest.approx(made.room.noises[-1].deviation)
+        result = plan(loaded("mechanism.codebook.norm=0.5", f"mechanism.noise={{{noise}, multiplier: auto}}"))
+        row = of(comparison, distribution)
+        assert row.multiplier == result.solved["mechanism.noise.multiplier"]
+        assert (row.epsilon, row.accountant) == (result.guarantee.epsilon, result.guarantee.accountant)
+        assert row.alternative_epsilon == result.guarantee.alternative_epsilon
+        assert row.alternative_accountant == result.guarantee.alternative_accountant
+        assert row.scale == result.room.noises[-1].scale
+        assert row.l2 == pytest.approx(result.room.noises[-1].deviation)
 
 
 def test_figures_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, STUDENT_T)
-    found = compared(loaded("mechanism.codebook.norm=0.5"))
-    row, terms = of(found, STUDENT_T), found.terms
+    comparison = compared(loaded("mechanism.codebook.norm=0.5"))
+    row, terms = of(comparison, STUDENT_T), comparison.terms
     assert row.scale == pytest.approx(0.5 * row.multiplier)
     assert row.l1 == pytest.approx(0.873079 * row.scale, rel=1e-5)
     assert row.l2 == pytest.approx(math.sqrt(9 / 7) * row.scale)
@@ -142,15 +144,17 @@ def test_figures_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     # A batch of 100 codewords of norm 0.5, all alike, against noise over 10 coordinates.
     assert row.signal_to_noise == pytest.approx(100 * 0.5 / (row.l2 * math.sqrt(10)))
     assert (terms.dimension, terms.norm, terms.words, terms.codes) == (10, 0.5, 1, 100)
-    assert row.l1_ratio == row.l1 / of(found, GAUSSIAN).l1
-    assert [r.chosen for r in found.distributions] == [r.distribution == GAUSSIAN for r in found.distributions]
+    assert row.l1_ratio == row.l1 / of(comparison, GAUSSIAN).l1
+    assert [r.chosen for r in comparison.distributions] == [
+        r.distribution == GAUSSIAN for r in comparison.distributions
+    ]
 
 
 def test_relative_noise_of_layers_is_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch)
     layers = ["model={kind: mlp, hidden: [3]}", "mechanism.groups=layer", "mechanism.group_noise=[1.0, 2.0]"]
-    found = compared(loaded(*layers))
-    (row,) = found.distributions  # (4 + 1) · 3 coordinates with noise of scale 1, (3 + 1) · 2 with 2
+    comparison = compared(loaded(*layers))
+    (row,) = comparison.distributions  # (4 + 1) · 3 coordinates with noise of scale 1, (3 + 1) · 2 with 2
     assert row.l2 == pytest.approx(row.scale * math.sqrt((15 + 8 * 4) / 23))
     assert row.l1 == pytest.approx(row.scale * math.sqrt(2 / math.pi) * (15 + 8 * 2) / 23)
 
@@ -167,18 +171,18 @@ def test_a_given_multiplier_sets_the_budget_to_compare_at(monkeypatch: pytest.Mo
     only(monkeypatch)
     for budget in ("auto", "9.0"):
         recipe = loaded("mechanism.noise.multiplier=1.5", f"budget.epsilon={budget}")
-        found = compared(recipe)
-        assert found.terms.epsilon == plan(recipe).guarantee.epsilon < 9
-        assert found.distributions[0].multiplier == pytest.approx(1.5, rel=2e-4)
-        assert found.distributions[0].epsilon <= found.terms.epsilon
+        comparison = compared(recipe)
+        assert comparison.terms.epsilon == plan(recipe).guarantee.epsilon < 9
+        assert comparison.distributions[0].multiplier == pytest.approx(1.5, rel=2e-4)
+        assert comparison.distributions[0].epsilon <= comparison.terms.epsilon
 
 
 def test_a_free_length_is_that_of_the_recipes_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch)
     recipe = loaded("mechanism.noise.multiplier=1.5", "training.steps=auto")
-    found = compared(recipe)
-    assert found.terms.steps == plan(recipe).length.steps
-    assert found.distributions[0].multiplier == pytest.approx(1.5, rel=1e-3)
+    comparison = compared(recipe)
+    assert comparison.terms.steps == plan(recipe).length.steps
+    assert comparison.distributions[0].multiplier == pytest.approx(1.5, rel=1e-3)
 
 
 def test_phases_are_compared_as_one_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,22 +190,22 @@ def test_phases_are_compared_as_one_noise(monkeypatch: pytest.MonkeyPatch) -> No
     noise = (
         "mechanism.noise=[{family: student_t, df: 4, multiplier: 3, steps: 10}, {family: gaussian, multiplier: auto}]"
     )
-    found = compared(loaded(noise))
-    assert {name_of(row.distribution): row.chosen for row in found.distributions} == {
+    comparison = compared(loaded(noise))
+    assert {name_of(row.distribution): row.chosen for row in comparison.distributions} == {
         "gaussian": True,
         "student_t(4)": True,
     }
-    assert of(found, GAUSSIAN).multiplier == compared(loaded()).distributions[0].multiplier
+    assert of(comparison, GAUSSIAN).multiplier == compared(loaded()).distributions[0].multiplier
 
 
 def test_distributions_that_the_budget_refuses_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """At so large a budget a step over four coordinates needs hardly any noise with exponential tails."""
     only(monkeypatch, Distribution("variance_gamma", 4.0))
-    found = compared(loaded("budget.epsilon=12", "training.steps=1", dimension=4))
-    ((distribution, why),) = found.left_out
+    comparison = compared(loaded("budget.epsilon=12", "training.steps=1", dimension=4))
+    ((distribution, why),) = comparison.left_out
     assert distribution == Distribution("variance_gamma", 4.0)
     assert "multiplier" in why
-    assert [row.distribution for row in found.distributions] == [GAUSSIAN]
+    assert [row.distribution for row in comparison.distributions] == [GAUSSIAN]
 
 
 def test_what_can_not_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +234,8 @@ def row(distribution: Distribution, l1: float, l2: float) -> Compared:
 def test_the_choice_matters_where_more_than_information_counts(
     l1: float, l2: float, min_l1: str, min_l2: str, matters: bool
 ) -> None:
-    found = Comparison(TERMS, (row(GAUSSIAN, 1.0, 1.0), row(STUDENT_T, l1, l2)), ())
-    assert (name_of(found.min_l1.distribution), name_of(found.min_l2.distribution), found.matters) == (
+    comparison = Comparison(TERMS, (row(GAUSSIAN, 1.0, 1.0), row(STUDENT_T, l1, l2)), ())
+    assert (name_of(comparison.min_l1.distribution), name_of(comparison.min_l2.distribution), comparison.matters) == (
         min_l1,
         min_l2,
         matters,
@@ -266,18 +270,18 @@ def test_every_distribution_is_compared_and_stays_within_the_budget() -> None:
     recipe = loaded(dimension=10, steps=20)
     spec = recipe.recipe.mechanism
     assert isinstance(spec, Encoded)
-    found = compare_distributions(
+    comparison = compare_distributions(
         spec, Facts.of(recipe.recipe), lambda done, of_all, distribution: seen.append((done, of_all, distribution))
     )
     assert [distribution for _, _, distribution in seen] == list(DISTRIBUTIONS)
-    assert {row.distribution for row in found.distributions} == set(DISTRIBUTIONS)
-    assert found.left_out == ()
-    assert all(0.999 * 2 <= row.epsilon <= 2 for row in found.distributions)
-    errors = [(row.l2, row.l1) for row in found.distributions]
+    assert {row.distribution for row in comparison.distributions} == set(DISTRIBUTIONS)
+    assert comparison.left_out == ()
+    assert all(0.999 * 2 <= row.epsilon <= 2 for row in comparison.distributions)
+    errors = [(row.l2, row.l1) for row in comparison.distributions]
     assert errors == sorted(errors)
-    assert found.distributions[-1].distribution.family == "cauchy"
-    assert found.to_json()["distributions"][-1]["l2"] is None
-    json.dumps(found.to_json(), allow_nan=False)
+    assert comparison.distributions[-1].distribution.family == "cauchy"
+    assert comparison.to_json()["distributions"][-1]["l2"] is None
+    json.dumps(comparison.to_json(), allow_nan=False)
 
 
 def test_the_error_of_the_solver_is_below_the_resolution(monkeypatch: pytest.MonkeyPatch) -> None:

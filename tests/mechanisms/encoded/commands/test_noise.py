@@ -89,9 +89,9 @@ def test_what_lies_in_the_bounds_and_not_in_the_distributions_is_told(
     assert "looser bounds" not in plain
     assert "removing one unit and adding another" not in plain
     compare_noise(recipe, [*MANY, "budget.neighbouring=replace_one", "mechanism.microbatch=2"])
-    told = capsys.readouterr().out
-    assert "looser bounds" in told
-    assert "removing one unit and adding another" in told
+    printed = capsys.readouterr().out
+    assert "looser bounds" in printed
+    assert "removing one unit and adding another" in printed
 
 
 def test_the_document_fits_its_schema_and_is_what_is_written(
@@ -139,10 +139,10 @@ def test_dpsgd_is_compared_as_encoding_with_one_codeword(
     assert (document["mechanism"], document["compared_as"]) == ("dpsgd", "encoded")
     assert document["codebook"]["words"] == 1
     (gaussian,) = (distribution for distribution in document["distributions"] if distribution["family"] == "gaussian")
-    made = plan(read(recipe, [DPSGD]))
-    assert gaussian["multiplier"] == made.solved["mechanism.noise.multiplier"]
-    assert gaussian["scale"] == made.room.noise_scale(made.room.phases[-1])
-    assert gaussian["epsilon"] == made.guarantee.epsilon
+    result = plan(read(recipe, [DPSGD]))
+    assert gaussian["multiplier"] == result.solved["mechanism.noise.multiplier"]
+    assert gaussian["scale"] == result.room.noise_scale(result.room.phases[-1])
+    assert gaussian["epsilon"] == result.guarantee.epsilon
 
 
 @pytest.mark.parametrize(

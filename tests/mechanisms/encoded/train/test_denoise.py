@@ -111,24 +111,24 @@ def test_grows_with_the_signal_and_shrinks_to_nothing_without() -> None:
     distribution, random, count = Distribution("gaussian"), np.random.default_rng(1), 20_000
     noise, signal = random.standard_normal(count), random.standard_normal(count)
     grid = np.linspace(0, 5, 100_001)
-    found = []
+    actual = []
     for ratio in (0.3, 1.0, 3.0):
         (distance,) = kolmogorov_smirnov(torch.from_numpy(noise + ratio * signal), distribution, 1.0)
         exact = float((distribution.cdf(grid) - distribution.cdf(grid / math.hypot(1, ratio))).max())
         assert distance == pytest.approx(exact, abs=2 / math.sqrt(count))
-        found.append(distance)
-    assert found == sorted(found)
+        actual.append(distance)
+    assert actual == sorted(actual)
     shrunk = kolmogorov_smirnov(torch.from_numpy(noise + signal), distribution, 1.0, shrink=True)[0]
-    assert shrunk == pytest.approx(found[1] - 0.87 / math.sqrt(count), abs=1e-15)
+    assert shrunk == pytest.approx(actual[1] - 0.87 / math.sqrt(count), abs=1e-15)
     assert kolmogorov_smirnov(torch.from_numpy(np.linspace(-2, 2, 9)), distribution, 1.0, shrink=True) == (0.0,)
 
 
 def test_groups_are_each_on_their_own() -> None:
     distribution = Distribution("laplace")
     noisy = torch.from_numpy(np.random.default_rng(2).standard_normal(60))
-    found = kolmogorov_smirnov(noisy, distribution, 0.7, [10, 1, 49], shrink=True)
+    actual = kolmogorov_smirnov(noisy, distribution, 0.7, [10, 1, 49], shrink=True)
     parts = (noisy[:10], noisy[10:11], noisy[11:])
-    assert found == tuple(kolmogorov_smirnov(part, distribution, 0.7, shrink=True)[0] for part in parts)
+    assert actual == tuple(kolmogorov_smirnov(part, distribution, 0.7, shrink=True)[0] for part in parts)
     assert kolmogorov_smirnov(noisy, distribution, 0.7, [60]) == kolmogorov_smirnov(noisy, distribution, 0.7)
 
 

@@ -447,10 +447,10 @@ def test_a_codebook_that_bounds_nothing_is_refused(group: Steps, message: str) -
 def test_cells_are_counted_on_a_device_as_they_are_here(size: int) -> None:
     """Without the largest being asked for: a GPU would be waited for twice a block."""
     cells = torch.randint(size, (5000,), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
-    found = ranks.count_by_scatter(cells, size + 3)
-    assert found.dtype == torch.int64
-    assert torch.equal(found, torch.bincount(cells, minlength=size + 3))
-    assert torch.equal(found, ranks.count_numbers(cells, size + 3))
+    actual = ranks.count_by_scatter(cells, size + 3)
+    assert actual.dtype == torch.int64
+    assert torch.equal(actual, torch.bincount(cells, minlength=size + 3))
+    assert torch.equal(actual, ranks.count_numbers(cells, size + 3))
     assert ranks.count_numbers(cells.to("meta"), size).shape == (size,)  # bincount can't say how many it answers
 
 

@@ -42,16 +42,16 @@ SIZES = (64 * 12 + 12, 12 * 10 + 10)
 
 
 def recipe(*overrides: str, text: str = DIGITS) -> tuple[Recipe, Encoded]:
-    found = read_text(text, "digits.yaml", overrides).recipe
-    assert isinstance(found.mechanism, Encoded)
-    return found, found.mechanism
+    loaded = read_text(text, "digits.yaml", overrides).recipe
+    assert isinstance(loaded.mechanism, Encoded)
+    return loaded, loaded.mechanism
 
 
-def gradients(found: Recipe) -> NDArray[np.float32]:
+def gradients(loaded: Recipe) -> NDArray[np.float32]:
     """(N, D): of every public record, one backward pass each."""
-    assert found.data.test is not None
-    records = load_records(found.data.test, found.data, Path(), "test")
-    model = build(found.model, (1, 8, 8), 10, found.runtime.seed)
+    assert loaded.data.test is not None
+    records = load_records(loaded.data.test, loaded.data, Path(), "test")
+    model = build(loaded.model, (1, 8, 8), 10, loaded.runtime.seed)
     rows = []
     for index in range(len(records)):
         features, labels = records.batch(slice(index, index + 1))
@@ -63,24 +63,24 @@ def gradients(found: Recipe) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("groups", ["model", "layer"])
 def test_codewords_are_the_sorted_gradients_of_the_public_records(groups: str) -> None:
-    found, spec = recipe(f"mechanism.groups={groups}")
-    made = make_codebook(found, spec, Path(), 1000, Path())
+    loaded, spec = recipe(f"mechanism.groups={groups}")
+    result = make_codebook(loaded, spec, Path(), 1000, Path())
     sizes = (sum(SIZES),) if groups == "model" else SIZES
-    direct = fit_codebook(gradients(found), sizes)
-    assert made.codebook.sizes == sizes
-    assert made.codebook.words == direct.words == 359
-    for one, other in zip(made.codebook.groups, direct.groups, strict=True):
+    direct = fit_codebook(gradients(loaded), sizes)
+    assert result.codebook.sizes == sizes
+    assert result.codebook.words == direct.words == 359
+    for one, other in zip(result.codebook.groups, direct.groups, strict=True):
         np.testing.assert_allclose(one.levels, other.levels, atol=2e-5)  # two steps of a whole number
 
 
 def test_fewer_codewords_are_a_draw_with_the_public_seed() -> None:
-    found, spec = recipe()
-    some, again = make_codebook(found, spec, Path(), 20, Path()), make_codebook(found, spec, Path(), 20, Path())
+    loaded, spec = recipe()
+    some, again = make_codebook(loaded, spec, Path(), 20, Path()), make_codebook(loaded, spec, Path(), 20, Path())
     assert some.codebook.words == 20
     assert some.codebook.digest == again.codebook.digest
-    every = make_codebook(found, spec, Path(), 359, Path()).codebook.whole[0]
-    held = {row.tobytes() for row in every}
-    assert all(row.tobytes() in held for row in some.codebook.whole[0])
+    every = make_codebook(loaded, spec, Path(), 359, Path()).codebook.whole[0]
+    known_rows = {row.tobytes() for row in every}
+    assert all(row.tobytes() in known_rows for row in some.codebook.whole[0])
     first_twenty = {row.tobytes() for row in every[:20]}
     assert {row.tobytes() for row in some.codebook.whole[0]} != first_twenty
     other, spec = recipe("runtime.seed=1")
@@ -92,17 +92,17 @@ def test_the_size_of_batches_changes_nothing_but_memory(monkeypatch: pytest.Monk
         make_codebook(*recipe(f"runtime.physical_batch={size}"), Path(), 50, Path()).codebook for size in (7, 512)
     )
     np.testing.assert_allclose(one.groups[0].levels, other.groups[0].levels, atol=2e-5)
-    held: list[int] = []
+    batch_sizes: list[int] = []
     real = module.fit_in_batches
     monkeypatch.setattr(
         module,
         "fit_in_batches",
-        lambda batches, sizes: real((held.append(len(batch)) or batch for batch in batches), sizes),
+        lambda batches, sizes: real((batch_sizes.append(len(batch)) or batch for batch in batches), sizes),
     )
     monkeypatch.setattr(module, "MAX_NUMBERS", 3 * sum(SIZES) + 1)
     few = make_codebook(*recipe(), Path(), 50, Path()).codebook
     np.testing.assert_allclose(few.groups[0].levels, other.groups[0].levels, atol=2e-5)
-    assert held == [3] * 16 + [2]
+    assert batch_sizes == [3] * 16 + [2]
 
 
 def test_batches_are_one_array() -> None:
@@ -158,8 +158,8 @@ def no_biases(monkeypatch: pytest.MonkeyPatch, scale: float = 1.0) -> None:
 
 def test_records_without_a_gradient_are_left_out(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_biases(monkeypatch)
-    made = make_codebook(*recipe(text=NPZ), records, 1000, records)
-    assert (made.codebook.words, made.without_gradient) == (5, 5)
+    result = make_codebook(*recipe(text=NPZ), records, 1000, records)
+    assert (result.codebook.words, result.without_gradient) == (5, 5)
 
 
 def test_without_any_gradient_there_is_no_codebook(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,9 +183,9 @@ def test_the_training_file_under_another_name_is_not_public(records: Path) -> No
 )
 def test_records_that_are_not_public_are_refused(old: str, new: str, path: str) -> None:
     assert old in DIGITS
-    found, spec = recipe(text=DIGITS.replace(old, new))
-    (finding,) = public_records(found.data)
+    loaded, spec = recipe(text=DIGITS.replace(old, new))
+    (finding,) = public_records(loaded.data)
     assert (finding.code, finding.path, finding.is_error) == ("P130", path, True)
     with pytest.raises(DataFault, match="public"):
-        make_codebook(found, spec, Path(), 10, Path())
+        make_codebook(loaded, spec, Path(), 10, Path())
     assert list(public_records(recipe()[0].data)) == []

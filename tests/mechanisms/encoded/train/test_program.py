@@ -60,14 +60,14 @@ def program(tmp_path: Path) -> Iterator[Make]:
     opened = []
 
     def make(*overrides: str) -> tuple[Plan, NoisySteps]:
-        made = plan(read_text(RECIPE, "small.yaml", overrides))
+        result = plan(read_text(RECIPE, "small.yaml", overrides))
         generator = np.random.default_rng(0)
         records = Records(generator.random((40, 3), dtype=np.float32), generator.integers(2, size=40))
-        opened.append(LedgerWriter(tmp_path / f"ledger-{len(opened)}.jsonl", made.digest))
+        opened.append(LedgerWriter(tmp_path / f"ledger-{len(opened)}.jsonl", result.digest))
         secrets = Secrets(5)
-        gate = Gate(made.events, made.budget, opened[-1], secrets)
-        model = build(made.model, (3,), 2, 0)
-        return made, train.build(made, model, Store(records, torch.device("cpu")), gate, secrets)
+        gate = Gate(result.events, result.budget, opened[-1], secrets)
+        model = build(result.model, (3,), 2, 0)
+        return result, train.build(result, model, Store(records, torch.device("cpu")), gate, secrets)
 
     yield make
     for ledger in opened:
@@ -122,20 +122,20 @@ def test_without_denoising_a_step_is_the_noisy_sum_over_the_public_batch(
 def test_denoising_scales_the_step_by_the_distance_of_the_noisy_sum_from_its_distribution(
     program: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, module = program("mechanism.denoise=kolmogorov_smirnov")
+    result, module = program("mechanism.denoise=kolmogorov_smirnov")
     seen = ran(module, Seen(monkeypatch))
     for noisy, move in zip(seen.noisy, seen.moves, strict=True):
-        kappa = float(kolmogorov_smirnov(noisy, distribution_of(made.events[0].event), 3.0 * 2.0)[0])
+        kappa = float(kolmogorov_smirnov(noisy, distribution_of(result.events[0].event), 3.0 * 2.0)[0])
         assert 0 < kappa < 1
         torch.testing.assert_close(move, -kappa * noisy / 10, rtol=1e-4, atol=1e-5)
 
 
 def test_one_factor_for_each_group(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, module = program(
+    result, module = program(
         "mechanism.denoise={method: kolmogorov_smirnov, per: group, shrink: true}", "mechanism.groups=layer"
     )
     seen = ran(module, Seen(monkeypatch))
-    distribution = distribution_of(made.events[0].event)
+    distribution = distribution_of(result.events[0].event)
     for noisy, move in zip(seen.noisy, seen.moves, strict=True):
         parts = [kolmogorov_smirnov(part, distribution, 6.0, shrink=True)[0] for part in torch.split(noisy, LAYERS)]
         factors = torch.repeat_interleave(torch.tensor([float(part) for part in parts]), torch.tensor(LAYERS))
@@ -144,9 +144,9 @@ def test_one_factor_for_each_group(program: Make, monkeypatch: pytest.MonkeyPatc
 
 def test_an_adaptive_optimizer_has_its_update_scaled(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam's first step is lr in every coordinate, whatever the gradient's scale; denoised, it is κ lr."""
-    made, module = program("mechanism.denoise=kolmogorov_smirnov", "training.optimizer={kind: adam, lr: 0.5}")
+    result, module = program("mechanism.denoise=kolmogorov_smirnov", "training.optimizer={kind: adam, lr: 0.5}")
     seen = ran(module, Seen(monkeypatch))
-    kappa = float(kolmogorov_smirnov(seen.noisy[0], distribution_of(made.events[0].event), 6.0)[0])
+    kappa = float(kolmogorov_smirnov(seen.noisy[0], distribution_of(result.events[0].event), 6.0)[0])
     torch.testing.assert_close(seen.moves[0].abs(), torch.full((26,), 0.5 * kappa).double(), rtol=1e-3, atol=1e-6)
 
 
@@ -174,8 +174,8 @@ def test_scales_of_layers_are_taken_off_before_the_noise_and_put_back_after(
 
 
 def test_a_unit_keeps_its_slot_and_joins_no_other(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, module = program("mechanism.microbatch=5")
-    assert made.room.slots == 2
+    result, module = program("mechanism.microbatch=5")
+    assert result.room.slots == 2
     batches: list[tuple[Any, Any]] = []
     real = Store.batch
 
@@ -204,16 +204,16 @@ def test_one_more_unit_moves_no_other_to_another_slot() -> None:
 
 
 def test_a_model_of_another_size_is_refused(program: Make) -> None:
-    made, _ = program()
+    result, _ = program()
     with pytest.raises(RunFailed, match="26 parameters; this one has 8"):
-        train.encoder_of(made.room, nn.Linear(3, 2), codebook_of(made.room, Path()))
+        train.encoder_of(result.room, nn.Linear(3, 2), codebook_of(result.room, Path()))
 
 
 def test_layers_of_other_sizes_are_refused(program: Make) -> None:
-    made, _ = program("mechanism.groups=layer")
+    result, _ = program("mechanism.groups=layer")
     swapped = nn.Sequential(nn.Linear(4, 2), nn.Linear(3, 4))  # 10 + 16 parameters
     with pytest.raises(RunFailed, match="layers of 16, 10 parameters; this one has layers of 10, 16"):
-        train.encoder_of(made.room, swapped, codebook_of(made.room, Path()))
+        train.encoder_of(result.room, swapped, codebook_of(result.room, Path()))
 
 
 DIGITS = """\
@@ -258,14 +258,14 @@ SLOW = ("phases", "layers", "micro-batches", "cauchy")
 def test_a_run_is_released_with_a_certificate_that_verifies(tmp_path: Path, variant: str) -> None:
     recipe = tmp_path / "digits.yaml"
     recipe.write_text(DIGITS, encoding="utf-8")
-    made = plan(read(recipe, VARIANTS[variant]))
-    done = run(made, tmp_path / "run")
+    result = plan(read(recipe, VARIANTS[variant]))
+    done = run(result, tmp_path / "run")
     assert done.stop_reason == "completed"
     assert done.epsilon <= 8.0
     verified = verify(done.release)
     stated = verified.statement.predicate
     assert stated.mechanism.encoding is not None
-    assert stated.mechanism.encoding.codebook == made.room.digest
+    assert stated.mechanism.encoding.codebook == result.room.digest
     assert {"encoded_sum", "noise_scale"} <= {check.id for check in stated.checks}
     if variant != "cauchy":
         assert done.score is not None
@@ -276,7 +276,7 @@ def test_a_run_is_released_with_a_certificate_that_verifies(tmp_path: Path, vari
 def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = tmp_path / "digits.yaml"
     recipe.write_text(DIGITS, encoding="utf-8")
-    made = plan(read(recipe, ("training.epochs=4",)))
+    result = plan(read(recipe, ("training.epochs=4",)))
     real, calls = NoisySteps.take_step, 0
 
     def interrupting(module: NoisySteps) -> bool:
@@ -288,8 +288,8 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(NoisySteps, "take_step", interrupting)
     with pytest.raises(Interrupted):
-        run(made, tmp_path / "run")
-    done = run(made, tmp_path / "run", resume=True)
+        run(result, tmp_path / "run")
+    done = run(result, tmp_path / "run", resume=True)
     assert done.stop_reason == "completed"
-    assert ledgers.read(tmp_path / "run" / "private" / "ledger.jsonl").charges == made.events
+    assert ledgers.read(tmp_path / "run" / "private" / "ledger.jsonl").charges == result.events
     verify(done.release)

@@ -49,14 +49,14 @@ def forecast_of(*overrides: str) -> Forecast:
 
 @pytest.mark.parametrize("overrides", [(), (GNMAX, FEW), (LNMAX, FEW)])
 def test_costs_are_those_of_the_analysis(overrides: tuple[str, ...]) -> None:
-    found, made = forecast_of(*overrides), planned(*overrides)
-    counts_QM = simulate.simulate_counts(100, 10, made.room.queries, Agreement(), 0)
-    expected = vote_analysis.analyse_votes(counts_QM, voting_of(made), 1e-5)
-    assert found.costs.papers == pytest.approx(expected.expected_cost.classic.value, rel=1e-12)
-    assert found.costs.bound == pytest.approx(expected.bound.improved.value, rel=1e-12)
-    assert found.costs.exact == (None if expected.exact is None else pytest.approx(expected.exact.improved.value))
-    assert found.answered * found.queries == pytest.approx(expected.expected_answers, rel=1e-12)
-    assert found.worst_case == found.unpublished == made.guarantee.epsilon
+    actual, result = forecast_of(*overrides), planned(*overrides)
+    counts_QM = simulate.simulate_counts(100, 10, result.room.queries, Agreement(), 0)
+    expected = vote_analysis.analyse_votes(counts_QM, voting_of(result), 1e-5)
+    assert actual.costs.papers == pytest.approx(expected.expected_cost.classic.value, rel=1e-12)
+    assert actual.costs.bound == pytest.approx(expected.bound.improved.value, rel=1e-12)
+    assert actual.costs.exact == (None if expected.exact is None else pytest.approx(expected.exact.improved.value))
+    assert actual.answered * actual.queries == pytest.approx(expected.expected_answers, rel=1e-12)
+    assert actual.worst_case == actual.unpublished == result.guarantee.epsilon
 
 
 def test_many_queries_cost_what_their_mean_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ def test_many_queries_cost_what_their_mean_says(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_run_ends_where_its_filter_does() -> None:
     """2,000 runs of the rule of a ballot, query by query: their mean, within 1 %."""
-    found, own = forecast_of(), planned().room
-    assert found.stop.reason == "filter"
-    selection = found.voting.selection
+    actual, own = forecast_of(), planned().room
+    assert actual.stop.reason == "filter"
+    selection = actual.voting.selection
     assert selection is not None
     counts_QM = simulate.simulate_counts(100, 10, 200, Agreement(), 0)
     pass_Q = np.exp(votes.log_pass(counts_QM.max(axis=1), selection)[0])
@@ -87,8 +87,8 @@ def test_the_run_ends_where_its_filter_does() -> None:
             count += 1
         put.append(count)
         answered.append(passed_Q[:count].sum())
-    assert found.stop.queries == pytest.approx(np.mean(put), rel=0.01)
-    assert found.stop.answers == pytest.approx(np.mean(answered), rel=0.02)
+    assert actual.stop.queries == pytest.approx(np.mean(put), rel=0.01)
+    assert actual.stop.answers == pytest.approx(np.mean(answered), rel=0.02)
 
 
 def test_other_ends() -> None:
@@ -100,17 +100,17 @@ def test_other_ends() -> None:
 
 
 def test_rows_are_the_recipe_with_another_check() -> None:
-    found = forecast_of(FEW, "budget.epsilon=auto")
-    (own,) = (row for row in found.rows if row.chosen)
+    actual = forecast_of(FEW, "budget.epsilon=auto")
+    (own,) = (row for row in actual.rows if row.chosen)
     assert (own.threshold, own.deviation, own.multiplier) == (60, 40, 20)
-    assert (own.answered, own.right, own.stop) == (found.answered, found.right, found.stop)
-    assert len(found.rows) == 4 * len(forecast_tables.THRESHOLDS)
+    assert (own.answered, own.right, own.stop) == (actual.answered, actual.right, actual.stop)
+    assert len(actual.rows) == 4 * len(forecast_tables.THRESHOLDS)
     other = "mechanism.aggregator.selection.noise.multiplier=25"
     expected = planned(FEW, "budget.epsilon=auto", other, "mechanism.aggregator.selection.threshold=75")
-    (row,) = (row for row in found.rows if (row.threshold, row.deviation) == (75, 25))
+    (row,) = (row for row in actual.rows if (row.threshold, row.deviation) == (75, 25))
     assert row.worst_case == expected.guarantee.epsilon
-    assert own.worst_case == found.worst_case != row.worst_case
-    by_threshold = [row.answered for row in found.rows if row.deviation == 25]
+    assert own.worst_case == actual.worst_case != row.worst_case
+    by_threshold = [row.answered for row in actual.rows if row.deviation == 25]
     assert by_threshold == sorted(by_threshold, reverse=True)
 
 
@@ -123,44 +123,44 @@ def test_rows_that_do_not_fit_and_noise_that_is_solved() -> None:
 
 
 def test_what_the_recipe_publishes_and_what_it_is_told_to() -> None:
-    found = forecast_of(*SANITIZE, FEW, "budget.epsilon=auto")
-    assert found.own is not None
-    assert found.suggested is not None
-    assert found.own.worst_case == found.worst_case
-    assert found.unpublished == planned(FEW, "budget.epsilon=auto").guarantee.epsilon < found.worst_case
-    assert found.release is found.own
-    assert found.suggested.published.epsilon < found.own.published.epsilon
-    chosen = found.suggested.published.constants
+    actual = forecast_of(*SANITIZE, FEW, "budget.epsilon=auto")
+    assert actual.own is not None
+    assert actual.suggested is not None
+    assert actual.own.worst_case == actual.worst_case
+    assert actual.unpublished == planned(FEW, "budget.epsilon=auto").guarantee.epsilon < actual.worst_case
+    assert actual.release is actual.own
+    assert actual.suggested.published.epsilon < actual.own.published.epsilon
+    chosen = actual.suggested.published.constants
     block = (
         f"mechanism.sanitize={{method: smooth_sensitivity, order: {chosen.order}, beta: {chosen.smoothness}, "
         f"multiplier: {chosen.value_multiplier}, scale_multiplier: {chosen.sensitivity_multiplier}}}"
     )
-    assert found.suggested.worst_case == planned(SANITIZE[0], block, FEW, "budget.epsilon=auto").guarantee.epsilon
-    assert found.pays is False
+    assert actual.suggested.worst_case == planned(SANITIZE[0], block, FEW, "budget.epsilon=auto").guarantee.epsilon
+    assert actual.pays is False
 
 
 def test_a_release_that_the_budget_does_not_hold() -> None:
-    found = forecast_of(GNMAX.replace("40", "20"), FEW, "budget.epsilon=1.25")
-    assert found.suggested is not None
-    assert found.suggested.worst_case is found.suggested.stop is None
-    assert found.pays is False
+    actual = forecast_of(GNMAX.replace("40", "20"), FEW, "budget.epsilon=1.25")
+    assert actual.suggested is not None
+    assert actual.suggested.worst_case is actual.suggested.stop is None
+    assert actual.pays is False
 
 
 def test_of_interactive_runs_the_first_round() -> None:
-    found = forecast_of(INTERACTIVE)
-    assert (found.planned, found.queries) == (200, 50)
-    assert found.own is found.suggested is found.release is None
-    assert found.points[-1].queries == 50
-    assert all(row.stop is not None and row.stop.queries <= 50 for row in found.rows)
+    actual = forecast_of(INTERACTIVE)
+    assert (actual.planned, actual.queries) == (200, 50)
+    assert actual.own is actual.suggested is actual.release is None
+    assert actual.points[-1].queries == 50
+    assert all(row.stop is not None and row.stop.queries <= 50 for row in actual.rows)
 
 
 def test_points_end_in_the_figures() -> None:
-    found = forecast_of()
-    last = found.points[-1]
-    assert found.suggested is not None
-    assert (last.queries, last.worst_case) == (200, found.worst_case)
-    assert last.data_dependent == found.costs.bound
-    assert last.sanitised == pytest.approx(found.suggested.published.epsilon, rel=1e-9)
+    actual = forecast_of()
+    last = actual.points[-1]
+    assert actual.suggested is not None
+    assert (last.queries, last.worst_case) == (200, actual.worst_case)
+    assert last.data_dependent == actual.costs.bound
+    assert last.sanitised == pytest.approx(actual.suggested.published.epsilon, rel=1e-9)
     for name in ("queries", "worst_case", "data_dependent", "sanitised"):
-        values = [getattr(point, name) for point in found.points]
+        values = [getattr(point, name) for point in actual.points]
         assert values == sorted(values), name

@@ -43,9 +43,9 @@ def test_dissenters_flock_to_few_classes() -> None:
     places_QM = np.take_along_axis(votes_QM, (top_Q1 + np.arange(classes)) % classes, axis=1)
     random = np.random.default_rng(2)
     one_by_one = np.bincount(np.floor((classes - 1) * random.random(60_000) ** 3).astype(int)) / 60_000
-    found = places_QM[:, 1:].sum(axis=0) / places_QM[:, 1:].sum()
-    assert found == pytest.approx(one_by_one, abs=6 * math.sqrt(0.25 / 60_000 + 0.25 / 60_000))
-    assert np.all(np.diff(found) < 0)
+    actual = places_QM[:, 1:].sum(axis=0) / places_QM[:, 1:].sum()
+    assert actual == pytest.approx(one_by_one, abs=6 * math.sqrt(0.25 / 60_000 + 0.25 / 60_000))
+    assert np.all(np.diff(actual) < 0)
 
 
 def test_how_often_the_plurality_answers_gaussian() -> None:

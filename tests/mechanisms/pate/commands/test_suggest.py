@@ -39,7 +39,7 @@ def test_what_is_expected_is_what_runs_publish_on_average(voting: Voting, consta
     """4,000 releases of the run's own value and sensitivity, unclipped: within six standard errors, and 1 % for the
     coarser table."""
     counts_QM = simulate.simulate_counts(voting.teachers, voting.classes, 60, Agreement(0.9, 1.0), 5)
-    found = suggest.simulate_sums(counts_QM, voting, constants.order).published(constants, voting, 60, DELTA)
+    actual = suggest.simulate_sums(counts_QM, voting, constants.order).published(constants, voting, 60, DELTA)
     pairs = vote_sensitivity.two_largest(counts_QM)
     value = float(vote_sensitivity.query_cost(*pairs, voting, constants.order).sum())
     table_ST = vote_sensitivity.local_sensitivities(vote_sensitivity.query_costs(voting, constants.order))
@@ -47,14 +47,14 @@ def test_what_is_expected_is_what_runs_publish_on_average(voting: Voting, consta
     draws = np.random.default_rng(6).standard_normal((4_000, 2)).tolist()
     releases = [sanitise.release_cost(value, log_smooth, constants, *pair) for pair in draws]
     epsilons = [sanitise.upper_bound(one, constants, DELTA).epsilon for one in releases]
-    assert found.total == pytest.approx(value, rel=1e-12)
+    assert actual.total == pytest.approx(value, rel=1e-12)
     quiet = replace(releases[0], value=value, log_sensitivity=-99.0)
     most = float(vote_analysis.independent_rdp(voting, 60, 60, [constants.order])[0])
-    assert found.epsilon < sanitise.upper_bound(replace(quiet, value=most), constants, DELTA).epsilon  # not clipped
-    noise = found.epsilon - sanitise.upper_bound(quiet, constants, DELTA).epsilon
+    assert actual.epsilon < sanitise.upper_bound(replace(quiet, value=most), constants, DELTA).epsilon  # not clipped
+    noise = actual.epsilon - sanitise.upper_bound(quiet, constants, DELTA).epsilon
     error = 6 * np.std(epsilons) / np.sqrt(len(epsilons))
-    assert found.epsilon == pytest.approx(np.mean(epsilons), abs=float(error) + 0.01 * float(noise))
-    assert found.delta == pytest.approx(DELTA + 2e-6)
+    assert actual.epsilon == pytest.approx(np.mean(epsilons), abs=float(error) + 0.01 * float(noise))
+    assert actual.delta == pytest.approx(DELTA + 2e-6)
 
 
 def test_no_constants_nearby_are_better() -> None:

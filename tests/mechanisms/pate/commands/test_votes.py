@@ -49,7 +49,7 @@ MANY = [
 """Thousands of teachers; none of the data are there."""
 
 
-def made(*overrides: str) -> Forecast:
+def make_forecast(*overrides: str) -> Forecast:
     loaded = read(FINE, overrides)
     assert isinstance(loaded.recipe.mechanism, Pate)
     return forecast_plan(
@@ -88,21 +88,21 @@ def test_the_suggested_block_is_one_that_a_recipe_takes(capsys: pytest.CaptureFi
 
 
 def test_thousands_of_teachers_make_it_pay() -> None:
-    found = made(*MANY)
-    assert found.pays
-    assert found.release is not None
-    assert found.release.published.epsilon < found.worst_case
-    words = describe_verdict(found)
+    actual = make_forecast(*MANY)
+    assert actual.pays
+    assert actual.release is not None
+    assert actual.release.published.epsilon < actual.worst_case
+    words = describe_verdict(actual)
     assert words.startswith("Publishing a data-dependent ε would pay.\n")
     assert "its constants must be chosen before them" in words
     assert "Do not rely" not in words
-    few = replace(found, voting=replace(found.voting, teachers=999))
+    few = replace(actual, voting=replace(actual.voting, teachers=999))
     assert "Do not rely on it: below about 1,000 teachers" in describe_verdict(few)
-    dear = replace(found, suggested=replace(found.release, worst_case=None, stop=None))
+    dear = replace(actual, suggested=replace(actual.release, worst_case=None, stop=None))
     assert not dear.pays
     assert describe_verdict(dear).startswith("Publishing a data-dependent ε does not fit this budget")
-    published = replace(found.release.published, epsilon=found.worst_case)
-    equal = replace(found, suggested=replace(found.release, published=published))
+    published = replace(actual.release.published, epsilon=actual.worst_case)
+    equal = replace(actual, suggested=replace(actual.release, published=published))
     assert describe_verdict(equal).startswith("Publishing a data-dependent ε does not pay.")
     assert "As a rule" not in describe_verdict(equal)
 
@@ -141,22 +141,22 @@ def test_the_document_fits_its_schema_and_is_what_is_written(
 
 
 def test_seed_and_agreement_count(capsys: pytest.CaptureFixture[str]) -> None:
-    found = {}
+    actual = {}
     for name, agreement, seed in (("one", (0.5, 1.0), 0), ("again", (0.5, 1.0), 0), ("two", (0.5, 1.0), 1)):
         forecast_votes(FINE, [FEW], agreement, seed, "json")
-        found[name] = json.loads(capsys.readouterr().out)["data_dependent"]
+        actual[name] = json.loads(capsys.readouterr().out)["data_dependent"]
     forecast_votes(FINE, [FEW], (0.9, 1.0), 0, "json")
     agreed = json.loads(capsys.readouterr().out)["data_dependent"]
-    assert found["one"] == found["again"] != found["two"]
-    assert agreed["bound"] < found["one"]["bound"]
+    assert actual["one"] == actual["again"] != actual["two"]
+    assert agreed["bound"] < actual["one"]["bound"]
 
 
 def test_the_plot_stays_inside_its_frame() -> None:
-    for found in (made(FEW), made(GNMAX, FEW), made(INTERACTIVE, FEW)):
-        svg = ElementTree.fromstring(plot_votes(found))
+    for actual in (make_forecast(FEW), make_forecast(GNMAX, FEW), make_forecast(INTERACTIVE, FEW)):
+        svg = ElementTree.fromstring(plot_votes(actual))
         width, height = float(svg.attrib["width"]), float(svg.attrib["height"])
         lines = list(svg.iter("{http://www.w3.org/2000/svg}polyline"))
-        assert len(lines) == 2 + 2 * (found.voting.selection is not None) + (found.release is not None)
+        assert len(lines) == 2 + 2 * (actual.voting.selection is not None) + (actual.release is not None)
         for line in lines:
             points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
             assert len(points) >= 5

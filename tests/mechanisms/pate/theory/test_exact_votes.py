@@ -142,10 +142,10 @@ def test_it_is_at_most_the_bound_and_does_not_know_names(counts, sigma, random):
 
 
 def test_each_histogram_is_done_once_and_progress_is_told():
-    told = []
+    reports = []
     counts = [[5, 1, 0], [0, 5, 1], [6, 0, 0], [1, 0, 5]]
-    got = exact_votes.exact_gnmax_rdp(counts, 2.0, [2.0, 3.0], lambda done, total: told.append((done, total)))
-    assert told == [(1, 2), (2, 2)]
+    got = exact_votes.exact_gnmax_rdp(counts, 2.0, [2.0, 3.0], lambda done, total: reports.append((done, total)))
+    assert reports == [(1, 2), (2, 2)]
     assert np.all(got[0] == got[1])
     assert np.all(got[0] == got[3])
     assert got.shape == (4, 2)

@@ -101,11 +101,11 @@ def test_golden_sensitivities_of_real_votes():
 
 
 def test_currencies_are_in_their_order():
-    told = []
+    reports = []
     got = vote_analysis.analyse_votes(
-        FIRST, MNIST, 1e-5, orders=votes.ORDERS[::4], progress=lambda done, total: told.append((done, total))
+        FIRST, MNIST, 1e-5, orders=votes.ORDERS[::4], progress=lambda done, total: reports.append((done, total))
     )
-    assert told[-1][0] == told[-1][1] == len(np.unique(np.sort(FIRST, axis=1), axis=0))
+    assert reports[-1][0] == reports[-1][1] == len(np.unique(np.sort(FIRST, axis=1), axis=0))
     for one in ("classic", "improved"):
         values = [getattr(getattr(got, part), one).value for part in ("exact", "bound", "independent")]
         assert values == sorted(values)

@@ -74,9 +74,9 @@ def test_teachers_that_learn_from_their_own_part_pass(digits: Planned, model: st
 def test_teachers_that_share_anything_are_refused(digits: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, real = digits(), checks.collect_votes
 
-    def normalised(told: Any, group: Any, parts: Any, take: Any, queries: Any, device: Any) -> Any:
+    def normalised(task: Any, group: Any, parts: Any, take: Any, queries: Any, device: Any) -> Any:
         everyone, _ = take(parts.order)
-        return real(told, group, parts, lambda i: (take(i)[0] - everyone.mean(0), take(i)[1]), queries, device)
+        return real(task, group, parts, lambda i: (take(i)[0] - everyone.mean(0), take(i)[1]), queries, device)
 
     monkeypatch.setattr(checks, "collect_votes", normalised)
     with pytest.raises(RunFailed, match="changed the votes of another"):
@@ -85,10 +85,10 @@ def test_teachers_that_share_anything_are_refused(digits: Planned, monkeypatch: 
 
 def test_a_lesson_has_the_length_of_the_recipe(digits: Planned) -> None:
     plan = digits()
-    told = lesson_of(plan, teachers_of(plan))
-    assert (told.steps, told.steps_per_epoch, told.shape, told.classes) == (60, 3, (1, 8, 8), 10)  # 40 records, 16 each
+    task = lesson_of(plan, teachers_of(plan))
+    assert (task.steps, task.steps_per_epoch, task.shape, task.classes) == (60, 3, (1, 8, 8), 10)  # 40 records, 16 each
     plan = digits(
         "mechanism.teachers.training={steps: null, epochs: 2.5, batch_size: 32, optimizer: {kind: adam, lr: 0.01}}"
     )
-    told = lesson_of(plan, teachers_of(plan))
-    assert (told.steps, told.steps_per_epoch) == (5, 2)
+    task = lesson_of(plan, teachers_of(plan))
+    assert (task.steps, task.steps_per_epoch) == (5, 2)

@@ -61,8 +61,8 @@ class Class:
     def take(self, numbers: Any) -> Any:
         return self.features[numbers], self.labels[numbers]
 
-    def votes(self, told: Lesson, teachers: Any = range(8)) -> Any:
-        return collect_votes(told, teachers, self.parts, self.take, self.queries, CPU)
+    def votes(self, task: Lesson, teachers: Any = range(8)) -> Any:
+        return collect_votes(task, teachers, self.parts, self.take, self.queries, CPU)
 
 
 def flat(module: torch.nn.Module) -> torch.Tensor:
@@ -77,11 +77,11 @@ def test_parts_are_disjoint_and_whole() -> None:
 @pytest.mark.parametrize("optimizer", [ADAM, SGD])
 @pytest.mark.parametrize("model", [LOGISTIC, MLP, LENET])
 def test_together_is_alone_to_rounding(model: dict[str, Any], optimizer: Adam | Sgd) -> None:
-    told = lesson(model, optimizer)
-    room = Class(tuple(told.shape))
-    pupils = [[learn._Pupil(told, i, *room.take(room.parts[i]), CPU) for i in range(1, 8)] for _ in range(2)]
+    task = lesson(model, optimizer)
+    room = Class(tuple(task.shape))
+    pupils = [[learn._Pupil(task, i, *room.take(room.parts[i]), CPU) for i in range(1, 8)] for _ in range(2)]
     started = [flat(pupil.module).clone() for pupil in pupils[0]]
-    trained = zip((train_one(told, pupil) for pupil in pupils[0]), train_group(told, pupils[1]), strict=True)
+    trained = zip((train_one(task, pupil) for pupil in pupils[0]), train_group(task, pupils[1]), strict=True)
     for initial, (one, both) in zip(started, trained, strict=True):
         moved = (flat(one) - initial).norm()
         # Of Adam's first steps, the sign of a gradient that is hardly there may be rounding.
@@ -91,10 +91,10 @@ def test_together_is_alone_to_rounding(model: dict[str, Any], optimizer: Adam | 
 
 @pytest.mark.parametrize("model", [LOGISTIC, MLP])
 def test_in_whichever_group_a_teacher_votes_the_same(model: dict[str, Any]) -> None:
-    told, room = lesson(model), Class()
-    assert told.group(CPU) > 1
-    every = room.votes(told)
-    assert np.array_equal(every[[5, 2]], room.votes(told, [5, 2]))
+    task, room = lesson(model), Class()
+    assert task.group(CPU) > 1
+    every = room.votes(task)
+    assert np.array_equal(every[[5, 2]], room.votes(task, [5, 2]))
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_in_whichever_group_a_teacher_votes_the_same(model: dict[str, Any]) -> N
 )
 @pytest.mark.parametrize("others", ["other records", "not a number", "removed"])
 def test_nothing_passes_between_teachers(model: dict[str, Any], optimizer: Any, others: str) -> None:
-    told = lesson(model, optimizer, **({"shape": (16,)} if model is FOREST else {}))
-    room = Class(tuple(told.shape))
-    before, mine = room.votes(told), room.dealt == 4
+    task = lesson(model, optimizer, **({"shape": (16,)} if model is FOREST else {}))
+    room = Class(tuple(task.shape))
+    before, mine = room.votes(task), room.dealt == 4
     if others == "removed":
         kept = mine | (np.arange(len(mine)) % 2 == 0)
         room.features, room.labels = room.features[kept], room.labels[kept]
@@ -112,19 +112,19 @@ def test_nothing_passes_between_teachers(model: dict[str, Any], optimizer: Any, 
     else:
         room.features[~mine] = np.nan if others == "not a number" else 5 - room.features[~mine]
         room.labels[~mine] = (room.labels[~mine] + 1) % 3
-    after = room.votes(told)
+    after = room.votes(task)
     assert np.array_equal(before[4], after[4])
     assert not np.array_equal(before, after)
 
 
 @pytest.mark.parametrize(("model", "optimizer"), [(LOGISTIC, ADAM), (LENET, SGD), (FOREST, None), (LOGISTIC, None)])
 def test_who_can_not_learn_votes_for_one_class(model: dict[str, Any], optimizer: Any) -> None:
-    told = lesson(model, optimizer, **({"shape": (16,)} if model is FOREST else {}))
-    room = Class(tuple(told.shape))
+    task = lesson(model, optimizer, **({"shape": (16,)} if model is FOREST else {}))
+    room = Class(tuple(task.shape))
     room.labels[room.dealt == 6] = room.labels[room.dealt == 3] = 2
-    assert room.votes(told)[3].any()
+    assert room.votes(task)[3].any()
     room.features[room.dealt == 3] = np.nan
-    voted = room.votes(told)
+    voted = room.votes(task)
     assert not voted[[0, 3]].any()
     if optimizer is None:
         assert (voted[6] == 2).all()
@@ -135,26 +135,26 @@ def test_as_many_learn_together_whether_a_part_is_empty_or_not(monkeypatch: pyte
     groups: list[int] = []
     real = learn.train_group
 
-    def counted(told: Lesson, pupils: Any) -> Any:
+    def counted(task: Lesson, pupils: Any) -> Any:
         groups.append(len(pupils))
-        return real(told, pupils)
+        return real(task, pupils)
 
     monkeypatch.setattr(learn, "train_group", counted)
-    told, room = lesson(MLP), Class()
-    before = room.votes(told)
+    task, room = lesson(MLP), Class()
+    before = room.votes(task)
     room.parts = DealtParts.of(np.where(np.arange(len(room.dealt)) == 0, 0, room.dealt), 8)
-    after = room.votes(told)
+    after = room.votes(task)
     assert groups == [8, 8]
     assert not before[0].any()
     assert after[0].any()
 
 
 def test_seeds_are_of_the_number_and_the_purpose_alone() -> None:
-    told = lesson(MLP)
-    seeds = [told.seed_of(i, what) for i in range(500) for what in ("weights", "order", "augmentation", "fit")]
+    task = lesson(MLP)
+    seeds = [task.seed_of(i, what) for i in range(500) for what in ("weights", "order", "augmentation", "fit")]
     assert len(set(seeds)) == 2000
     assert all(0 <= seed < 2**63 for seed in seeds)
-    first, second = (flat(told.initial(i)) for i in (0, 1))
+    first, second = (flat(task.initial(i)) for i in (0, 1))
     assert not torch.equal(first, second)
     assert torch.equal(second, flat(lesson(MLP, SGD).initial(1)))
 
@@ -168,16 +168,16 @@ def test_a_small_part_takes_as_many_steps_as_a_large_one(monkeypatch: pytest.Mon
         return real(self, size)
 
     monkeypatch.setattr(learn._Pupil, "numbers", counted)
-    for told in (lesson(LOGISTIC), lesson(LENET)):
+    for task in (lesson(LOGISTIC), lesson(LENET)):
         read.clear()
-        room = Class(tuple(told.shape))
-        room.votes(told)
+        room = Class(tuple(task.shape))
+        room.votes(task)
         assert read == {len(room.parts[i]) or 1: 30 * 8 for i in range(8)}
 
 
 def test_each_pass_reads_every_record_once() -> None:
-    told, room = lesson(LOGISTIC), Class()
-    pupil = learn._Pupil(told, 5, *room.take(room.parts[5]), CPU)  # 15 records
+    task, room = lesson(LOGISTIC), Class()
+    pupil = learn._Pupil(task, 5, *room.take(room.parts[5]), CPU)  # 15 records
     read = np.concatenate([pupil.numbers(8) for _ in range(15)])
     passes = read.reshape(8, 15)
     assert (np.sort(passes, axis=1) == np.arange(15)).all()
@@ -185,10 +185,10 @@ def test_each_pass_reads_every_record_once() -> None:
 
 
 def test_augmentation_moves_images_and_is_repeatable() -> None:
-    told = lesson(LENET, preprocess=({"crop": {"padding": 4}}, {"flip": {}}))
-    room = Class(tuple(told.shape))
-    assert told.group(CPU) == told.group(torch.device("cuda")) == 1
-    pupils = [learn._Pupil(told, 7, *room.take(room.parts[7]), CPU) for _ in range(2)]
+    task = lesson(LENET, preprocess=({"crop": {"padding": 4}}, {"flip": {}}))
+    room = Class(tuple(task.shape))
+    assert task.group(CPU) == task.group(torch.device("cuda")) == 1
+    pupils = [learn._Pupil(task, 7, *room.take(room.parts[7]), CPU) for _ in range(2)]
     first, second = (pupil.batch(8) for pupil in pupils)
     assert torch.equal(first[0], second[0])
     chosen = learn._Pupil(lesson(LENET), 7, *room.take(room.parts[7]), CPU).batch(8)
@@ -206,8 +206,8 @@ def test_who_learns_together() -> None:
 
 
 def test_a_lesson_travels_as_json() -> None:
-    told = lesson(LENET, SGD, preprocess=({"scale": {"mean": 0.5, "std": 0.5}},))
-    assert Lesson.model_validate_json(told.model_dump_json(by_alias=True)) == told
+    task = lesson(LENET, SGD, preprocess=({"scale": {"mean": 0.5, "std": 0.5}},))
+    assert Lesson.model_validate_json(task.model_dump_json(by_alias=True)) == task
 
 
 def test_logits_that_are_no_numbers_are_no_votes() -> None:
@@ -227,17 +227,17 @@ def test_teachers_on_a_gpu_are_trained_by_kernels_that_repeat(monkeypatch: pytes
     """cuDNN's filter gradients add up in any order unless told; then a teacher's votes change with nothing."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
 
-    def told() -> tuple[bool, bool, bool, bool]:
+    def read_flags() -> tuple[bool, bool, bool, bool]:
         cudnn = torch.backends.cudnn
         strict = torch.are_deterministic_algorithms_enabled()
         return cudnn.deterministic, cudnn.benchmark, strict, torch.is_deterministic_algorithms_warn_only_enabled()
 
-    before = told()
+    before = read_flags()
     with use_deterministic_kernels(CPU):
-        assert told() == before
+        assert read_flags() == before
     with use_deterministic_kernels(torch.device("cuda")):
-        assert told() == (True, False, True, True)
-    assert told() == before
+        assert read_flags() == (True, False, True, True)
+    assert read_flags() == before
     asked = []
     monkeypatch.setattr(
         learn, "use_deterministic_kernels", lambda device: asked.append(device) or use_deterministic_kernels(device)

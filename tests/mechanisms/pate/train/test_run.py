@@ -38,10 +38,10 @@ def predicate(release: Path) -> Any:
 
 
 def events(plan: Plan, out: Path) -> dict[str, int]:
-    found: dict[str, int] = {}
+    actual: dict[str, int] = {}
     for charge in read(out / "private" / "ledger.jsonl").charges:
-        found[charge.event.kind] = found.get(charge.event.kind, 0) + charge.count
-    return found
+        actual[charge.event.kind] = actual.get(charge.event.kind, 0) + charge.count
+    return actual
 
 
 def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Pat
     assert done.score.accuracy > 0.5
     assert {entry.name for entry in (out / "private").iterdir()} == {
         "answers.jsonl", "checkpoints", "commitment.key", "data-check.json", "data-check.txt", "ledger.jsonl",
-        "metrics.csv", "overrides.json", "partition.key", "teachers",
+        "metrics.csv", "overrides.json", "partition.key", "teachers", "timing.json",
     }  # fmt: skip
     assert {entry.name for entry in done.release.iterdir()} == {
         "model.safetensors", "model.json", "labels.csv", "certificate.json", "report.html", "card.md", "metrics.json",

@@ -82,7 +82,7 @@ def test_only_semi_supervised_training_reads_the_other_public_records() -> None:
 @pytest.mark.parametrize("semi", [None, VAT])
 def test_layers_that_draw(semi: dict[str, Any] | None) -> None:
     features, labels, public = made_up()
-    found = []
+    actual = []
     for seed in (1, 1, 2):
         torch.manual_seed(0)
         module = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Dropout(0.5), nn.ReLU(), nn.Linear(32, 10))
@@ -90,9 +90,9 @@ def test_layers_that_draw(semi: dict[str, Any] | None) -> None:
         student = train_student(module, features, labels, public, spec, seed, CPU)
         assert student is not None
         assert not student.training
-        found.append(weights(student))
-    assert torch.equal(found[0], found[1])
-    assert not torch.allclose(found[0], found[2], atol=1e-4)
+        actual.append(weights(student))
+    assert torch.equal(actual[0], actual[1])
+    assert not torch.allclose(actual[0], actual[2], atol=1e-4)
 
 
 @pytest.mark.parametrize("labelled", [1, 3])
@@ -109,12 +109,12 @@ def test_without_a_label_there_is_nothing_to_learn() -> None:
     assert "threshold" in caught.value.remedy
 
 
-@pytest.mark.parametrize(("steps", "found"), [(1, "1 of 1"), (150, "100 of 150")])
+@pytest.mark.parametrize(("steps", "update"), [(1, "1 of 1"), (150, "100 of 150")])
 @pytest.mark.parametrize("semi", [None, VAT])
-def test_training_that_leaves_the_finite_numbers(semi: dict[str, Any] | None, steps: int, found: str) -> None:
+def test_training_that_leaves_the_finite_numbers(semi: dict[str, Any] | None, steps: int, update: str) -> None:
     spec = training(steps=steps, optimizer={"kind": "sgd", "lr": 1e38, "momentum": 0.9}, semi_supervised=semi)
     public = 1e4 * made_up()[2]
-    with pytest.raises(RunFailed, match=f"left the finite numbers, by update {found}") as caught:
+    with pytest.raises(RunFailed, match=f"left the finite numbers, by update {update}") as caught:
         trained(spec, features=public[:20], public=public)
     assert "training.optimizer.lr" in caught.value.remedy
 
@@ -137,9 +137,9 @@ def test_the_average_is_what_is_released() -> None:
     iterates: list[torch.Tensor] = []
     module = network()
     spec = training(average={"kind": "tail", "fraction": 0.25})
-    found = train_student(module, features, labels, public, spec, 0, CPU, lambda *_: iterates.append(weights(module)))
-    assert torch.allclose(weights(found), torch.stack(iterates[-3:]).mean(0), atol=1e-6)
-    assert not torch.allclose(weights(found), iterates[-1], atol=1e-4)
+    actual = train_student(module, features, labels, public, spec, 0, CPU, lambda *_: iterates.append(weights(module)))
+    assert torch.allclose(weights(actual), torch.stack(iterates[-3:]).mean(0), atol=1e-6)
+    assert not torch.allclose(weights(actual), iterates[-1], atol=1e-4)
 
 
 def test_small_numbers_are_as_before_afterwards() -> None:
@@ -214,5 +214,5 @@ def test_a_network_for_images_learns_from_moved_ones() -> None:
     student = train_student(module, images, labels[:60], images, spec, 0, CPU)
     assert student is not None
     with torch.no_grad():
-        found = student(torch.from_numpy(images)).argmax(1).numpy()
-    assert (found == labels[:60]).mean() > 0.7
+        actual = student(torch.from_numpy(images)).argmax(1).numpy()
+    assert (actual == labels[:60]).mean() > 0.7

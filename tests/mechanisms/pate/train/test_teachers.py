@@ -68,7 +68,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     real = teachers.collect_votes
     monkeypatch.setattr(
-        teachers, "collect_votes", lambda told, group, *rest: (seen.extend(group), real(told, group, *rest))[1]
+        teachers, "collect_votes", lambda task, group, *rest: (seen.extend(group), real(task, group, *rest))[1]
     )
     return seen
 

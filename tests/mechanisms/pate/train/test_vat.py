@@ -50,12 +50,12 @@ def test_the_adversarial_direction_beats_random_ones(seed: int) -> None:
     """For nearly all records, and by far on average: in 64 dimensions a random direction is almost orthogonal."""
     module, x = network(seed), images(64, seed)
     p = log_p(module, x)
-    found = find_adversarial_shift(module, x, p, vat(), generator(seed))
-    assert torch.allclose(found.flatten(1).norm(dim=1), torch.full((64,), 0.5), rtol=1e-4)
+    actual = find_adversarial_shift(module, x, p, vat(), generator(seed))
+    assert torch.allclose(actual.flatten(1).norm(dim=1), torch.full((64,), 0.5), rtol=1e-4)
     drawn = torch.randn((20, *x.shape), generator=generator(seed + 100))
     drawn = 0.5 * drawn / drawn.flatten(2).norm(dim=2).view(20, 64, 1, 1, 1)
     with torch.no_grad():
-        worst = measure_divergence(p, module(x + found))
+        worst = measure_divergence(p, module(x + actual))
         random = torch.stack([measure_divergence(p, module(x + one)) for one in drawn])
     assert (worst > random.mean(0)).float().mean() > 0.95
     assert worst.mean() > 3 * random.mean()
@@ -68,7 +68,7 @@ def test_more_iterations_come_closer_to_the_steepest_direction() -> None:
     p = log_p(module, x)
 
     def alignment(iterations: int) -> float:
-        found = find_adversarial_shift(module, x, p, vat(power_iterations=iterations, xi=1e-3), generator(1))
+        actual = find_adversarial_shift(module, x, p, vat(power_iterations=iterations, xi=1e-3), generator(1))
         total = 0.0
         for i in range(len(x)):
             hessian = torch.autograd.functional.hessian(
@@ -76,7 +76,7 @@ def test_more_iterations_come_closer_to_the_steepest_direction() -> None:
                 torch.zeros(64, dtype=torch.float64),
             )
             top = torch.linalg.eigh(hessian).eigenvectors[:, -1]
-            total += abs(float(top @ found[i].flatten())) / 0.5
+            total += abs(float(top @ actual[i].flatten())) / 0.5
         return total / len(x)
 
     assert alignment(1) > 0.5
@@ -95,13 +95,13 @@ def test_the_search_leaves_the_weights_gradients_alone() -> None:
 def test_the_loss_reaches_every_weight_and_takes_the_given_prediction_as_it_is() -> None:
     module, x = network(), images()
     unsupervised_loss(module, x, vat(entropy=0), generator()).backward()
-    found = [parameter.grad.clone() for parameter in module.parameters()]
-    assert all(grad.abs().sum() > 0 for grad in found)
+    actual = [parameter.grad.clone() for parameter in module.parameters()]
+    assert all(grad.abs().sum() > 0 for grad in actual)
     p = log_p(module, x)
     worst = x + find_adversarial_shift(module, x, p, vat(), generator())
     module.zero_grad()
     measure_divergence(p, module(worst)).mean().backward()
-    for grad, parameter in zip(found, module.parameters(), strict=True):
+    for grad, parameter in zip(actual, module.parameters(), strict=True):
         assert torch.allclose(grad, parameter.grad, atol=1e-6)
 
 
@@ -121,8 +121,8 @@ def test_moved_images_shall_be_predicted_like_the_image() -> None:
     tiny = vat(radius=1e-6, entropy=0)
     assert unsupervised_loss(module, x, tiny, generator()).item() == pytest.approx(0, abs=1e-6)
     expected = measure_divergence(log_p(module, x), module(x.flip(3))).mean()
-    found = unsupervised_loss(module, x, tiny, generator(), lambda images: images.flip(3))
-    assert found.item() == pytest.approx(expected.item(), rel=1e-4)
+    actual = unsupervised_loss(module, x, tiny, generator(), lambda images: images.flip(3))
+    assert actual.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_layers_that_draw_are_still_and_left_as_they_were() -> None:
@@ -139,8 +139,8 @@ def test_saturated_predictions_give_a_change_of_the_right_length_and_a_finite_gr
     module, x = network(), images()
     with torch.no_grad():
         module[-1].weight.mul_(1e6)
-    found = find_adversarial_shift(module, x, log_p(module, x), vat(), generator())
-    assert torch.allclose(found.flatten(1).norm(dim=1), torch.full((32,), 0.5), rtol=1e-4)
+    actual = find_adversarial_shift(module, x, log_p(module, x), vat(), generator())
+    assert torch.allclose(actual.flatten(1).norm(dim=1), torch.full((32,), 0.5), rtol=1e-4)
     unsupervised_loss(module, x, vat(), generator()).backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in module.parameters())
 

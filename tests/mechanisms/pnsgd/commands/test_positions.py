@@ -66,7 +66,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @functools.cache  # a command with the same arguments says the same: the plot test asks anew
-def said(*arguments: str) -> str:
+def print_positions(*arguments: str) -> str:
     return run(*arguments)
 
 
@@ -77,16 +77,16 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 def document(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(said(*arguments, "--format", "json"))
-    Draft202012Validator(positions_schema()).validate(found)
-    return found
+    actual: dict[str, Any] = json.loads(print_positions(*arguments, "--format", "json"))
+    Draft202012Validator(positions_schema()).validate(actual)
+    return actual
 
 
 def test_figure_2_of_the_paper_comes_out(recipe: str) -> None:
-    found = document(recipe, "--epsilon", "0.5", "--epsilon", "1")
-    assert [row["position"] for row in found["positions"]] == list(range(1, 41))
+    actual = document(recipe, "--epsilon", "0.5", "--epsilon", "1")
+    assert [row["position"] for row in actual["positions"]] == list(range(1, 41))
     for (position, epsilon), curves in FIGURE_2.items():
-        at = next(at for at in found["positions"][position - 1]["at"] if at["epsilon"] == epsilon)
+        at = next(at for at in actual["positions"][position - 1]["at"] if at["epsilon"] == epsilon)
         for name, value in curves.items():
             assert (at["bounds"] | at["comparisons"])[name] == pytest.approx(value, rel=5e-3), (position, name)
         assert at["delta"] == min(at["bounds"].values())
@@ -94,7 +94,7 @@ def test_figure_2_of_the_paper_comes_out(recipe: str) -> None:
 
 
 def test_the_table_names_bounds_comparisons_and_the_recipe_s_own(recipe: str) -> None:
-    out = said(recipe)
+    out = print_positions(recipe)
     lines = out.splitlines()
     head = next(line for line in lines if "position  " in line).split()
     assert head[1:] == [
@@ -134,10 +134,10 @@ def test_many_positions_are_thinned_out_and_all_can_be_had(recipe: str) -> None:
 
 def test_the_lines_hold_what_the_document_holds(recipe: str) -> None:
     arguments = (recipe, "--epsilon", "0.5", "--epsilon", "1")
-    found = document(*arguments)
+    actual = document(*arguments)
     rows = list(csv.DictReader(io.StringIO(run(*arguments, "--format", "csv"))))
     assert len(rows) == 80
-    flat = [(row, at) for row in found["positions"] for at in row["at"]]
+    flat = [(row, at) for row in actual["positions"] for at in row["at"]]
     for line, (row, at) in zip(rows, flat, strict=True):
         assert (int(line["position"]), float(line["epsilon"])) == (row["position"], at["epsilon"])
         for name, value in (at["bounds"] | at["comparisons"] | {"delta": at["delta"]}).items():
@@ -146,8 +146,8 @@ def test_the_lines_hold_what_the_document_holds(recipe: str) -> None:
 
 
 def test_several_passes_have_no_curve_of_the_paper_s(recipe: str) -> None:
-    found = document(recipe, "--set", "training.epochs=2")
-    assert all(at["comparisons"] == {} for row in found["positions"] for at in row["at"])
+    actual = document(recipe, "--set", "training.epochs=2")
+    assert all(at["comparisons"] == {} for row in actual["positions"] for at in row["at"])
     out = run(recipe, "--set", "training.epochs=2")
     assert "theorem_4" not in out
     assert "in brackets" not in out
@@ -166,7 +166,7 @@ def test_the_plot_has_a_panel_for_each_epsilon_and_a_line_for_each_bound(recipe:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--format", "xml"), "unknown format xml"),
         (("--plot", "figure.pdf"), "an .svg or a .png"),
@@ -175,9 +175,9 @@ def test_the_plot_has_a_panel_for_each_epsilon_and_a_line_for_each_bound(recipe:
         (("--epsilon", "nan"), "finite numbers >= 0"),
     ],
 )
-def test_wrong_usage_is_told_with_a_remedy(arguments: tuple[str, ...], told: str, recipe: str) -> None:
+def test_wrong_usage_is_told_with_a_remedy(arguments: tuple[str, ...], message: str, recipe: str) -> None:
     out = run(recipe, *arguments, code=2)
-    assert told in out
+    assert message in out
     assert "  = " in out
 
 

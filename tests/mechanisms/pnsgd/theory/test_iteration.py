@@ -90,7 +90,7 @@ def programme(shift, contraction_, noise, diameter):
         rows = carried * nu
         guess = np.zeros(steps)
         guess[-1] = fixed[-1] / nu[-1] / scale
-        found = optimize.minimize(
+        actual = optimize.minimize(
             lambda u: u @ u,
             guess,
             jac=lambda u: 2 * u,
@@ -101,7 +101,7 @@ def programme(shift, contraction_, noise, diameter):
             ],
             options={"ftol": 1e-15, "maxiter": 500},
         )
-        return found.fun * scale**2 if found.success else math.inf
+        return actual.fun * scale**2 if actual.success else math.inf
 
     starts = [least(shift, contraction_, noise, 0.0)]
     starts += [least(shift[t:], contraction_[t:], noise[t:], diameter) for t in range(1, len(shift))]

@@ -28,9 +28,9 @@ def of(inputs, sigma=None, order="sequential"):
 
 
 def records(kind):
-    found = [(record["inputs"], record["value"]) for record in RECORDS if record["kind"] == kind]
-    assert found
-    return found
+    actual = [(record["inputs"], record["value"]) for record in RECORDS if record["kind"] == kind]
+    assert actual
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -324,18 +324,18 @@ def test_an_audit_finds_no_more_than_is_claimed(event):
     and an upper one on q, each wrong with chance 1e-6, over 9 sets chosen beforehand; both directions."""
     rng = np.random.default_rng(7)
     without, with_ = simulated(event, 0.0, rng), simulated(event, 1.0, rng)
-    delta, found = 0.01, 0.0
+    delta, actual = 0.01, 0.0
     for threshold in np.linspace(0.1, 0.9, 9):
         for first, second, above in ((with_, without, True), (without, with_, False)):
             hits, misses = (int(((y >= threshold) == above).sum()) for y in (first, second))
             p = stats.beta.ppf(CERTAINTY, hits, RUNS - hits + 1) if hits else 0.0
             q = stats.beta.ppf(1 - CERTAINTY, misses + 1, RUNS - misses) if misses < RUNS else 1.0
-            found = max(found, math.log(max(p - delta, 1e-12) / q))
+            actual = max(actual, math.log(max(p - delta, 1e-12) / q))
     for name in (*last_iterate.bounds(event), None):
-        assert found <= last_iterate.epsilon(event, delta, name).value
+        assert actual <= last_iterate.epsilon(event, delta, name).value
     if event.steps == 1:
         assert (
-            found > 0.6 * last_iterate.epsilon(event, delta).value
+            actual > 0.6 * last_iterate.epsilon(event, delta).value
         )  # it finds what there is, where the bound is exact
 
 

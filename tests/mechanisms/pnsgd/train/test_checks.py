@@ -103,9 +103,9 @@ def test_proven_constants_pass_every_check(
     monkeypatch.setattr(checks, "_check_noise_scale", lambda *_: checks.Check("noise_scale", "", True, ""))
     for seed, batch in enumerate((1, 7, 200)):
         for relation in (Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT_ONE):
-            found = probed(*case(model, classes, within, relation, batch), relation=relation, seed=seed)
-            assert {check.id for check in found} == CHECKS.keys()
-            assert all(check.passed for check in found)
+            actual = probed(*case(model, classes, within, relation, batch), relation=relation, seed=seed)
+            assert {check.id for check in actual} == CHECKS.keys()
+            assert all(check.passed for check in actual)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def ledger(path: Path, plan: str = PLAN) -> Ledger:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> tuple[EncryptedState, Ledger]:
+def stored(tmp_path: Path) -> tuple[EncryptedState, Ledger]:
     before = ledger(tmp_path / "ledger.jsonl")
     hidden = EncryptedState(tmp_path / "last.encrypted", tmp_path / "key", PLAN)
     hidden.save(state(), before.head)
@@ -36,22 +36,24 @@ def kept(tmp_path: Path) -> tuple[EncryptedState, Ledger]:
 
 
 @pytest.mark.parametrize("order", [True, False])
-def test_it_comes_back_as_it_was(kept: tuple[EncryptedState, Ledger], order: bool) -> None:
-    hidden, before = kept
+def test_it_comes_back_as_it_was(stored: tuple[EncryptedState, Ledger], order: bool) -> None:
+    hidden, before = stored
     hidden.save(state(order), before.head)
-    found = hidden.load(before)
-    assert found is not None
-    assert (found.iterate == state().iterate).all()
-    assert (found.step, found.stop, found.finished) == (7, 40, False)
-    assert (found.order is None) if not order else (found.order == state().order).all()
+    actual = hidden.load(before)
+    assert actual is not None
+    assert (actual.iterate == state().iterate).all()
+    assert (actual.step, actual.stop, actual.finished) == (7, 40, False)
+    assert (actual.order is None) if not order else (actual.order == state().order).all()
 
 
 def test_none_was_kept(tmp_path: Path) -> None:
     assert EncryptedState(tmp_path / "last.encrypted", tmp_path / "key", PLAN).load(None) is None
 
 
-def test_file_and_key_are_for_their_owner_and_tell_nothing(kept: tuple[EncryptedState, Ledger], tmp_path: Path) -> None:
-    hidden, before = kept
+def test_file_and_key_are_for_their_owner_and_tell_nothing(
+    stored: tuple[EncryptedState, Ledger], tmp_path: Path
+) -> None:
+    hidden, before = stored
     for name in ("last.encrypted", "key"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
     first = (tmp_path / "last.encrypted").read_bytes()
@@ -67,8 +69,8 @@ def test_file_and_key_are_for_their_owner_and_tell_nothing(kept: tuple[Encrypted
 
 
 @pytest.mark.parametrize("place", [0, 30, 100, -1])
-def test_a_changed_byte_is_found(kept: tuple[EncryptedState, Ledger], tmp_path: Path, place: int) -> None:
-    hidden, before = kept
+def test_a_changed_byte_is_found(stored: tuple[EncryptedState, Ledger], tmp_path: Path, place: int) -> None:
+    hidden, before = stored
     content = bytearray((tmp_path / "last.encrypted").read_bytes())
     content[place] ^= 1
     (tmp_path / "last.encrypted").write_bytes(content)
@@ -77,8 +79,8 @@ def test_a_changed_byte_is_found(kept: tuple[EncryptedState, Ledger], tmp_path: 
 
 
 @pytest.mark.parametrize("length", [0, 10, 60, 97, 110, 300])
-def test_a_cut_file_is_refused(kept: tuple[EncryptedState, Ledger], tmp_path: Path, length: int) -> None:
-    hidden, before = kept
+def test_a_cut_file_is_refused(stored: tuple[EncryptedState, Ledger], tmp_path: Path, length: int) -> None:
+    hidden, before = stored
     content = (tmp_path / "last.encrypted").read_bytes()
     (tmp_path / "last.encrypted").write_bytes(content[:length])
     with pytest.raises(RunFailed, match=r"damaged|not belong to this ledger") as refused:
@@ -86,8 +88,8 @@ def test_a_cut_file_is_refused(kept: tuple[EncryptedState, Ledger], tmp_path: Pa
     assert "starts over" in refused.value.remedy
 
 
-def test_another_key_plan_or_ledger_is_refused(kept: tuple[EncryptedState, Ledger], tmp_path: Path) -> None:
-    hidden, before = kept
+def test_another_key_plan_or_ledger_is_refused(stored: tuple[EncryptedState, Ledger], tmp_path: Path) -> None:
+    hidden, before = stored
     with pytest.raises(RunFailed, match="belongs to another plan or key"):
         EncryptedState(tmp_path / "last.encrypted", tmp_path / "key", PLAN.replace("1", "2")).load(before)
     for other in (None, ledger(tmp_path / "other.jsonl", PLAN.replace("1", "3"))):
@@ -107,15 +109,15 @@ def test_another_key_plan_or_ledger_is_refused(kept: tuple[EncryptedState, Ledge
             hidden.load(before)
 
 
-def test_a_ledger_that_went_on_still_owns_it(kept: tuple[EncryptedState, Ledger], tmp_path: Path) -> None:
-    hidden, _ = kept
+def test_a_ledger_that_went_on_still_owns_it(stored: tuple[EncryptedState, Ledger], tmp_path: Path) -> None:
+    hidden, _ = stored
     assert hidden.load(ledger(tmp_path / "ledger.jsonl")) is not None
 
 
 def test_a_disk_that_refuses_leaves_what_was_kept(
-    kept: tuple[EncryptedState, Ledger], monkeypatch: pytest.MonkeyPatch
+    stored: tuple[EncryptedState, Ledger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hidden, before = kept
+    hidden, before = stored
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -125,6 +127,6 @@ def test_a_disk_that_refuses_leaves_what_was_kept(
         with pytest.raises(RunFailed, match="No space left") as refused:
             hidden.save(state(order=False), before.head)
     assert "--resume" in refused.value.remedy
-    found = hidden.load(before)
-    assert found is not None
-    assert found.order is not None
+    actual = hidden.load(before)
+    assert actual is not None
+    assert actual.order is not None

@@ -35,24 +35,24 @@ def test_a_slope_is_the_derivative(loss: Loss) -> None:
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_torch_gives_what_numpy_gives(loss: Loss) -> None:
     z, y = points(loss)
-    found = loss.slope(torch.from_numpy(z), torch.from_numpy(y), torch)
-    assert np.abs(found.numpy() - loss.slope(z, y)).max() < 1e-14
+    actual = loss.slope(torch.from_numpy(z), torch.from_numpy(y), torch)
+    assert np.abs(actual.numpy() - loss.slope(z, y)).max() < 1e-14
 
 
 @pytest.mark.parametrize("loss", LOSSES[:-1], ids=repr)
 def test_one_by_one_as_in_arrays(loss: Loss) -> None:
     assert not isinstance(loss, Softmax)
     z, y = points(loss)
-    found = [loss.scalar_slope(a, b) for a, b in zip(z.tolist(), y.tolist(), strict=True)]
-    assert np.abs(np.array(found) - loss.slope(z, y)).max() < 1e-15
+    actual = [loss.scalar_slope(a, b) for a, b in zip(z.tolist(), y.tolist(), strict=True)]
+    assert np.abs(np.array(actual) - loss.slope(z, y)).max() < 1e-15
 
 
 def test_values_by_another_computation() -> None:
     z = np.array([-700.0, -3.0, 0.2, 40.0])
     for sign in (-1.0, 1.0):
-        found = Logistic().value(z, np.full(4, sign))
+        actual = Logistic().value(z, np.full(4, sign))
         expected = [float(mpmath.log1p(mpmath.exp(-sign * mpmath.mpf(v)))) for v in z]
-        assert np.allclose(found, expected, rtol=1e-14, atol=0)
+        assert np.allclose(actual, expected, rtol=1e-14, atol=0)
         assert np.isfinite(Logistic().slope(z, np.full(4, sign))).all()
     margins = np.array([-2.0, 0.4, 0.5, 1.0, 1.5, 3.0])  # of width 0.5: from 0.5 to 1.5
     assert np.allclose(SmoothHinge(0.5).value(margins, np.ones(6)), [3.0, 0.6, 0.5, 0.125, 0.0, 0.0])

@@ -86,11 +86,11 @@ def test_the_nearest_point_by_search(constraint: Any) -> None:
     else:
         ends = list(zip(vertices(constraint).min(0), vertices(constraint).max(0), strict=True))
     for w in points(12):
-        found = optimize.minimize(
+        actual = optimize.minimize(
             lambda v, w=w: ((v - w) ** 2).sum() / 2, start, bounds=ends, constraints=limits, method="SLSQP"
         )
         x = projected(within, w)
-        assert np.linalg.norm(w - x) <= np.linalg.norm(w - found.x) * (1 + 1e-6) + 1e-6
+        assert np.linalg.norm(w - x) <= np.linalg.norm(w - actual.x) * (1 + 1e-6) + 1e-6
 
 
 @by_set
