@@ -1,7 +1,7 @@
 """Whether the release of a tuned run would verify: asked before anything is spent.
 
-`verify` accepts a claim only where a second library comes to about the same ε from the events alone. Of one run of a
-mechanism that holds; of the best of several the library knows a run only by its distribution, and not of every event.
+`verify` accepts a claim only where the cross-check accountant computes about the same ε from the events alone. For one
+run of a mechanism it does. For the best of several it needs the distribution of a run, which not every event has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dprecipe.recipe.root import Recipe
 
 
 def find_unsupported(recipe: Recipe, own: Sequence[Charge]) -> list[Finding]:
-    """The second library has a distribution of everything that one run releases, the charges `own`, whatever their
+    """The cross-check accountant has a distribution of all that one run releases, the charges `own`, whatever their
     numbers."""
     from dprecipe.privacy.questions import SelectedRuns
     from dprecipe.privacy.tuning.recheck import can_ask
@@ -40,7 +40,7 @@ def find_unsupported(recipe: Recipe, own: Sequence[Charge]) -> list[Finding]:
 
 
 def find_unverifiable(plan: Plan) -> list[Finding]:
-    """The second library comes near enough to the claim of a tuned plan; takes seconds."""
+    """The cross-check agrees with the claim of a tuned plan; takes seconds."""
     if plan.tuning is None:
         return []
     from dprecipe.privacy import accountants, cross_check

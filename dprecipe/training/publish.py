@@ -80,8 +80,8 @@ def publish(
     finished: Finished,
     constants: Sequence[StageConstants] = (),
 ) -> PublishedRun:
-    """Write `release/`, verified as a stranger would. The ledger is held so long: no other process can resume the run
-    meanwhile.
+    """Write `release/`, and verify it with nothing but its files. The ledger is locked meanwhile: no other process can
+    resume the run.
 
     Raises:
         RunFailed: the disk refuses, the ledger does not support a certificate, or the release does not verify: it is

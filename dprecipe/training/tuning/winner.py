@@ -90,7 +90,7 @@ def publish_winner(
     started: datetime,
     stages: tuple[str, ...] = (),
 ) -> tuple[Plan, float]:
-    """Write `release/`, verified as a stranger would; the plan of what is released, and the ε that it claims.
+    """Write `release/`, and verify it with nothing but its files; the plan of what is released, and the ε it claims.
     `stages`: digests of what the paid steps of preprocessing released.
 
     Guarantees: the ledger holds the tuned run, and nothing in `release/` tells how many runs there were, or how long
