@@ -28,6 +28,8 @@ TOLERANCE = 5e-5
 
 _TAIL_SHARE = 1e-8
 """Share of δ that each direction's truncated tails may add."""
+_FAR_BELOW = 4.0
+"""A grid for a cost this many times as large as the one that comes out adds more to it than it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Bound:
 
 def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tolerance: float = TOLERANCE) -> Bound:
     """Upper bound of ε at δ. `rdp_epsilon` > 0 and `order` are the Rényi bound and its best order: they set
-    the grid.
+    the grid, and a finer one is taken where ε turns out to be far below that bound.
 
     Guarantees: the workload is (value, δ)-DP; when not `coarse`, the grid adds about `tolerance` of ε at
     most.
@@ -51,18 +53,37 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
     step = grid_step(work, rdp_epsilon, theta, tolerance)
     for attempt in range(12):
         try:
-            worst = 0.0
-            for composition in compose_directions(work, step, _TAIL_SHARE * delta):
-                if 0 < worst < math.inf and composition.chernoff(worst, theta) <= delta:
-                    continue  # this direction costs less
-                result = composition.epsilon(delta, theta)
-                worst = max(worst, math.inf if result is None else result)
-            return Bound(min(worst, work.max_loss), attempt > 0 or not work.exact_losses)
+            value = _epsilon_on(work, delta, step, theta)
         except (LossRangeError, NoPairError):
             break
         except (GridError, WindowError):
             step *= 2
+            continue
+        coarse = attempt > 0
+        presumed = rdp_epsilon
+        while not coarse and 0 < value < presumed / _FAR_BELOW:
+            presumed = value
+            try:
+                value = min(value, _epsilon_on(work, delta, grid_step(work, presumed, theta, tolerance), theta))
+            except (GridError, WindowError, LossRangeError):
+                coarse = True
+        return Bound(min(value, work.max_loss), coarse or not work.exact_losses)
     return Bound(math.inf, True)
+
+
+def _epsilon_on(work: Workload, delta: float, step: float, theta: float) -> float:
+    """Upper bound of ε at δ, on the grid with this step.
+
+    Raises:
+        GridError, LossRangeError, NoPairError, WindowError: see `compose_directions` and `Composition`.
+    """
+    worst = 0.0
+    for composition in compose_directions(work, step, _TAIL_SHARE * delta):
+        if 0 < worst < math.inf and composition.chernoff(worst, theta) <= delta:
+            continue  # this direction costs less
+        result = composition.epsilon(delta, theta)
+        worst = max(worst, math.inf if result is None else result)
+    return worst
 
 
 def deltas(

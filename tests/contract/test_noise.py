@@ -77,14 +77,21 @@ def test_t6_noise_that_meets_votes_is_drawn_after_its_event_is_reserved() -> Non
 
 
 def test_t6_a_hidden_run_descends_after_its_event_is_reserved_or_carried_on() -> None:
-    """Noise is drawn by a `Noise`, which the runner makes in one function, of what the ledger was asked before."""
+    """Noise is drawn by a `Noise`, which the runner makes in one function; that is called by `spend_once` alone, which
+    asks the ledger first."""
     tree = ast.parse((LAST_ITERATE / "run.py").read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     assert sorted(f.name for f in functions if find_call_lines(f, "Noise")) == ["_descend", "rehearse"]
-    (attempt,) = (function for function in functions if find_call_lines(function, "_descend"))
-    assert attempt.name == "attempt"
-    (reserved,), (carried,) = (find_call_lines(attempt, name) for name in ("reserve", "carry"))
-    assert max(reserved, carried) < min(find_call_lines(attempt, "_descend"))
+    assert sorted(f.name for f in functions if find_call_lines(f, "_descend")) == ["attempt", "descend"]
+    (attempt,) = (function for function in functions if function.name == "attempt")
+    assert len(find_call_lines(attempt, "_descend")) == 1, "by the function inside alone"
+    uses = [n for n in ast.walk(attempt) if isinstance(n, ast.Name) and n.id == "descend"]
+    (spending,) = (n for n in ast.walk(attempt) if isinstance(n, ast.Call) and ast.unparse(n.func) == "spend_once")
+    assert uses == [spending.args[-1]]
+    spend_once = ast.parse((PACKAGE / "training" / "spend_once.py").read_text(encoding="utf-8"))
+    (frame,) = (f for f in ast.walk(spend_once) if isinstance(f, ast.FunctionDef) and f.name == "spend_once")
+    (reserved,), (carried,), (drawn,) = (find_call_lines(frame, name) for name in ("reserve", "carry", "draw"))
+    assert max(reserved, carried) < drawn
     makers = {
         path for path in PACKAGE.rglob("*.py") if "dprecipe.mechanisms.pnsgd.train.descent.Noise" in imported(path)
     }

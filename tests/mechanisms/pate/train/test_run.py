@@ -174,7 +174,7 @@ def test_records_from_python_have_to_fit(digits: Planned, votes_plan: Planned, t
     dpsgd = f"{{kind: dpsgd, clip: {{norm: 1}}, noise: {noise}, sampling: {{scheme: poisson, batch_size: 64}}}}"
     training = "{steps: 3, optimizer: {kind: sgd, lr: 1}}"
     plan = digits(f"mechanism={dpsgd}", f"training={training}", "data.public=null")
-    with pytest.raises(UsageFault, match="asks nothing of public records"):
+    with pytest.raises(UsageFault, match="dpsgd uses no public records"):
         run(plan, tmp_path / "run", public=of_digits())
     with pytest.raises(UsageFault, match="no training records are read"):
         run(votes_plan("gnmax", 50), tmp_path / "run", train=of_digits())
