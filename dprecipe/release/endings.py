@@ -41,7 +41,11 @@ def find_impossible_end(stated: Predicate, plan: Plan) -> list[str]:
             f"budget.events_reserved_unsettled: a crashed attempt leaves at most {max_block:,} events of this plan "
             f"unsettled, and the last attempt none"
         )
-    if trained is None:
+    if trained is None:  # what is seen only at its end is released then, or not at all: its event can't be missing
+        if budget.stop_reason != "completed":
+            problems.append("budget.stop_reason: a run that did not complete has neither last iterate nor best run")
+        if not budget.events_settled:
+            problems.append("budget.events_settled: a last iterate or best run is released after its event is settled")
         return problems
     if trained > charged:
         problems.append("sampling.steps_trained: more steps than were charged")

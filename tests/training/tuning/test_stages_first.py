@@ -19,6 +19,7 @@ from dprecipe.faults import BudgetSpent, CertificateInvalid, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.ledger import LedgerWriter, read
+from dprecipe.release import folder, rebuild
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.verify import verify
@@ -252,6 +253,32 @@ def test_the_release_holds_the_constants_that_all_runs_started_from(staged: Tune
             verify(done.release)
     file.write_text(text, "utf-8")
     assert verify(done.release).claim.epsilon == done.epsilon
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [["noisy_moments", "noisy_covariance"], ["noisy_moments"]])
+def test_no_release_leaves_the_best_run_out_of_its_events(staged: Tuned, tmp_path: Path, kept: list[str]) -> None:
+    """By a ledger of paid steps alone, of a second attempt that the budget is said to have ended."""
+    done = tune(staged("tuning.runs.mean=1.5"), tmp_path / "run")
+    stated = verify(done.release).statement.predicate
+    plan = rebuild._plan_again(stated, [])
+    assert plan is not None
+    file = tmp_path / "ledger.jsonl"
+    first = LedgerWriter(file, plan.digest, {})
+    charges = [charge for charge in plan.events if charge.event.kind in kept]
+    first.reserve_all(charges)
+    first.settle_all(charges)
+    first.abandon()
+    LedgerWriter(file, plan.digest, {}).close("budget")
+
+    def write(draft: Path) -> None:
+        for name in folder.MODEL_FILES:
+            shutil.copyfile(done.release / name, draft / name)
+
+    forged = folder.publish_draft(tmp_path / "forged", plan, read(file), rebuild.read_run(stated), [], write)
+    assert forged < 0.1 * done.epsilon
+    with pytest.raises(CertificateInvalid, match="did not complete has neither last iterate nor best run"):
+        verify(tmp_path / "forged")
 
 
 def _without_stage(predicate: dict[str, Any]) -> None:
