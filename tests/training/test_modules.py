@@ -30,9 +30,9 @@ mechanism:
   clip: {{norm: 1.0}}
   noise: {{family: gaussian, multiplier: auto}}
   sampling: {{scheme: poisson, batch_size: 64}}
-budget: {{epsilon: 8.0, delta: 1e-4}}
+budget: {{epsilon: 60.0, delta: 1e-4}}
 training:
-  steps: 40
+  steps: 80
   optimizer: {{kind: adam, lr: 0.02}}
 release: {{report: false}}
 """
