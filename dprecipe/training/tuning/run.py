@@ -20,8 +20,10 @@ import torch
 from dprecipe import durable
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import Interrupted, PlanRefused, RunFailed, UsageFault
+from dprecipe.language.tuning import Tuning
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.stages import PaidStage
+from dprecipe.planning.candidates import list_points
 from dprecipe.planning.trials import planner_of
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.privacy.events import Event
@@ -99,8 +101,7 @@ def tune(
     if findings:
         raise PlanRefused(findings)
     gathered = gather_records(plan, root)
-    trial = planner_of(plan.source).plan_trial({})
-    runner_of(trial).prepare(trial, root, PythonInputs(gathered=gathered))
+    _prepare_models(plan, plan.tuning.block, root, gathered)
     provenance = RunProvenance((), torch.device("cpu"))
     event = plan.tuning.charge.event
 
@@ -123,6 +124,21 @@ def tune(
     chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment, stages)
     _keep_table(plan, folder, pool, drawn, recipient, winner)
     return TunedRun(folder.path, folder.release, chosen, epsilon, winner.facts.score)
+
+
+def _prepare_models(plan: Plan, tuning: Tuning, root: Path, gathered: Gathered) -> None:
+    """Prepare a run of the recipe as it is, and one with each candidate of a key of the model: a file that is missing,
+    or a model that can't be trained, has to be known before the runs are paid for.
+
+    Raises:
+        DataFault, PlanRefused, RunFailed: see `Runner.prepare`.
+    """
+    planner = planner_of(plan.source)
+    others = [point for _, point in list_points(tuning) if len(point) == 1 and next(iter(point)).startswith("model.")]
+    for point in ({}, *others):
+        if planner.makes_model(point):  # what makes none is drawn again
+            trial = planner.plan_trial(point)
+            runner_of(trial).prepare(trial, root, PythonInputs(gathered=gathered))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import dprecipe
-from dprecipe.faults import Interrupted, PlanRefused, UsageFault
+from dprecipe.faults import Fault, Interrupted, PlanRefused, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.ledger import read
@@ -37,6 +37,13 @@ def test_what_could_not_be_verified_is_refused_before_anything_is_spent(
     monkeypatch.setattr("dprecipe.privacy.cross_check.ask_library", lambda *terms: answer)
     with pytest.raises(PlanRefused, match="P189"):
         tune(plan, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_of_all_candidates_are_asked_for_before_anything_is_spent(tuned: Tuned, tmp_path: Path) -> None:
+    values = "tuning.over=[{key: model.init, values: [no.safetensors, none.safetensors]}]"
+    with pytest.raises(Fault, match=r"no\.safetensors"):
+        tune(tuned("model={kind: mlp, hidden: [4]}", values), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
