@@ -166,11 +166,11 @@ class RunFolder:
             )
 
     @staticmethod
-    def open(path: Path, plan: Plan) -> RunFolder:
-        """An existing folder, to be resumed.
+    def find(path: Path, plan: Plan) -> RunFolder:
+        """An existing folder, whether its run is complete or not.
 
         Raises:
-            UsageFault: there is none, it belongs to another plan, or its run is complete.
+            UsageFault: there is none, or it belongs to another plan.
         """
         try:
             digest = str(json.loads(durable.read_bytes(path / "plan.json"))["digest"])
@@ -181,7 +181,16 @@ class RunFolder:
                 f"{path}: this run follows another plan ({digest[:15]}…, the recipe gives {plan.digest[:15]}…)",
                 f"resume it as it was started ({RunFolder(path)._describe_start()}), or start a new run with --out",
             )
-        folder = RunFolder(path)
+        return RunFolder(path)
+
+    @staticmethod
+    def open(path: Path, plan: Plan) -> RunFolder:
+        """An existing folder, to be resumed.
+
+        Raises:
+            UsageFault: see `find`; or its run is complete.
+        """
+        folder = RunFolder.find(path, plan)
         folder._check_unreleased()
         return folder.sync_name()
 

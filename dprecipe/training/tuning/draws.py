@@ -6,6 +6,7 @@ It is secret: kept in `private/` and printed nowhere.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,16 +76,23 @@ def load_or_draw(
     Raises:
         RunFailed: the file is damaged or of another plan, or the disk refuses.
     """
-    try:
-        content = durable.read_bytes(path)
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         drawn = draw(plan, secrets, accept)
         _save(path, plan, drawn, stages)
         return drawn
+    return load(path, plan, stages)
+
+
+def load(path: Path, plan: Plan, stages: Sequence[str] | None = None) -> DrawnRuns:
+    """What was drawn. `stages` as in `load_or_draw`; None: whatever they were.
+
+    Raises:
+        RunFailed: the file is missing, damaged or of another plan.
+    """
+    try:
+        return _parse(durable.read_bytes(path), plan, stages)
     except OSError as error:
         raise RunFailed(f"{path}: can't be read: {error.strerror}", "put the run's own files back") from None
-    try:
-        return _parse(content, plan, stages)
     except (ValueError, KeyError, TypeError):
         raise RunFailed(
             f"{path}: damaged, or of another run", "put the run's own files back, or start anew in another folder"
@@ -106,12 +114,12 @@ def _save(path: Path, plan: Plan, drawn: DrawnRuns, stages: Sequence[str]) -> No
         ) from None
 
 
-def _parse(content: bytes, plan: Plan, stages: Sequence[str]) -> DrawnRuns:
+def _parse(content: bytes, plan: Plan, stages: Sequence[str] | None) -> DrawnRuns:
     data = json.loads(content)
     points, ties = data["points"], data["ties"]
     if data["plan"] != plan.digest or len(points) != len(ties) or plan.tuning is None:
         raise ValueError("of another plan")
-    if data["stages"] != list(stages):
+    if stages is not None and data["stages"] != list(stages):
         raise ValueError("of other constants of preprocessing")
     over = plan.tuning.block.over
     if not all(set(point) == {each.key for each in over} for point in points):

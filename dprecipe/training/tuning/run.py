@@ -8,7 +8,7 @@ losers and their scores stay in `private/`; the losers are deleted once the rele
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,11 +42,12 @@ from dprecipe.training.spend_once import check_affordable, is_reserved, is_settl
 from dprecipe.training.stages import list_missing
 from dprecipe.training.tuning.cluster import LOCAL, check_address
 from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load_or_draw
-from dprecipe.training.tuning.losers import LOSERS, keep_losers, load_recipient
-from dprecipe.training.tuning.plot import draw_trials
+from dprecipe.training.tuning.losers import load_recipient
 from dprecipe.training.tuning.pool import TrialPool
 from dprecipe.training.tuning.ray_pool import RayPool, open_ray_pool
-from dprecipe.training.tuning.winner import Winner, choose_winner, publish_winner, write_table
+from dprecipe.training.tuning.removal import locate_trials, remove_losers
+from dprecipe.training.tuning.trials import Trials
+from dprecipe.training.tuning.winner import choose_winner, publish_winner
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def tune(
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file).absolute()
     start = Start(datetime.now(UTC))
-    folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
+    folder = _reopen(path, plan, root, recipient) if resume else RunFolder.absent(path)
     findings = find_unverifiable(plan)
     if findings:
         raise PlanRefused(findings)
@@ -106,6 +107,7 @@ def tune(
     event = plan.tuning.charge.event
 
     def check(before: Ledger | None) -> None:
+        _check_drawn(folder, event, before)
         _check_room(plan, event, before, list_missing(plan, folder.stages))
 
     with _open_pool(plan, folder, root, gathered, jobs, cluster) as pool:
@@ -122,7 +124,7 @@ def tune(
     winner = choose_winner(plan, pool.trials, drawn)
     report_progress("computing the certificate, and verifying the release from its folder alone")
     chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment, stages)
-    _keep_table(plan, folder, pool, drawn, recipient, winner)
+    remove_losers(plan, folder, pool.trials, recipient)
     return TunedRun(folder.path, folder.release, chosen, epsilon, winner.facts.score)
 
 
@@ -141,11 +143,23 @@ def _prepare_models(plan: Plan, tuning: Tuning, root: Path, gathered: Gathered) 
             runner_of(trial).prepare(trial, root, PythonInputs(gathered=gathered))
 
 
+def _reopen(path: Path, plan: Plan, root: Path, recipient: object | None) -> RunFolder:
+    """An existing folder, to be resumed. Where the release is there and the losers still are, too, they are removed.
+
+    Raises:
+        UsageFault: see `RunFolder.open`; the run is complete.
+    """
+    folder = RunFolder.find(path, plan)
+    if os.path.lexists(folder.release) and locate_trials(folder).exists():
+        remove_losers(plan, folder, Trials(plan.source, locate_trials(folder), root), recipient)
+    return RunFolder.open(path, plan)
+
+
 @contextmanager
 def _open_pool(
     plan: Plan, folder: RunFolder, root: Path, gathered: Gathered, jobs: int | None, cluster: str | None
 ) -> Iterator[TrialPool | RayPool]:
-    place = folder.private / "trials"
+    place = locate_trials(folder)
     if cluster is None:
         yield TrialPool(plan.source, place, root, jobs or 1)
         return
@@ -164,14 +178,10 @@ def _make(
 ) -> DrawnRuns:
     """Reserve the tuned run or go on with it, make all runs, settle."""
     path = folder.private / DRAWS
-    if is_settled(event, attempt.ledger.before) and not path.exists():
-        raise RunFailed(
-            "all runs have ended, and what was drawn is not in private/: there is nothing to choose from",
-            "put the run's own files back, or start anew in another folder",
-        )
 
     def make_all() -> None:
         drawn = load_or_draw(path, plan, attempt.secrets, stages, planner_of(plan.source).makes_model)
+        _make_place(locate_trials(folder))
         report_progress("training; how many runs there are is secret")
 
         def report(done: int) -> None:
@@ -185,6 +195,32 @@ def _make(
 
     spend_once(attempt.ledger, event, make_all)
     return load_or_draw(path, plan, attempt.secrets, stages)
+
+
+def _make_place(place: Path) -> None:
+    """The folder of all runs, on disk before the first one begins: with it, nothing is drawn again."""
+    try:
+        durable.make_folders(place)
+    except OSError as error:
+        raise RunFailed(
+            f"{place}: can't be created: {error.strerror}", "make room on the disk, then continue with --resume"
+        ) from None
+
+
+def _check_drawn(folder: RunFolder, event: Event, before: Ledger | None) -> None:
+    """What was drawn is there, if any run may have begun with it: one event pays for one number of runs.
+
+    Raises:
+        RunFailed: it is not; nothing more is spent.
+    """
+    path = folder.private / DRAWS
+    begun = is_settled(event, before) or (is_reserved(event, before) and os.path.lexists(locate_trials(folder)))
+    if begun and not os.path.lexists(path):
+        raise RunFailed(
+            f"{path} is missing, and runs were made with the values in it; they are not drawn again; nothing more was "
+            "spent",
+            "put this file back, or start anew in another folder, which spends a second budget",
+        )
 
 
 def _check_room(plan: Plan, event: Event, before: Ledger | None, missing: Sequence[PaidStage]) -> None:
@@ -201,18 +237,3 @@ def _check_room(plan: Plan, event: Event, before: Ledger | None, missing: Sequen
             "put private/stages back, if there is a copy; or start a new run, which spends a second budget",
         )
     check_affordable(plan, event, before, [charge for stage in missing for charge in stage.charges])
-
-
-def _keep_table(
-    plan: Plan, folder: RunFolder, pool: TrialPool | RayPool, drawn: DrawnRuns, recipient: object | None, winner: Winner
-) -> None:
-    """Values and scores of all runs, for their owner, and all others encrypted where the recipe says so; and then what
-    the runs made is deleted. No release needs it."""
-    try:
-        rows = write_table(folder.private / "trials.csv", plan, pool.trials, drawn)
-        durable.replace_file(folder.private / "trials.svg", draw_trials(plan, rows).encode())
-        if recipient is not None:
-            keep_losers(folder.private / LOSERS, recipient, pool.trials, drawn.points, winner.number)
-        shutil.rmtree(folder.private / "trials")
-    except OSError as error:
-        write_note(f"{folder.private}: the other runs could not be deleted ({error.strerror}); delete private/trials")

@@ -178,6 +178,31 @@ def test_runs_that_were_made_with_a_result_are_not_gone_on_with_without_it(
     assert machine.drawn == drawn
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_values_that_runs_were_made_with_are_never_drawn_again(
+    tuned: Tuned, tmp_path: Path, machine: Machine, settled: bool
+) -> None:
+    """One event pays for one number of runs: without `draws.json` nothing more is drawn or spent, and with it the run
+    goes on."""
+    plan, out = tuned("tuning.runs.mean=1.5"), tmp_path / "run"
+    if not settled:
+        pool.Trials.make = machine_dies  # type: ignore[method-assign]
+    with pytest.raises(Done if settled else Killed):
+        go_on(plan, out)
+    file = out / "private" / "draws.json"
+    content, spent = file.read_bytes(), (out / "private" / "ledger.jsonl").read_bytes()
+    file.unlink()
+    with pytest.raises(RunFailed, match=r"draws\.json is missing") as caught:
+        go_on(plan, out)
+    assert "put this file back" in caught.value.remedy
+    assert not file.exists()
+    assert (out / "private" / "ledger.jsonl").read_bytes() == spent
+    file.write_bytes(content)
+    with pytest.raises(Done if settled else Killed):
+        go_on(plan, out)
+    assert file.read_bytes() == content
+
+
 def test_other_constants_than_the_draws_were_made_with_are_refused(
     staged: Tuned, tmp_path: Path, machine: Machine
 ) -> None:
