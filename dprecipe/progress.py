@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any, final
 
 from tqdm import tqdm
 
-from dprecipe.screen import write_note
+from dprecipe.screen import is_watched, write_note
 
 LINE_SECONDS = 10.0
 _silent: ContextVar[bool] = ContextVar("_silent", default=False)
@@ -32,15 +31,16 @@ def silence_progress() -> Iterator[None]:
 class Progress:
     """Shows `done` of `total` on the standard error."""
 
-    def __init__(self, what: str, unit: str, total: int, done: int = 0) -> None:
-        """`what`: the name of the work. `unit`: the name of one part."""
+    def __init__(self, what: str, unit: str, total: int, done: int = 0, *, private: bool = False) -> None:
+        """`what`: the name of the work. `unit`: the name of one part. `private`: the number of parts, or their pace,
+        tells of private records: a terminal shows it, and a log gets nothing."""
         self._unit = unit
         self._total = total
         self._said = time.monotonic()
         self._line = ""
         self._bar: Any = None
-        self._silent = _silent.get()
-        if sys.stderr.isatty() and not self._silent:
+        self._silent = _silent.get() or (private and not is_watched())
+        if is_watched() and not self._silent:
             self._bar = tqdm(total=total, initial=done, unit=unit, desc=what)
 
     def show(self, done: int, status: Callable[[], str] = str) -> None:

@@ -54,6 +54,11 @@ def is_watched() -> bool:
     return sys.stderr.isatty()
 
 
+def is_output_watched() -> bool:
+    """Whether the output goes to a terminal, and to no log or file that others may read."""
+    return sys.stdout.isatty()
+
+
 def show_document(text: str) -> None:
     """Write a finished document (JSON of `as_json`, YAML of `text.dump`, CSV of numbers) without colours. Only control
     characters are escaped."""

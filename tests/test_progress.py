@@ -27,6 +27,21 @@ def test_a_line_now_and_then_and_the_last_one_once(clock: list[float], capsys: p
     ]
 
 
+def test_private_parts_are_counted_in_a_terminal_only(
+    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def show() -> str:
+        shown = progress.Progress("name", "record", 30, private=True)
+        clock[0] += 11.0
+        shown.show(20)
+        shown.end(30)
+        return capsys.readouterr().err
+
+    assert show() == ""
+    monkeypatch.setattr(progress, "is_watched", lambda: True)
+    assert "30/30" in show()
+
+
 def test_the_end_is_told_where_it_is_early_or_says_more(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     shown = progress.Progress("name", "step", 30)
     clock[0] = 11.0

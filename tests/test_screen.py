@@ -26,7 +26,6 @@ RAW = ("\x1b", "\x9b", "\u202e", "\u2069", "\u2028", "\U000e0041")
 WRITERS = {
     "screen.py",
     "mechanisms/pate/train/worker.py",  # a process that answers its parent through a pipe
-    "progress.py",  # tqdm draws the bar
 }
 
 

@@ -16,7 +16,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import LoadedPublic, read_any
-from dprecipe.screen import write_note, write_output
+from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
 
 
@@ -75,7 +75,9 @@ def run(
     next_step = f"publish {finished.release}; check it with: dprecipe verify {finished.release}"
     if not finished.verified:
         next_step = f"don't publish {finished.release}: runtime.insecure fixed its randomness, and it does not verify"
-    write_output([*finished.remarks, f"{finished.stop_reason}: {spent}{score} in {finished.seconds:.0f} s", next_step])
+    shows_time = not plan.hides_duration or is_output_watched()
+    time = f" in {finished.seconds:.0f} s" if shows_time else ""
+    write_output([*finished.remarks, f"{finished.stop_reason}: {spent}{score}{time}", next_step])
     return 0
 
 

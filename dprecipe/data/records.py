@@ -98,10 +98,11 @@ class Records:
     def prepared(self, limit: int = PREPARE_ONCE_BYTES) -> Records:
         """The same records with their constant steps applied, if that takes at most `limit` bytes.
 
-        With `scattering` among the steps it is done whatever it takes; where it takes long, progress is shown.
+        With `scattering` among the steps it is done whatever it takes; where it takes long, a terminal shows progress.
+        A log gets nothing: the number of records may be private.
         """
         ready = self.pending[: self.next_stage]
-        slow = any(isinstance(step, Step) and step.scattering is not None for step in ready)
+        slow = self.awaits_scattering
         if self.features.size * 4 > limit and not slow:
             return self
         first = prepare_features(self.features[:1], ready)
@@ -111,7 +112,7 @@ class Records:
             part = slice(start, start + PREPARE_ROWS)
             result[part] = prepare_features(self.features[part], ready)
             if progress is None and slow and time.monotonic() - began > QUIET_SECONDS:
-                progress = Progress("scattering", "record", len(self))
+                progress = Progress("scattering", "record", len(self), private=True)
             if progress is not None:
                 progress.show(min(part.stop, len(self)))
         if progress is not None:
@@ -129,6 +130,11 @@ class Records:
         for constants in released:
             records = records.prepared().with_constants(constants)
         return records.prepared()
+
+    @property
+    def awaits_scattering(self) -> bool:
+        """Whether `scattering` is among the steps that `prepared` applies."""
+        return any(isinstance(step, Step) and step.scattering is not None for step in self.pending[: self.next_stage])
 
     @property
     def next_stage(self) -> int | None:

@@ -253,6 +253,12 @@ class Plan:
         return self.data.test is not None and self.data.test.access == "public"
 
     @property
+    def hides_duration(self) -> bool:
+        """How long the run takes tells of a number that is secret, of runs or of units: no release and no log states
+        it."""
+        return self.tuning is not None or self.data.hides_size
+
+    @property
     def digest(self) -> str:
         """SHA-256 over everything but the runtime and the texts' layout. What was chosen among several runs is not in
         it: the ledger names the plan before there is a choice."""

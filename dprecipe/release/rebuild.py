@@ -247,7 +247,7 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             result.append("budget.stop_reason: a run of one attempt takes the planned steps, and these fit the budget")
         result += checks.find_check_differences(stated.checks, plan)
         result += tensors.find_contradictions(stated, plan)
-        result += tuned.find_contradictions(stated, plan)
+        result += _find_told_duration(stated, plan)
         score = stated.data_access.evaluation.released
         if score is not None and isinstance(score, ClassifierScore) != (describe_data(plan.data).target is None):
             result.append("data_access.evaluation.released: the score of another kind of model")
@@ -283,6 +283,16 @@ def _check_times(stated: Predicate) -> list[str]:
             return [f"provenance.{name}: a time without an offset from UTC"]
         moments.append(moment)
     return [] if moments[0] <= moments[1] else ["provenance.finished: earlier than provenance.started"]
+
+
+def _find_told_duration(stated: Predicate, plan: Plan) -> list[str]:
+    """A certificate whose plan hides its duration ends where it begins, to the letter."""
+    if not plan.hides_duration or stated.provenance.started == stated.provenance.finished:
+        return []
+    secret = "runs" if plan.tuning is not None else "units"
+    return [
+        f"provenance.finished: how long it took tells of the number of {secret}, which is secret; expected its start"
+    ]
 
 
 def _compare_json(stated: Any, expected: Any, path: str) -> list[str]:

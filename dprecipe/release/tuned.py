@@ -65,13 +65,6 @@ def describe_access(plan: Plan) -> Access:
     return Access(status="covered", text=text if len(text) <= 4000 else f"{text[:3990]} …")
 
 
-def find_contradictions(stated: schema.Predicate, plan: Plan) -> list[str]:
-    """What a certificate of the best of several runs does not tell."""
-    if plan.tuning is None or stated.provenance.started == stated.provenance.finished:
-        return []
-    return ["provenance.finished: how long a tuned run took tells of the number of its runs; expected its start"]
-
-
 def describe_private_scores(plan: Plan) -> str:
     """What became of scores on private held-out records."""
     if plan.tuning is None:

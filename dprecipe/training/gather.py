@@ -22,7 +22,8 @@ from dprecipe.data.schema import AnySource
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.screen import write_note
+from dprecipe.progress import report_progress
+from dprecipe.screen import is_watched, write_note
 
 T = TypeVar("T")
 
@@ -40,6 +41,8 @@ class Gathered:
         """The records of a role as a run reads them; None where there are none. They are kept once."""
         source = self.sources.get(role)
         if isinstance(source, Records):
+            if source.awaits_scattering and not is_watched():  # a terminal shows progress, which counts records
+                report_progress("computing scattering features")
             source = self.sources[role] = source.prepared()
         return source
 

@@ -107,16 +107,22 @@ def run_facts(
     tensors = tensors_of(
         finished.weights, finished.trained, provenance.model == "python", provenance.initial is not None
     )
-    # A clock that was set back meanwhile has no say.
-    times = [moment.isoformat(timespec="seconds") for moment in (started, max(started, datetime.now(UTC)))]
     return replace(
-        provenance.facts(tensors, commitment, *times),
+        provenance.facts(tensors, commitment, *state_times(plan, started)),
         steps_lost=finished.steps_lost,
         insecure_seed=ledger.insecure_seed,
         score=_published(finished.score) if _is_public(plan, finished) else None,
         published=finished.published,
         stages=tuple(map(digest_constants, constants)),
     )
+
+
+def state_times(plan: Plan, started: datetime) -> tuple[str, str]:
+    """When a run that ends now began and ended, as its certificate says: ISO 8601. Where its duration is secret, the
+    end is the beginning."""
+    # A clock that was set back meanwhile has no say.
+    ended = started if plan.hides_duration else max(started, datetime.now(UTC))
+    return started.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")
 
 
 def _is_public(plan: Plan, finished: Finished) -> bool:

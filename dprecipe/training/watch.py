@@ -16,7 +16,8 @@ import lightning.pytorch as lightning
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
-from dprecipe.progress import Progress
+from dprecipe.progress import Progress, report_progress
+from dprecipe.screen import is_watched
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.signals import stopping_on_signals
 
@@ -78,7 +79,10 @@ class Watch(lightning.Callback):
         self._progress: Progress | None = None
 
     def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
-        self._progress = Progress(self._plan.name, "step", self._plan.length.steps, module.steps_done)
+        private, steps = self._plan.hides_duration, self._plan.length.steps
+        if private and not is_watched():
+            report_progress("training; steps are counted in a terminal only: their pace tells of the number of units")
+        self._progress = Progress(self._plan.name, "step", steps, module.steps_done, private=private)
         if module.processes.count == 1:  # several processes make the same steps between two calls: one each
             module.pause_due = lambda: self._scores_after(module) or self._saves_after(module)
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import dprecipe
+from dprecipe import progress
+from dprecipe.cli.run import run
+from dprecipe.data import records
 from dprecipe.data.paid.constants import CountConstants
 from dprecipe.data.paid.stage import size_share
-from dprecipe.data.schema import SizeBound
-from dprecipe.faults import DataFault
+from dprecipe.data.schema import Scattering, SizeBound, Step
+from dprecipe.faults import CertificateInvalid, DataFault
 from dprecipe.mechanisms.dpsgd.train.program import ClippedSums
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import load
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
+from dprecipe.release.untrusted import to_bytes
 from dprecipe.training import gather
 from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
-from dprecipe.training.run import run
+from dprecipe.training.publish import state_times
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -108,16 +115,52 @@ def test_a_run_tells_its_number_of_units_to_nobody(
     shares: list[float] = []
     honest = NoisySteps.on_train_start
     monkeypatch.setattr(NoisySteps, "on_train_start", lambda self: (shares.append(self.size_share), honest(self))[1])
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)  # a line of progress for each step, if there is any
     write_people(tmp_path / "people.csv", PEOPLE)
-    result = run(plan_of(tmp_path), tmp_path / "run", data_root=tmp_path)
-    stated = dprecipe.verify(result.release).statement.predicate
+    (tmp_path / "table.yaml").write_text(RECIPE, "utf-8")
+    assert run(tmp_path / "table.yaml", out=tmp_path / "run", data_root=tmp_path) == 0
+    release, plan = tmp_path / "run" / "release", plan_of(tmp_path)
+    stated = dprecipe.verify(release).statement.predicate
     assert (stated.sampling.size, stated.sampling.size_is_bound) == (4000, True)
     assert "a bound on the number of records, 4000" in stated.claim.not_protected[0]
-    (count,) = (c for c in load(result.release).file.stages or () if isinstance(c, CountConstants))
-    assert 0 < abs(count.units - PEOPLE) < 10 * result.plan.stages[0].noise_multiplier
+    (count,) = (c for c in load(release).file.stages or () if isinstance(c, CountConstants))
+    assert 0 < abs(count.units - PEOPLE) < 10 * plan.stages[0].noise_multiplier
     assert shares == [count.units / 4000]
     screen = "".join(capfd.readouterr())
-    texts = [screen, *(path.read_text("utf-8", "replace") for path in result.release.iterdir() if path.is_file())]
+    texts = [screen, *(path.read_text("utf-8", "replace") for path in release.iterdir() if path.is_file())]
     assert len(texts) > 4
     number = re.compile(rf"(?<![\d.]){PEOPLE}(?![\d.])|2,039")
     assert not [text[max(0, m.start() - 40) : m.end() + 40] for text in texts for m in [number.search(text)] if m]
+
+    assert "step 1" not in screen
+    assert re.search(r"^completed: spent ε = \S+ of 4 at δ = 1e-05$", screen, re.MULTILINE)
+    assert stated.provenance.started == stated.provenance.finished
+    file = release / "certificate.json"
+    content = json.loads(file.read_bytes())
+    content["predicate"]["provenance"]["finished"] = "2099-01-01T00:00:00+00:00"
+    file.write_bytes(to_bytes(content))
+    with pytest.raises(CertificateInvalid) as invalid:
+        dprecipe.verify(release)
+    assert any("tells of the number of units" in line for line in invalid.value.failures)
+
+
+def test_the_end_of_a_run_that_hides_its_duration_is_its_start(tmp_path: Path) -> None:
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    hidden = plan_of(tmp_path)
+    public = make_plan(read_text(RECIPE.replace("{max: 4000}", "4000"), str(tmp_path / "table.yaml")))
+    assert (hidden.hides_duration, public.hides_duration) == (True, False)
+    assert state_times(hidden, started) == ("2026-01-01T00:00:00+00:00",) * 2
+    assert state_times(public, started)[1] > "2026-01-01T00:00:00+00:00"
+
+
+def test_scattering_counts_private_records_in_no_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "QUIET_SECONDS", -1.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    images = np.zeros((9, 1, 8, 8), np.uint8)
+    pending = (Step(scattering=Scattering(scales=2, angles=2)),)
+    gathered = gather.Gathered({"train": records.Records(images, np.zeros(9, np.int64), None, pending)})
+    for _ in range(2):  # once prepared, there is nothing to announce
+        assert len(gathered.prepared("train") or ()) == 9
+    assert capsys.readouterr().err == "computing scattering features\n"

@@ -20,7 +20,7 @@ from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
 from dprecipe.release.untrusted import ContentError
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.publish import check_verified
+from dprecipe.training.publish import check_verified, state_times
 from dprecipe.training.trial_result import locate_result, read_result
 from dprecipe.training.tuning.draws import DrawnRuns, choose
 from dprecipe.training.tuning.score import read_score
@@ -100,8 +100,8 @@ def publish_winner(
         RunFailed, UsageFault: see `dprecipe.training.publish.publish`.
     """
     chosen = planner_of(plan.source).plan_chosen(winner.point)
-    moment = started.isoformat(timespec="seconds")
-    facts = replace(winner.facts, commitment=commitment, started=moment, finished=moment, stages=stages)
+    began, ended = state_times(chosen, started)
+    facts = replace(winner.facts, commitment=commitment, started=began, finished=ended, stages=stages)
 
     def write(path: Path) -> None:
         for name in sorted(release_folder.MODEL_FILES):
