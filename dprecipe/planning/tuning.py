@@ -285,6 +285,13 @@ def list_assumptions(recipe: Recipe) -> Iterator[Assumption]:
         "broken off, or done again, for what it showed" + ("" if recipe.tuning.keep is None else KEPT),
         "declaration",
     )
+    yield Assumption(
+        "tuning_losses",
+        "whether a run was lost (it then comes last) depended on nothing that another run read or drew, as it would if "
+        "one fills a memory that another needs; a process or command that was killed, and whose run was made anew, was "
+        "killed from outside",
+        "declaration",
+    )
 
 
 def list_unsolved(recipe: Recipe) -> list[str]:

@@ -24,8 +24,8 @@ from dprecipe.release.facts import commit_to_data
 from dprecipe.training.gather import Gathered
 from dprecipe.training.provenance import as_bytes, private_of
 from dprecipe.training.trial_result import locate_result
-from dprecipe.training.tuning.parcel import pack_fault, pack_model, pack_refusal
-from dprecipe.training.tuning.trials import Constants, Trials
+from dprecipe.training.tuning.parcel import pack_fault, pack_loss, pack_model, pack_refusal
+from dprecipe.training.tuning.trials import Constants, Trials, describe_error
 
 ROLES: tuple[Role, ...] = ("train", "public", "test")
 SHARED = "data and recipe have to lie at the same paths on every machine: put them on a disk that all of them share"
@@ -74,16 +74,28 @@ def commit_to_inputs(plan: Plan, root: Path, key: bytes, gathered: Gathered) -> 
 
 
 def make_parcel(order: RunOrder) -> bytes:
-    """Make the run of an order. Every fault is an answer; nothing is raised."""
+    """Make the run of an order. Every fault is an answer, and nothing is raised: after the run began, it is lost."""
     try:
         with _make_scratch(order.terms.scratch) as place:
             trials = _ready_trials(order.terms, place)
-            trials.make(order.number, order.point)
-            if trials.is_refused(order.number):
-                return pack_refusal(order.token)
-            return pack_model(order.token, locate_result(trials.folder(order.number)))
+            try:
+                return _make_run(trials, order)
+            except Exception as error:
+                if not trials.has_begun(order.number):
+                    raise
+                return pack_loss(order.token, describe_error(error))
     except Exception as error:
         return pack_fault(order.token, _as_fault(error))
+
+
+def _make_run(trials: Trials, order: RunOrder) -> bytes:
+    trials.make(order.number, order.point)
+    if trials.is_refused(order.number):
+        return pack_refusal(order.token)
+    loss = trials.read_loss(order.number)
+    if loss is not None:
+        return pack_loss(order.token, loss)
+    return pack_model(order.token, locate_result(trials.folder(order.number)))
 
 
 def check_machine(terms: RunTerms, token: str) -> bytes:

@@ -24,25 +24,35 @@ NAMES = (WEIGHTS, "model.json", DRAFT)
 MAX_HEADER = 1 << 16
 MAX_TEXT = 2000
 """Characters of a message."""
-Outcome = Literal["model", "refused", "fault"]
-OUTCOMES: tuple[Outcome, ...] = ("model", "refused", "fault")
+Outcome = Literal["model", "refused", "lost", "fault"]
+OUTCOMES: tuple[Outcome, ...] = ("model", "refused", "lost", "fault")
 FAULTS: Mapping[str, type[Fault]] = {each.__name__: each for each in (RunFailed, DataFault, UsageFault)}
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """The end of a run: a model, values that make none, or a fault that stopped it before it trained or after."""
+    """The end of a run: a model, values that make none, a fault of its own, or one that came before it began."""
 
     outcome: Outcome
     files: Mapping[str, bytes] = field(default_factory=dict)
     fault: Fault | None = None
+    """Why it was lost, or did not begin."""
 
 
 def pack_fault(token: str, fault: Fault) -> bytes:
-    """A fault. What may be shown in a terminal only stays where it is."""
+    """A fault before the run began. What may be shown in a terminal only stays where it is."""
+    return _pack(token, "fault", {}, _describe(fault))
+
+
+def pack_loss(token: str, reason: str) -> bytes:
+    """A run that ended by a fault of its own, after it began."""
+    return _pack(token, "lost", {}, _describe(RunFailed(reason)))
+
+
+def _describe(fault: Fault) -> dict[str, str]:
     kind = next((name for name, each in FAULTS.items() if isinstance(fault, each)), "RunFailed")
     texts = {"message": fault.message[:MAX_TEXT], "remedy": fault.remedy[:MAX_TEXT]}
-    return _pack(token, "fault", {}, {"kind": kind, **texts})
+    return {"kind": kind, **texts}
 
 
 def pack_refusal(token: str) -> bytes:
@@ -88,7 +98,7 @@ def unpack(content: object, token: str, paid: bool = False) -> Parcel:
     files = _read_files(content, 4 + length, entries, expected)
     if kind is None:
         raise ContentError("a parcel without a known outcome")
-    return Parcel(kind, files, _read_fault(fault) if kind == "fault" else None)
+    return Parcel(kind, files, _read_fault(fault) if kind in ("fault", "lost") else None)
 
 
 def _read_files(content: bytes, start: int, entries: list[object], names: tuple[str, ...]) -> dict[str, bytes]:

@@ -50,7 +50,7 @@ class TrialPool:
 
         Raises:
             Interrupted: the user stopped it.
-            DataFault, RunFailed: as a run of its own; or processes were lost again and again.
+            DataFault, RunFailed: as a run of its own, before it began; or processes were lost again and again.
         """
         left = [number for number in range(len(drawn.points)) if not self.trials.is_done(number)]
         losses = 0

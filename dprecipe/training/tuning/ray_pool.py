@@ -1,9 +1,10 @@
 """All runs of a tuned run on a cluster: one run, one task. The ledger stays here.
 
 Every run is charged before its task starts, since the one event of the tuned run is reserved before anything is drawn.
-A run that is lost with its machine is not made again: it has ended without a model and comes last. That is sound
-whatever made the machine fail, even the run's own noise: the failure is then a result of the run like any other. To
-make it anew would choose, among several results, one that made no machine fail, and nobody has counted these.
+A run that is lost, with its machine or by a fault of its own, is not made again: it has ended without a model and
+comes last. That is sound whatever made the machine fail, even the run's own noise: the failure is then a result of the
+run like any other. To make it anew would choose, among several results, one that made no machine fail, and nobody has
+counted these.
 Those that were in hand when the process that leads was stopped are made anew: it was stopped from outside, all of them
 at once, and for nothing that any of them showed.
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import final
 
 from dprecipe.durable import FOLDER_MODE
-from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.untrusted import ContentError
 from dprecipe.screen import is_watched, write_note
@@ -34,8 +35,6 @@ from dprecipe.training.tuning.parcel import keep_parcel, unpack
 from dprecipe.training.tuning.pool import STOPPED, count_done
 from dprecipe.training.tuning.trials import Constants, Trials
 
-MAX_LOSSES = 3
-"""So many runs may be lost one after the other before nobody tries another."""
 POLL = 0.2
 LATEST = 600.0
 """Seconds in which a machine says whether it could make a run."""
@@ -81,13 +80,14 @@ class RayPool:
 
         Raises:
             Interrupted: the user stopped it.
-            DataFault, RunFailed: as a run of its own; or runs were lost again and again.
+            DataFault, UsageFault, RunFailed: as a run of its own, before it began. Losses end nothing early, however
+                many there are: it would tell of the number of runs.
         """
         if self._terms.scratch is not None:  # of an attempt that was killed
             shutil.rmtree(self._terms.scratch, ignore_errors=True)
             self._terms.scratch.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
         left = [number for number in range(len(drawn.points)) if not self.trials.is_done(number)][::-1]
-        stopped, losses = threading.Event(), 0
+        stopped = threading.Event()
         waiting: dict[Task, RunOrder] = {}
         with stopping_on_signals(stopped.set, "moment"):
             try:
@@ -99,39 +99,36 @@ class RayPool:
                     if stopped.is_set():
                         raise STOPPED
                     for task in done:
-                        losses = 0 if self._receive(waiting.pop(task), self._cluster.fetch(task)) else losses + 1
-                        if losses > MAX_LOSSES:
-                            raise RunFailed(
-                                "runs were lost with their machines again and again",
-                                "see the logs of the cluster, then continue with --resume; nothing more is spent, and "
-                                "runs that were lost come last",
-                            )
+                        self._receive(waiting.pop(task), self._cluster.fetch(task))
                     if done:
                         report(count_done(self.trials, drawn))
             finally:
                 self._cluster.cancel(list(waiting))
 
-    def _receive(self, order: RunOrder, answer: object | None) -> bool:
-        """Keep what came back of a run; False of one that was lost.
+    def _receive(self, order: RunOrder, answer: object | None) -> None:
+        """Keep what came back of a run, or record that it was lost.
 
         Raises:
-            DataFault, UsageFault, RunFailed: the worker's own, before or instead of an end of its run.
+            DataFault, UsageFault, RunFailed: the worker's own, before its run began.
         """
         kept = locate_result(self.trials.folder(order.number))
         try:
             parcel = unpack(answer, order.token, self.trials.pays_for_score)
-            if parcel.fault is not None:
+            if parcel.outcome == "lost":
+                self._lose(order.number, "" if parcel.fault is None else parcel.fault.message)
+            elif parcel.fault is not None:
                 raise parcel.fault
-            if parcel.outcome == "refused":
+            elif parcel.outcome == "refused":
                 self.trials.refuse(order.number)
             else:
                 keep_parcel(parcel, kept)
         except ContentError as error:
-            if is_watched():  # in a log, it would tell of the number of runs
-                write_note("a run was lost with its machine" if answer is None else f"a run was lost: {error}")
-            self.trials.lose(order.number)
-            return False
-        return True
+            self._lose(order.number, "its machine is gone" if answer is None else str(error))
+
+    def _lose(self, number: int, reason: str) -> None:
+        if is_watched():  # in a log, it would tell of the number of runs
+            write_note(f"a run was lost: {reason}")
+        self.trials.lose(number, reason)
 
 
 @contextmanager

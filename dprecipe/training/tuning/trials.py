@@ -1,12 +1,20 @@
 """One of several runs: an ordinary attempt at the plan of its values, in a folder and with a ledger of its own.
 
-Nothing of it is seen unless it wins, so that what a broken-off attempt drew was never released: a run that did not end
-cleanly is made anew, with noise of its own, and is the same mechanism. What it costs is in the ledger of the whole.
+What it costs is in the ledger of the whole.
+
+| what ends an attempt | the run |
+|---|---|
+| a fault before it has charged anything, or the user | is made once the cause is gone |
+| a kill, which is assumed to come from outside | is made anew with noise of its own: nothing of it was seen |
+| a fault of its own, after that | is lost: it comes last and is not made again; the fault may depend on its noise |
 """
 
 from __future__ import annotations
 
+import math
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +24,7 @@ from dprecipe import durable
 from dprecipe.data.load import read
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import Records
-from dprecipe.faults import PlanRefused, RunFailed
+from dprecipe.faults import Interrupted, PlanRefused, RunFailed
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.candidates import Point
 from dprecipe.planning.trials import planner_of
@@ -31,7 +39,7 @@ from dprecipe.training.tuning.score import SCORE, find_score_event, keep_score
 Constants = tuple[StageConstants, ...]
 """What the paid steps of preprocessing released, before all runs."""
 REFUSED, LOST = "refused", "lost"
-"""The files that stand for a run whose values make no model, and for one that was lost with its machine."""
+"""The files that stand for a run whose values make no model, and for one that was lost; the second says why."""
 
 
 @final
@@ -81,17 +89,26 @@ class Trials:
         """Record that its values make no model. Raises `RunFailed`."""
         self._mark(number, REFUSED)
 
-    def lose(self, number: int) -> None:
-        """Record that it was lost with its machine, and is not made again: it was charged with all runs, and comes
-        last. Raises `RunFailed`."""
-        self._mark(number, LOST)
+    def lose(self, number: int, reason: str) -> None:
+        """Record that it was lost, and is not made again: it was charged with all runs, and comes last. Raises
+        `RunFailed`."""
+        self._mark(number, LOST, reason)
+
+    def has_begun(self, number: int) -> bool:
+        """Whether it has charged anything to its own ledger, so that it may have drawn noise."""
+        return _count_charged(self.folder(number)) > 0
+
+    def read_loss(self, number: int) -> str | None:
+        """Why it was lost; None of a run that was not. Raises `OSError`."""
+        path = self._place / f"{number}.{LOST}"
+        return durable.read_bytes(path).decode("utf-8", "replace") if path.exists() else None
 
     def make(self, number: int, point: Point) -> None:
         """Make a run, unless it has ended; it shows nothing.
 
         Raises:
             Interrupted: the user stopped it.
-            DataFault, RunFailed: as a run of its own.
+            DataFault, RunFailed: as a run of its own, before it charged anything; or the disk refuses.
         """
         if self.is_done(number):
             return
@@ -106,9 +123,25 @@ class Trials:
             kept = locate_result(self.folder(number))
             if not kept.is_dir():
                 folder = _open_or_create(self.folder(number).path, trial)
-                runner.attempt(trial, folder, program, Start(datetime.now(UTC), trial=True, constants=self._constants))
-            if self._score is not None:
-                keep_score(kept, self._score, self._read_held_out(trial))
+                start = Start(datetime.now(UTC), trial=True, constants=self._constants)
+                with self._losing(number, _count_charged(folder)):
+                    runner.attempt(trial, folder, program, start)
+            if self._score is not None and not self.is_done(number):
+                held_out = self._read_held_out(trial)
+                with self._losing(number):
+                    keep_score(kept, self._score, held_out)
+
+    @contextmanager
+    def _losing(self, number: int, charged: float = -1) -> Iterator[None]:
+        """A fault inside of the block ends the run, if it has charged more than before."""
+        try:
+            yield
+        except Interrupted:
+            raise
+        except Exception as error:
+            if _count_charged(self.folder(number)) <= charged:
+                raise
+            self.lose(number, describe_error(error))
 
     def gather(self, trial: Plan | None = None) -> Gathered:
         """The records of a run, or of the whole; read once for all runs that have the whole's block `data`.
@@ -129,10 +162,10 @@ class Trials:
             raise RunFailed("internal fault: a score is paid for, and there are no records", "please report this")
         return read(source, trial.data, self._root, "test")[0]
 
-    def _mark(self, number: int, end: str) -> None:
+    def _mark(self, number: int, end: str, text: str = "") -> None:
         try:
             durable.make_folders(self._place)
-            durable.replace_file(self._place / f"{number}.{end}", b"")
+            durable.replace_file(self._place / f"{number}.{end}", text.encode("utf-8", "replace"))
         except OSError as error:
             raise RunFailed(f"{self._place}: can't be written: {error.strerror}", "make room on the disk") from None
 
@@ -154,3 +187,19 @@ def _can_go_on(folder: RunFolder) -> bool:
     except RunFailed:
         return False
     return ledger.stop_reason in ("interrupted", "completed") and not ledger.unsettled and not ledger.torn
+
+
+def _count_charged(folder: RunFolder) -> float:
+    """How many events a run's own ledger holds; infinity where it can't be read."""
+    try:
+        ledger = ledgers.read_unopened(folder.ledger)
+    except FileNotFoundError:
+        return 0
+    except (OSError, RunFailed):
+        return math.inf
+    return 0 if ledger is None else sum(charge.count for charge in ledger.charges)
+
+
+def describe_error(error: Exception) -> str:
+    """For the owner's eyes alone."""
+    return f"{type(error).__name__}: {str(error)[:300]}"

@@ -49,8 +49,9 @@ def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
     numbers = [number for number in range(len(drawn.points)) if not trials.has_no_model(number)]
     if not numbers:
         raise RunFailed(
-            "no run has a model: their number was drawn as 0, the values of all make no model, or all were lost",
-            "the budget is spent; to try again with another, start anew in another folder",
+            "no run has a model: each was lost, or its values make no model; the budget is spent",
+            f"read why in the files *.lost of {trials.folder(0).path.parent}, which are private; then start anew in "
+            "another folder, which spends a second budget",
         )
     facts = {number: read_result(locate_result(trials.folder(number))) for number in numbers}
     scores = [_read_score(plan, trials, number) for number in numbers]

@@ -102,6 +102,8 @@ def test_without_the_library_the_remedy_installs_it(tuned: Tuned, monkeypatch: p
         load_recipient(plan)
     assert caught.value.remedy == "pip install 'dprecipe[keep]'"
     assert load_recipient(tuned()) is None
+    losses = next(each for each in plan.assumptions if each.id == "tuning_losses")
+    assert losses.checked_by == "declaration"
     assert "kept encrypted" in next(each.text for each in plan.assumptions if each.id == "tuning_secrecy")
 
 

@@ -20,9 +20,10 @@ from dprecipe.privacy.ledger import read
 from dprecipe.release.verify import verify
 from dprecipe.training.tuning.draws import DrawnRuns
 from dprecipe.training.tuning.order import RunOrder, RunTerms
-from dprecipe.training.tuning.parcel import pack_fault, pack_refusal
-from dprecipe.training.tuning.ray_pool import MAX_LOSSES, RayPool
+from dprecipe.training.tuning.parcel import pack_fault, pack_loss, pack_refusal
+from dprecipe.training.tuning.ray_pool import RayPool
 from dprecipe.training.tuning.trials import Trials
+from dprecipe.training.tuning.winner import choose_winner
 
 Tuned = Callable[..., Plan]
 Answer = Callable[[RunOrder], object]
@@ -92,9 +93,14 @@ def test_each_run_is_one_task_and_no_more_are_made_at_once_than_allowed(pool: Po
     assert len(machines.orders) == 5
 
 
-@pytest.mark.parametrize("answer", [None, b"damaged", pack_refusal("another"), "text"])
+@pytest.mark.parametrize("answer", [None, b"damaged", pack_refusal("another"), "text", "fault of its own"])
 def test_a_run_that_is_lost_comes_last_and_is_never_made_again(pool: Pools, answer: object, tmp_path: Path) -> None:
-    runs, machines = pool(lambda order: answer if order.number == 1 else refuse(order))
+    def respond(order: RunOrder) -> object:
+        if order.number != 1:
+            return refuse(order)
+        return pack_loss(order.token, "no memory") if answer == "fault of its own" else answer
+
+    runs, machines = pool(respond)
     runs.make_all(drawn(3))
     assert [runs.trials.is_refused(number) for number in range(3)] == [True, False, True]
     assert all(runs.trials.has_no_model(number) for number in range(3))
@@ -103,14 +109,17 @@ def test_a_run_that_is_lost_comes_last_and_is_never_made_again(pool: Pools, answ
     assert machines.cancelled == 0
 
 
-def test_losses_without_end_stop_the_run_and_leave_the_rest_to_a_resumed_one(pool: Pools) -> None:
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_however_many_runs_are_lost_nothing_tells_how_many_there_were(
+    pool: Pools, tuned: Tuned, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    """The command ends with the same words, once all have ended."""
     runs, machines = pool(lambda order: None, 1)
-    with pytest.raises(RunFailed, match="again and again"):
-        runs.make_all(drawn(10))
-    assert sum(runs.trials.is_done(number) for number in range(10)) == MAX_LOSSES + 1
-    machines.answer = refuse
-    runs.make_all(drawn(10))
-    assert sum(runs.trials.is_refused(number) for number in range(10)) == 10 - MAX_LOSSES - 1
+    runs.make_all(drawn(count))
+    assert len(machines.orders) == count
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(RunFailed, match=r"^no run has a model: each was lost, or its values make no model; the budget"):
+        choose_winner(tuned(), runs.trials, drawn(count))
 
 
 def test_a_fault_of_a_worker_is_no_loss(pool: Pools) -> None:
