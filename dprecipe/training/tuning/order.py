@@ -7,15 +7,12 @@ anything is trained. What it made goes back as bytes; it keeps nothing, and writ
 from __future__ import annotations
 
 import hashlib
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dprecipe import __version__
 from dprecipe.data.facts import Role
-from dprecipe.durable import FOLDER_MODE
 from dprecipe.faults import Fault, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.models.schema import Pretrained
@@ -25,6 +22,7 @@ from dprecipe.training.gather import Gathered
 from dprecipe.training.provenance import as_bytes, private_of
 from dprecipe.training.trial_result import locate_result
 from dprecipe.training.tuning.parcel import pack_fault, pack_loss, pack_model, pack_refusal
+from dprecipe.training.tuning.scratch import make_scratch
 from dprecipe.training.tuning.trials import Constants, Trials, describe_error
 
 ROLES: tuple[Role, ...] = ("train", "public", "test")
@@ -76,7 +74,7 @@ def commit_to_inputs(plan: Plan, root: Path, key: bytes, gathered: Gathered) -> 
 def make_parcel(order: RunOrder) -> bytes:
     """Make the run of an order. Every fault is an answer, and nothing is raised: after the run began, it is lost."""
     try:
-        with _make_scratch(order.terms.scratch) as place:
+        with make_scratch(order.terms.scratch) as place:
             trials = _ready_trials(order.terms, place)
             try:
                 return _make_run(trials, order)
@@ -111,15 +109,6 @@ def _as_fault(error: Exception) -> Fault:
     if isinstance(error, Fault):
         return error
     return RunFailed(f"a worker failed: {type(error).__name__}: {str(error)[:300]}", "see the logs of the cluster")
-
-
-@contextmanager
-def _make_scratch(parent: Path | None) -> Iterator[Path]:
-    """A folder that is gone after the block."""
-    if parent is not None:
-        parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="dprecipe-run-", dir=parent, ignore_cleanup_errors=True) as place:
-        yield Path(place)
 
 
 _ready: tuple[bytes, Trials] | None = None
