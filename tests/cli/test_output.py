@@ -51,10 +51,11 @@ def test_a_reader_that_leaves_is_no_news() -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        pytest.param("> /dev/full 2> /dev/full", id="full", marks=pytest.mark.slow),
+        pytest.param("> /dev/full 2> /dev/full", id="full"),
         pytest.param(">&- 2>&- <&-", id="closed"),
     ],
 )
+@pytest.mark.slow
 def test_a_run_goes_on_without_anyone_to_tell(tmp_path: Path, where: str) -> None:
     """And what libraries print goes nowhere: not into the ledger, which could get the descriptor that was closed."""
     out = tmp_path / "run"

@@ -194,7 +194,8 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", ["before its noise", pytest.param("before its release", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_run_goes_on_and_spends_once(moment: str, recipe: Path, tmp_path: Path) -> None:
     owner, name, due = MOMENTS[moment]
     out = tmp_path / "run"

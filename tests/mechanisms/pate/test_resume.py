@@ -98,6 +98,7 @@ def test_ctrl_c_among_the_teachers(digits: Planned, tmp_path: Path, monkeypatch:
     dprecipe.verify(done.release)
 
 
+@pytest.mark.slow
 def test_ctrl_c_among_the_queries(digits: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, out, real = digits(), tmp_path / "run", AnswersFile.append
     appended = 0

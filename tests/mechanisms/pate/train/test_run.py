@@ -84,8 +84,11 @@ def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Pat
     [
         "{kind: lnmax, noise: {family: laplace, multiplier: 12}}",
         pytest.param("{kind: gnmax, noise: {family: gaussian, multiplier: 8}}", marks=pytest.mark.slow),
-        "{kind: interactive_gnmax, noise: {family: gaussian, multiplier: 8}, selection: {threshold: 15, "
-        "noise: {family: gaussian, multiplier: 16}}, interaction: {rounds: 3, threshold: 5, confidence: 0.8}}",
+        pytest.param(
+            "{kind: interactive_gnmax, noise: {family: gaussian, multiplier: 8}, selection: {threshold: 15, "
+            "noise: {family: gaussian, multiplier: 16}}, interaction: {rounds: 3, threshold: 5, confidence: 0.8}}",
+            marks=pytest.mark.slow,
+        ),
         "{kind: interactive_gnmax, noise: {family: gaussian, multiplier: 8}, selection: {threshold: 15, "
         "noise: {family: gaussian, multiplier: 16}}, interaction: {confidence: 0.8, rounds: [{queries: 33}, "
         "{queries: 34, threshold: 5, selection_multiplier: 20, multiplier: 10}, {threshold: 3}]}}",
@@ -134,6 +137,7 @@ def test_votes_that_do_not_add_up_are_known_before_a_folder_is_made(votes_plan: 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_record_that_comes_twice_is_asked_once(votes_plan: Planned, tmp_path: Path) -> None:
     counts = np.tile([[5, 0, 0], [0, 5, 0], [0, 0, 5]], (10, 1))
     root = stored_votes(tmp_path / "data", counts)
