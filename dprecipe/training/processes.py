@@ -257,6 +257,19 @@ def launch_processes(count: int, arguments: list[str], device: str) -> int:
     except ChildFailedError as error:
         code = error.get_first_failure()[1].exitcode
         return code if code > 0 else RunFailed.exit_code
-    except SignalException:
+    except Exception as error:
+        if not raised_by(error, SignalException):
+            raise
         return Interrupted.exit_code
     return 0
+
+
+def raised_by(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an exception of this kind is the error, or what it was raised in place of. A signal that comes between
+    two lines of torch's launcher surfaces as another error of its clean-up."""
+    following: BaseException | None = error
+    while following is not None:
+        if isinstance(following, kind):
+            return True
+        following = following.__cause__ or following.__context__
+    return False

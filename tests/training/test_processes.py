@@ -128,6 +128,25 @@ def test_a_run_is_stopped_and_goes_on(tmp_path: Path) -> None:
         assert before < spent < 100000
 
 
+def test_a_signal_between_two_lines_of_the_launcher_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's launcher times its calls: a signal before the clock is read surfaces as an error of what follows."""
+    import torch.distributed.elastic.metrics.api as metrics
+    import torch.distributed.launcher.api as launcher
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+
+    def interrupted() -> float:
+        raise SignalException("stopped", signal.SIGINT)
+
+    monkeypatch.setenv(together.LAUNCHER, "")  # restored at the end
+    monkeypatch.setattr(launcher, "elastic_launch", lambda *config: metrics.prof(lambda *arguments: None))
+    with monkeypatch.context() as patched:
+        patched.setattr(metrics.time, "time", interrupted)
+        assert launch_processes(2, [], "cpu") == 130
+    monkeypatch.setattr(launcher, "elastic_launch", lambda *config: lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        launch_processes(2, [], "cpu")
+
+
 def children(process: int) -> list[int]:
     result = []
     for path in Path("/proc").glob("[0-9]*/stat"):
