@@ -6,9 +6,6 @@ column, never the value: data are private, and messages and logs are not.
 
 from __future__ import annotations
 
-import hashlib
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
@@ -19,13 +16,24 @@ from dprecipe.data.counts import ColumnCounts, SourceCounts
 from dprecipe.data.facts import column_facts, hash_steps, item_steps, tokenize_step
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import Labels, Raw, Reading, TextValues, count_clamped, drop_labels, map_labels, size_fault
-from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step, TextColumn, Tokenize
+from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step, Tokenize
+from dprecipe.data.values import (
+    WORD,
+    Values,
+    as_list,
+    hash_bucket,
+    look_up,
+    parse_integers,
+    parse_numbers,
+    select_rows,
+    text_of,
+    texts_of,
+    value_at,
+)
 from dprecipe.data.words import MARKS, describe_text
 
-Value = str | int | float | bool | bytes | None
 Place = Callable[[int], str]
 """The place of a row of a chunk, in words: `line 12 of adult.csv`."""
-WORD = re.compile(r"\w+")
 
 
 @final
@@ -48,12 +56,17 @@ class TableEncoder:
         """The columns that are features, in order."""
         return tuple(self._columns)
 
+    @property
+    def numeric(self) -> tuple[str, ...]:
+        """Those of them that are numbers."""
+        return tuple(name for name, column in self._columns.items() if isinstance(column, Numeric))
+
     def text_values(self) -> dict[str, TextValues]:
         """`texts`, with the places of their features."""
         starts = {column.name: column.start for column in self._facts}
         return {name: TextValues(starts[name], tuple(values)) for name, values in self.texts.items()}
 
-    def encode(self, chunk: Mapping[str, Sequence[Value]], rows: int, place: Place) -> NDArray[np.float32]:
+    def encode(self, chunk: Mapping[str, Values], rows: int, place: Place) -> NDArray[np.float32]:
         """The features of a chunk of rows, (rows, D).
 
         Numbers are clamped to their range and mapped to [0, 1]; a category becomes an indicator of its value,
@@ -67,20 +80,22 @@ class TableEncoder:
             part = features[:, facts.start : facts.start + facts.width]
             report = _ColumnReport(facts.name, place, self._problems)
             counts = self._counts.column(facts.name, column.kind)
-            if isinstance(column, TextColumn):
-                counts.missing += sum(text_of(value) == "" for value in values)
             if isinstance(column, Numeric):
                 part[:, 0] = _numeric(values, column, report, counts)
-            elif isinstance(column, Category):
-                numbers = _category(values, column)
+                continue
+            texts = texts_of(values)
+            if isinstance(column, Category):
+                numbers = _category(texts, column)
                 counts.other += numbers.count(len(column.values))
                 part[np.arange(rows), numbers] = 1.0
-            elif facts.name in self.texts:
-                self.texts[facts.name] += map(text_of, values)
+                continue
+            counts.missing += texts.count("")
+            if facts.name in self.texts:
+                self.texts[facts.name] += texts
             elif self._tokens is not None:
-                _tokens(values, self._tokens, part)
+                _tokens(texts, self._tokens, part)
             else:
-                _hashed(values, self._hashes[facts.name], part)
+                _hashed(texts, self._hashes[facts.name], part)
         return features
 
 
@@ -107,7 +122,14 @@ class Collector:
         name = () if self._reading.name_column is None else (self._reading.name_column,)
         return tuple(dict.fromkeys((*self._encoder.names, *label, *name)))
 
-    def add(self, columns: Mapping[str, Sequence[Value]], rows: int, place: Place) -> None:
+    @property
+    def numeric(self) -> frozenset[str]:
+        """The columns that are read as numbers."""
+        label = self._label
+        target = () if label is None or label.range is None else (label.column,)
+        return frozenset((*self._encoder.numeric, *target))
+
+    def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
         """Encode a chunk of rows and append it.
 
         Raises:
@@ -118,7 +140,7 @@ class Collector:
             texts = name_texts(columns[reading.name_column], reading.name_column, place, reading.problems)
             if reading.units is not None:
                 chosen = self._first_of_units(texts, reading.units)
-                columns = {name: [values[row] for row in chosen] for name, values in columns.items()}
+                columns = {name: select_rows(values, chosen) for name, values in columns.items()}
                 texts, rows, place = [texts[row] for row in chosen], len(chosen), _select_places(place, chosen)
             self._names += texts
         self._features.append(self._encoder.encode(columns, rows, place))
@@ -164,7 +186,7 @@ class _ColumnReport:
 
 
 def encode_labels(
-    values: Sequence[Value], label: Label, place: Place, problems: Problems, counts: SourceCounts | None = None
+    values: Values, label: Label, place: Place, problems: Problems, counts: SourceCounts | None = None
 ) -> Labels:
     """Class numbers of label values: the position in `values`, or the integer itself. Numbers to be predicted are
     clipped to their range and mapped to [-1, 1]. A label that is neither a declared class nor a number is added to
@@ -180,11 +202,10 @@ def encode_labels(
     if label.values is not None:
         return _classes_by_name(values, label.values, report)
     result, classes = np.zeros(len(values), dtype=np.int64), label.classes or 0
-    for row, value in enumerate(values):
-        number = _integer(value)
+    for row, number in enumerate(parse_integers(values)):
         if number is not None and 0 <= number < classes:
             result[row] = number
-        elif not _no_label(value, row, report):
+        elif not _no_label(text_of(value_at(values, row)), row, report):
             report.add(
                 row,
                 f"a label is not an integer in 0 … {classes - 1}",
@@ -194,16 +215,15 @@ def encode_labels(
     return result
 
 
-def _classes_by_name(values: Sequence[Value], names: Sequence[str], report: _ColumnReport) -> NDArray[np.int64]:
+def _classes_by_name(values: Values, names: Sequence[str], report: _ColumnReport) -> NDArray[np.int64]:
     numbers = {value.strip(): number for number, value in enumerate(names)}
     case_folded = {name.casefold() for name in numbers}
-    result = np.zeros(len(values), dtype=np.int64)
-    for row, value in enumerate(values):
-        text = text_of(value)
-        number = numbers.get(text)
-        if number is not None:
-            result[row] = number
-        elif isinstance(value, bool):
+    texts = texts_of(values)
+    result = np.array(look_up(texts, numbers, -1), dtype=np.int64)
+    for row in np.flatnonzero(result < 0).tolist():
+        value, text = value_at(values, row), texts[row]
+        result[row] = 0
+        if isinstance(value, bool):
             report.add(
                 row,
                 "the labels are truth values (true and false)",
@@ -215,7 +235,7 @@ def _classes_by_name(values: Sequence[Value], names: Sequence[str], report: _Col
                 "a label differs from a declared value in its capitals only",
                 "declare label.values as the file spells them, or correct the row",
             )
-        elif not _no_label(value, row, report):
+        elif not _no_label(text, row, report):
             report.add(
                 row,
                 f"a label is not among the {len(numbers)} declared values",
@@ -224,8 +244,8 @@ def _classes_by_name(values: Sequence[Value], names: Sequence[str], report: _Col
     return result
 
 
-def _no_label(value: Value, row: int, report: _ColumnReport) -> bool:
-    empty = text_of(value) == ""
+def _no_label(text: str, row: int, report: _ColumnReport) -> bool:
+    empty = text == ""
     if empty:
         report.add(row, "a label is empty", "give each row a label, or remove the row from the file")
     return empty
@@ -241,72 +261,49 @@ def join_labels(parts: Sequence[Labels]) -> Labels:
     return np.concatenate(list(parts) or [drop_labels(0)])
 
 
-def name_texts(values: Sequence[Value], column: str, place: Place, problems: Problems) -> list[str]:
+def name_texts(values: Values, column: str, place: Place, problems: Problems) -> list[str]:
     """The unit of each row, or the name of each record, as text. A row without one could be anybody's: it is added to
     the problems."""
-    texts = ["" if value != value else text_of(value) for value in values]  # NaN is nobody
-    for row, text in enumerate(texts):
-        if text == "":
+    texts = texts_of(["" if value != value else value for value in as_list(values)])  # NaN is nobody
+    if "" in texts:
+        for row in [row for row, text in enumerate(texts) if text == ""]:
             _ColumnReport(column, place, problems).add(
                 row, "a field is empty that names the unit or the record", "fill it in each row, or remove the row"
             )
     return texts
 
 
-def text_of(value: Value) -> str:
-    """A value as the text that categories, labels and units are compared by: without blanks around it."""
-    if value is None:
-        return ""
-    return value.decode("utf-8", "replace").strip() if isinstance(value, bytes) else str(value).strip()
-
-
-def _integer(value: Value) -> int | None:
-    if isinstance(value, int):  # true and false are 1 and 0
-        return int(value)
-    if isinstance(value, str):
-        text = value.strip()
-        return int(text) if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII) else None
-    return int(value) if isinstance(value, float) and value.is_integer() else None
-
-
-def _numeric(
-    values: Sequence[Value], column: Numeric, report: _ColumnReport, counts: ColumnCounts
-) -> NDArray[np.float64]:
-    numbers = np.empty(len(values), dtype=np.float64)
-    present = np.ones(len(values), dtype=bool)
+def _numeric(values: Values, column: Numeric, report: _ColumnReport, counts: ColumnCounts) -> NDArray[np.float64]:
+    numbers = parse_numbers(values)
+    absent = np.isnan(numbers)
     marks = {mark.strip() for mark in column.marks or ()}
-    for row, value in enumerate(values):
-        number = _number(value)
-        if number is None:
-            present[row], number = False, column.min
-            text = text_of(value)
-            if text == "" or text.casefold() in MARKS or text in marks:
-                counts.missing += 1
-                if column.missing is not None:
-                    number = column.missing
-                else:
-                    report.add(
-                        row,
-                        "a field is empty" if text == "" else "a field holds a mark for a missing number, such as NA",
-                        f"declare what a missing number counts as: {{kind: numeric, min: {column.min:g}, "
-                        f"max: {column.max:g}, missing: {column.min:g}}}",
-                    )
+    rows = np.flatnonzero(absent).tolist()
+    for row, text in zip(rows, texts_of(select_rows(values, rows)) if rows else (), strict=True):
+        numbers[row] = column.min
+        if text == "" or text.casefold() in MARKS or text in marks:
+            counts.missing += 1
+            if column.missing is not None:
+                numbers[row] = column.missing
             else:
-                report.add(row, *describe_text(text, column))
-        numbers[row] = number
-    count_clamped(counts, numbers[present], (column.min, column.max))
+                report.add(
+                    row,
+                    "a field is empty" if text == "" else "a field holds a mark for a missing number, such as NA",
+                    f"declare what a missing number counts as: {{kind: numeric, min: {column.min:g}, "
+                    f"max: {column.max:g}, missing: {column.min:g}}}",
+                )
+        else:
+            report.add(row, *describe_text(text, column))
+    count_clamped(counts, numbers[~absent], (column.min, column.max))
     span = column.max / 2 - column.min / 2  # halves: the range itself may overflow
     unit: NDArray[np.float64] = (np.clip(numbers, column.min, column.max) / 2 - column.min / 2) / span
     return np.clip(unit, 0.0, 1.0)
 
 
-def _numbers(values: Sequence[Value], report: _ColumnReport) -> NDArray[np.float64]:
-    numbers = np.zeros(len(values), dtype=np.float64)
-    for row, value in enumerate(values):
-        number = _number(value)
-        if number is not None:
-            numbers[row] = number
-        elif not _no_label(value, row, report):
+def _numbers(values: Values, report: _ColumnReport) -> NDArray[np.float64]:
+    numbers = parse_numbers(values)
+    for row in np.flatnonzero(np.isnan(numbers)).tolist():
+        numbers[row] = 0.0
+        if not _no_label(text_of(value_at(values, row)), row, report):
             report.add(
                 row,
                 "a label is not a finite number",
@@ -315,44 +312,21 @@ def _numbers(values: Sequence[Value], report: _ColumnReport) -> NDArray[np.float
     return numbers
 
 
-def _number(value: Value) -> float | None:
-    if isinstance(value, str):
-        if "_" in value:  # Python's digit grouping is no number in a file
-            return None
-        try:
-            number = float(value)
-        except ValueError:
-            return None
-    elif isinstance(value, int | float):
-        try:
-            number = float(value)
-        except OverflowError:
-            return None
-    else:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _category(values: Sequence[Value], column: Category) -> list[int]:
+def _category(texts: Sequence[str], column: Category) -> list[int]:
     numbers = {value.strip(): number for number, value in enumerate(column.values)}
-    other = len(column.values)
-    return [numbers.get(text_of(value), other) for value in values]
+    return look_up(texts, numbers, len(column.values))
 
 
-def _hashed(values: Sequence[Value], step: Hash, part: NDArray[np.float32]) -> None:
-    for row, value in enumerate(values):
-        text = text_of(value)
-        for token in WORD.findall(text.lower()) if step.tokens == "words" else (text,):
+def _hashed(texts: Sequence[str], step: Hash, part: NDArray[np.float32]) -> None:
+    if step.tokens == "value":
+        part[np.arange(len(texts)), [hash_bucket(text, step.buckets) for text in texts]] = 1.0
+        return
+    for row, text in enumerate(texts):
+        for token in WORD.findall(text.lower()):
             part[row, hash_bucket(token, step.buckets)] += 1.0
 
 
-def _tokens(values: Sequence[Value], step: Tokenize, part: NDArray[np.float32]) -> None:
-    for row, value in enumerate(values):
-        words = WORD.findall(text_of(value).lower())[: step.length]
+def _tokens(texts: Sequence[str], step: Tokenize, part: NDArray[np.float32]) -> None:
+    for row, text in enumerate(texts):
+        words = WORD.findall(text.lower())[: step.length]
         part[row, : len(words)] = [1 + hash_bucket(word, step.buckets) for word in words]
-
-
-def hash_bucket(token: str, buckets: int) -> int:
-    """The bucket of a token: BLAKE2b of its UTF-8, the same on every machine and in every version."""
-    digest = hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % buckets

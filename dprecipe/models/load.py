@@ -17,7 +17,8 @@ from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import channels_first, record_number
 from dprecipe.data.records import Records
-from dprecipe.data.table import TableEncoder, Value
+from dprecipe.data.table import TableEncoder
+from dprecipe.data.values import Value
 from dprecipe.faults import DataFault
 from dprecipe.models.build import build
 from dprecipe.models.checks import check_data

@@ -7,7 +7,8 @@ import numpy as np
 from dprecipe.data.counts import SourceCounts
 from dprecipe.data.problems import Problems
 from dprecipe.data.schema import Category, Hash, Numeric, Step, TextColumn, Tokenize
-from dprecipe.data.table import TableEncoder, hash_bucket
+from dprecipe.data.table import TableEncoder
+from dprecipe.data.values import hash_bucket
 
 
 def encoder_of(columns, steps) -> TableEncoder:

@@ -24,7 +24,7 @@ import numpy as np
 
 from dprecipe.data.paid.rows import UnitRows
 from dprecipe.data.paid.schema import MAX_CHARACTERS
-from dprecipe.data.table import WORD
+from dprecipe.data.values import WORD
 
 KEY_BYTES = 32
 COUNT_BITS = 24

@@ -6,15 +6,19 @@ At most as many records are read as the recipe declares, and a row has at most `
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, final
 
 from dprecipe.data.files import READ_ERRORS, locate_file, open_file, unreadable_fault
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
-from dprecipe.data.table import Collector
+from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, read_lines, split_block
+from dprecipe.data.table import Collector, Place
+from dprecipe.data.values import Values
 from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault
 
@@ -51,36 +55,104 @@ def read_csv(
     first, end = records if records is not None else (0, None)
     if end is not None and end - first > reading.max_rows:
         raise reading.excess_fault(end - first)
-    total = 0
+    rows = _Selection(collector, first, end, reading)
     try:
         with open_file(file) as stream:
             lines = _Lines(stream, file, reading)
-            rows = _rows(lines, delimiter)
-            positions = _positions(next(rows, None), collector.names, delimiter, file)
-            chunk: list[Row] = []
-            for row in rows:
-                if total == end:
-                    break
-                total += 1
-                if total - first > reading.max_rows:
-                    raise reading.problems.stop(reading.excess_fault())
-                if total > first:
-                    chunk.append(row)
-                if len(chunk) == CHUNK_ROWS or lines.since > CHUNK_BYTES:
-                    _collect(collector, chunk, positions, file)
-                    chunk, lines.since = [], 0
-            _collect(collector, chunk, positions, file)
+            header = next(_rows(lines, delimiter), None)
+            positions = _positions(header, collector.names, delimiter, file)
+            width = 0 if header is None else len(header[1])
+            _add_blocks(rows, lines, delimiter, width, positions)
+            _add_rows(rows, lines, delimiter, width, positions)
     except READ_ERRORS as error:
         raise reading.problems.stop(unreadable_fault(file, error)) from error
-    if total == 0:
+    if rows.total == 0:
         raise reading.problems.stop(DataFault(f"{file.name}: has a header line and no record", "name another file"))
-    reading.span(records, total, file.name)
+    reading.span(records, rows.total, file.name)
     return collector.raw()
 
 
-def _collect(collector: Collector, chunk: list[Row], positions: dict[str, int], file: Path) -> None:
-    columns = {name: [fields[position] for _, fields in chunk] for name, position in positions.items()}
-    collector.add(columns, len(chunk), lambda row: f"{file.name}, line {chunk[row][0]}")
+@final
+class _Selection:
+    """The rows of a file as they come; those of `records` go to the collector."""
+
+    def __init__(self, collector: Collector, first: int, end: int | None, reading: Reading) -> None:
+        self._collector, self._first, self._end = collector, first, end
+        self._reading, self._max_rows = reading, reading.max_rows
+        self.total = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether no row of those that come is selected."""
+        return self.total == self._end
+
+    @property
+    def skipped(self) -> int:
+        """How many of the rows that come are not selected."""
+        return max(self._first - self.total, 0)
+
+    def count(self, rows: int) -> slice:
+        """Count rows, and tell which of them are selected.
+
+        Raises:
+            DataFault: there are more than may be read.
+        """
+        begin = min(self.skipped, rows)
+        stop = rows if self._end is None else min(self._end - self.total, rows)
+        self.total += stop
+        if self.total - self._first > self._max_rows:
+            raise self._reading.problems.stop(self._reading.excess_fault())
+        return slice(begin, stop)
+
+    def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
+        """Hand selected rows on."""
+        self._collector.add(columns, rows, place)
+
+    @property
+    def numeric(self) -> frozenset[str]:
+        """The columns that are read as numbers."""
+        return self._collector.numeric
+
+
+def _add_blocks(rows: _Selection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
+    """Add blocks of plain lines, as long as they come."""
+    while not rows.ended:
+        content = lines.take()
+        worth_it = len(content) >= BLOCK_BYTES or (content and rows.total > 0)
+        block = split_block(content, delimiter, width, positions, rows.numeric) if worth_it else None
+        if block is None:
+            lines.put_back(content)
+            return
+        first, part = lines.number + 1, rows.count(block.rows)
+        lines.number += block.rows
+        if part.start < part.stop:
+            columns = {name: values[part] for name, values in block.columns.items()}
+            rows.add(columns, part.stop - part.start, partial(_line_after, lines.file, first + part.start))
+
+
+def _add_rows(rows: _Selection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
+    """Add rows one by one."""
+    chunk: list[Row] = []
+    for row in _rows(lines, delimiter, width):
+        if rows.ended:
+            break
+        part = rows.count(1)
+        if part.start < part.stop:
+            chunk.append(row)
+        if len(chunk) == CHUNK_ROWS or lines.since > CHUNK_BYTES:
+            _collect(rows, chunk, positions, lines.file)
+            chunk, lines.since = [], 0
+    _collect(rows, chunk, positions, lines.file)
+
+
+def _line_after(file: Path, first: int, row: int) -> str:
+    return f"{file.name}, line {first + row}"
+
+
+def _collect(selected: _Selection, chunk: list[Row], positions: dict[str, int], file: Path) -> None:
+    fields = list(zip(*(fields for _, fields in chunk), strict=True))
+    columns = {name: fields[position] if chunk else () for name, position in positions.items()}
+    selected.add(columns, len(chunk), lambda row: f"{file.name}, line {chunk[row][0]}")
 
 
 @final
@@ -89,13 +161,22 @@ class _Lines:
 
     def __init__(self, stream: BinaryIO, file: Path, reading: Reading) -> None:
         self._stream, self.file, self._problems = stream, file, reading.problems
+        self._back = io.BytesIO()
         self.number = self.row = self.since = 0
 
     def fault(self, line: int, problem: str, remedy: str) -> DataFault:
         return self._problems.stop(self._problems.fault(self.file.name, problem, remedy, f"line {line}"))
 
+    def take(self) -> bytes:
+        """The next lines, not looked at."""
+        return read_lines(self._stream, MAX_LINE_BYTES)
+
+    def put_back(self, content: bytes) -> None:
+        """Lines that come next."""
+        self._back = io.BytesIO(content)
+
     def __iter__(self) -> Iterator[str]:
-        while line := self._stream.readline(MAX_LINE_BYTES + 1):
+        while line := self._back.readline(MAX_LINE_BYTES + 1) or self._stream.readline(MAX_LINE_BYTES + 1):
             if self.number == 0:
                 other = wrong_format_fault(self.file, line, EXPECTED)
                 if other is not None:
@@ -120,13 +201,12 @@ class _Lines:
                 ) from error
 
 
-def _rows(lines: _Lines, delimiter: str) -> Iterator[Row]:
-    """The header and the rows, each with as many fields as the header."""
+def _rows(lines: _Lines, delimiter: str, width: int | None = None) -> Iterator[Row]:
+    """The header and the rows, each with as many fields as the header; or rows alone, with `width` fields."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    width: int | None = None
-    blank = 0
+    before, blank = lines.number, 0
     while True:
-        line, lines.row = reader.line_num + 1, 0
+        line, lines.row = before + reader.line_num + 1, 0
         try:
             fields = next(reader, None)
         except csv.Error as error:

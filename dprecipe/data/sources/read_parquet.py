@@ -20,10 +20,11 @@ from dprecipe.data.raw import Labels, Raw, Reading, channels_first, drop_labels,
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
 from dprecipe.data.table import Collector, encode_labels, join_labels, name_texts
+from dprecipe.data.values import Numbers, Values
 from dprecipe.data.words import Header, wrong_format_fault
 from dprecipe.faults import DataFault
 
-BATCH_ROWS = 1024
+BATCH_ROWS = 8192
 MAX_VALUE_BYTES = 1 << 17
 """Average bytes of a number or text in a row group."""
 MAX_IMAGE_BYTES = 16 << 20
@@ -194,21 +195,23 @@ def _check_unpacked(group: Any, names: tuple[str, ...], max_bytes: int, file: Pa
             )
 
 
-def _values(column: Any, name: str, file: Path) -> list[Any]:
-    """A column of numbers, truth values or texts as Python values; None if missing."""
+def _values(column: Any, name: str, file: Path) -> Values:
+    """A column of numbers, truth values or texts; None, or masked, if missing."""
     import pyarrow.types as types
 
     stored = types.is_dictionary(column.type)
     kind = column.type.value_type if stored else column.type
-    scalar = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     text = _is_text(kind)
-    if not (scalar or text or types.is_null(kind)):
+    if not (number or types.is_decimal(kind) or text or types.is_null(kind)):
         raise DataFault(
             f"{file.name}: column {name!r} holds {kind}, expected numbers, truth values or text",
             "convert the column, or name another one",
         )
     if text:
         _check_lengths(column.dictionary if stored else column, name, file)
+    elif number and not stored:
+        return _numbers(column)
     try:
         values: list[Any] = column.to_pylist()
     except (UnicodeDecodeError, ValueError, OverflowError):
@@ -219,6 +222,15 @@ def _values(column: Any, name: str, file: Path) -> list[Any]:
             "write the file again, with texts in UTF-8",
         ) from None
     return [None if value is None else float(value) for value in values] if types.is_decimal(kind) else values
+
+
+def _numbers(column: Any) -> Numbers:
+    """A column of numbers or truth values, with its own type: nulls do not make whole numbers fractions."""
+    import pyarrow.compute as compute
+
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    filled = compute.fill_null(column, False if column.type == "bool" else 0) if column.null_count else column
+    return np.ma.MaskedArray(filled.to_numpy(zero_copy_only=False), missing)
 
 
 def _is_text(kind: Any) -> bool:

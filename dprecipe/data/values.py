@@ -1,0 +1,137 @@
+"""Fields of a table to numbers and texts, a chunk of a column at a time.
+
+A reader passes a chunk as a list of texts, numbers, truth values and None, or, if all of it are numbers, as a masked
+array. Chunks of one type are converted at once: one value at a time takes most of the time of reading a table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Value = str | int | float | bool | bytes | None
+Numbers: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.generic]]"
+"""Numbers or truth values (N,); masked where a field is empty."""
+Values: TypeAlias = "Sequence[Value] | Numbers"
+WORD = re.compile(r"\w+")
+T = TypeVar("T")
+MAX_WORD = 64
+"""Characters of a token whose hash is remembered."""
+
+
+def as_list(values: Values) -> Sequence[Value]:
+    """The values as Python's."""
+    if isinstance(values, np.ma.MaskedArray):
+        listed: list[Value] = values.tolist()
+        return listed
+    return values
+
+
+def select_rows(values: Values, rows: Sequence[int]) -> Values:
+    """The values of some rows."""
+    if isinstance(values, np.ma.MaskedArray):
+        chosen: Numbers = values[list(rows)]
+        return chosen
+    return [values[row] for row in rows]
+
+
+def value_at(values: Values, row: int) -> Value:
+    """One value as Python's."""
+    return as_list(values[row : row + 1])[0]
+
+
+def parse_numbers(values: Values) -> NDArray[np.float64]:
+    """Numbers (N,); NaN for each value that is no finite number."""
+    if isinstance(values, np.ma.MaskedArray):
+        numbers = np.where(np.ma.getmaskarray(values), np.nan, values.data.astype(np.float64))
+    else:
+        numbers = _parse_texts(values)
+    numbers[np.isinf(numbers)] = np.nan
+    return numbers
+
+
+def _parse_texts(values: Sequence[Value]) -> NDArray[np.float64]:
+    if set(map(type, values)) <= {str} and "_" not in "".join(values):  # type: ignore[arg-type]
+        try:
+            return np.fromiter(map(float, values), np.float64, len(values))  # type: ignore[arg-type]
+        except ValueError:
+            pass
+    parsed = map(parse_number, values)
+    return np.fromiter((math.nan if number is None else number for number in parsed), np.float64, len(values))
+
+
+def parse_number(value: Value) -> float | None:
+    """The finite number that a value is; None if it is none."""
+    if isinstance(value, str):
+        if "_" in value:  # Python's digit grouping is no number in a file
+            return None
+        try:
+            number = float(value)
+        except ValueError:
+            return None
+    elif isinstance(value, int | float):
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+    else:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def parse_integer(value: Value) -> int | None:
+    """The integer from 0 on that a value is, in at most 18 digits if it is a text; None if it is none."""
+    if isinstance(value, int):  # true and false are 1 and 0
+        return int(value)
+    if isinstance(value, str):
+        text = value.strip()
+        return int(text) if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII) else None
+    return int(value) if isinstance(value, float) and value.is_integer() else None
+
+
+def text_of(value: Value) -> str:
+    """A value as the text that categories, labels and units are compared by: without blanks around it."""
+    if value is None:
+        return ""
+    return value.decode("utf-8", "replace").strip() if isinstance(value, bytes) else str(value).strip()
+
+
+def texts_of(values: Values) -> list[str]:
+    """`text_of` each value."""
+    listed = as_list(values)
+    if set(map(type, listed)) <= {str}:
+        return list(map(str.strip, listed))  # type: ignore[arg-type]
+    return list(map(text_of, listed))
+
+
+def parse_integers(values: Values) -> list[int | None]:
+    """`parse_integer` of each value."""
+    listed = as_list(values)
+    found = {value: parse_integer(value) for value in set(listed)}  # equal values are equal integers
+    return [found[value] for value in listed]
+
+
+def look_up(texts: Sequence[str], numbers: Mapping[str, T], default: T) -> list[T]:
+    """What each text stands for; each different text is looked up once."""
+    found = {text: numbers.get(text, default) for text in set(texts)}
+    return [found[text] for text in texts]
+
+
+def hash_bucket(token: str, buckets: int) -> int:
+    """The bucket of a token: BLAKE2b of its UTF-8, the same on every machine and in every version."""
+    return (_hash_word(token) if len(token) <= MAX_WORD else _hash_text(token)) % buckets
+
+
+def _hash_text(text: str) -> int:
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+_hash_word = lru_cache(maxsize=1 << 16)(_hash_text)
