@@ -7,6 +7,7 @@
 # make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
 # make gpu-check  tests and times what runs on a GPU; takes one (docs/gpu.md)
 # make bench      times what the project promises to be fast
+# make bench-check  measures the ratios of benchmarks/ratios.json again and says which have moved; some minutes
 # make schemas    writes the JSON Schemas in schemas/ anew
 #
 # * on two cores that do nothing else, once the environment is there; derived from processor seconds
@@ -16,7 +17,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-long test-all test-room check chaos gpu-check bench schemas
+.PHONY: demo test test-long test-all test-room check chaos gpu-check bench bench-check schemas
 
 $(BIN)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -58,8 +59,13 @@ chaos: $(BIN)/.dev
 gpu-check: $(BIN)/.dev
 	$(BIN)/python benchmarks/gpu_check.py
 
+BENCHMARKS := accountants encoder endtoend engine ledger noise pate pnsgd startup trainer
 bench: $(BIN)/.dev
-	for file in $(filter-out benchmarks/gpu%.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file; done
+	for name in $(BENCHMARKS); do OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
+
+# make bench-check OPTIONS=--strict ends with an error where a ratio has grown beyond its range.
+bench-check: $(BIN)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/check.py $(OPTIONS)
 
 schemas: $(BIN)/.train
 	$(BIN)/dprecipe schema --out schemas

@@ -1,14 +1,14 @@
 """Time to calibrate σ for ε = 3 with privacy-loss distributions: ours and dp-accounting, alternating.
 
-Run: python benchmarks/accountants.py [rounds]
+Run: python benchmarks/accountants.py [--rounds N] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
 import time
 import warnings
+
+from figures import Spread, alternate, parser_of, ratio, seconds_of, write_json
 
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
@@ -16,7 +16,6 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 
 Q, STEPS, EPSILON, DELTA = 512 / 60_000, 4688, 3.0, 1e-5
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 
 
 def calibrate_ours() -> float:
@@ -45,23 +44,25 @@ def calibrate_theirs() -> float:
 
 
 def main() -> None:
+    given = parser_of(__doc__).parse_args()
+    rounds = given.rounds or (1 if given.quick else 3)
     warnings.simplefilter("ignore")
     import_seconds = time.perf_counter()
     import dp_accounting.pld  # noqa: F401
 
     import_seconds = time.perf_counter() - import_seconds
     calibrate_ours(), accountants.epsilon([], DELTA, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
-    times: dict[str, list[float]] = {"dprecipe": [], "dp-accounting": []}
     sigmas: dict[str, float] = {}
-    for _ in range(ROUNDS):
-        for name, solve in (("dprecipe", calibrate_ours), ("dp-accounting", calibrate_theirs)):
-            start = time.perf_counter()
-            sigmas[name] = solve()
-            times[name].append(time.perf_counter() - start)
+    ways = {
+        "dprecipe": lambda: sigmas.update({"dprecipe": calibrate_ours()}),
+        "dp-accounting": lambda: sigmas.update({"dp-accounting": calibrate_theirs()}),
+    }
+    times = alternate({name: lambda way=way: seconds_of(way) for name, way in ways.items()}, rounds, warm_up=0)
     for name, seconds in times.items():
-        shown = " ".join(f"{s:.3f}" for s in seconds)
-        print(f"{name:14s} sigma {sigmas[name]:.6f}  median {statistics.median(seconds):.3f} s  ({shown})")
+        print(f"{name:14s} sigma {sigmas[name]:.6f}  {Spread.of(seconds)} s of the processor")
     print(f"importing dp_accounting took {import_seconds:.2f} s and is not counted")
+    compared = {"calibrate, PLD: dprecipe / dp-accounting": ratio(times["dprecipe"], times["dp-accounting"])}
+    write_json(given.json, "accountants", compared, quick=given.quick)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
 """What a batch of 256 costs with gradient encoding against DP-SGD, and where the time goes.
 
 Rounds alternate A B A B …, so that a machine whose speed drifts gives honest ratios; memory is the peak of a fresh
-process. Records are made up, the codebook has 1,000 codewords. Run: python benchmarks/encoder.py
+process. Records are made up, the codebook has 1,000 codewords.
+
+Run: python benchmarks/encoder.py [--rounds N] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
 
 import resource
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import torch
+from figures import Spread, alternate, parser_of, ratio, seconds_of, write_json
 
 from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
@@ -58,49 +60,44 @@ def steps(name: str) -> dict[str, Callable[[], object]]:
     }
 
 
-def seconds(step: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
-
-
-def compare(name: str) -> None:
-    timed = steps(name)
-    times: dict[str, list[float]] = {piece: [] for piece in timed}
-    for round_ in range(1 + MODELS[name][2]):
-        for piece, step in timed.items():
-            taken = seconds(step)
-            if round_:  # the first one warms up
-                times[piece].append(taken)
-    ratios = [encoded / dpsgd for dpsgd, encoded in zip(times["dpsgd"], times["encoded"], strict=True)]
+def compare(name: str, rounds: int) -> dict[str, Spread]:
+    """Of one thread the processor's time, of several the clock's."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    ways = {piece: lambda step=step: seconds_of(step, clock=clock) for piece, step in steps(name).items()}
+    times = alternate(ways, rounds)
     title = f"{name}, {torch.get_num_threads()} thread(s), ms"
     print(f"{title:32} {'min':>7} {'median':>7}")
     for piece, taken in times.items():
-        print(f"{piece:32} {1000 * min(taken):7.1f} {1000 * statistics.median(taken):7.1f}")
-    print(f"encoded / dpsgd: median {statistics.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}\n")
+        print(f"{piece:32} {1000 * min(taken):7.1f} {1000 * Spread.of(taken).median:7.1f}")
+    compared = ratio(times["encoded"], times["dpsgd"])
+    print(f"encoded / dpsgd: {compared}\n", flush=True)
+    return {f"{name}, {torch.get_num_threads()} thread(s): encoded / dpsgd": compared}
 
 
 def peak_of(name: str, piece: str) -> float:
     """Peak memory of a fresh process that takes two such steps, in MB."""
-    command = [sys.executable, __file__, name, piece]
+    command = [sys.executable, __file__, "peak", name, piece]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def main() -> None:
-    if len(sys.argv) == 3:
-        step = steps(sys.argv[1])[sys.argv[2]]
+    if sys.argv[1:2] == ["peak"]:
+        step = steps(sys.argv[2])[sys.argv[3]]
         step(), step()
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
-    # Before anything is held here: a child starts with its parent's peak.
-    for name in MODELS:
-        peaks = ", ".join(f"{piece} {peak_of(name, piece):.0f} MB" for piece in ("dpsgd", "encoded"))
-        print(f"{name}: peak memory {peaks}")
-    print()
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
+    given = parser_of(__doc__).parse_args()
+    if not given.quick:  # Before anything is held here: a child starts with its parent's peak.
         for name in MODELS:
-            compare(name)
+            peaks = ", ".join(f"{piece} {peak_of(name, piece):.0f} MB" for piece in ("dpsgd", "encoded"))
+            print(f"{name}: peak memory {peaks}")
+        print()
+    ratios: dict[str, Spread] = {}
+    for threads in (1,) if given.quick else (1, 2):
+        torch.set_num_threads(threads)
+        for name in list(MODELS)[:1] if given.quick else MODELS:
+            ratios |= compare(name, given.rounds or (5 if given.quick else MODELS[name][2]))
+    write_json(given.json, "encoder", ratios, quick=given.quick)
 
 
 if __name__ == "__main__":

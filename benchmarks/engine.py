@@ -7,14 +7,13 @@ trained with, `noise` that with the gate's noise, `auto` that with passes compil
 sum from gradients of single records, which `engine` falls back to; each with the same step. Opacus's modes are with its
 own noise, which is not secure, where it is installed. Records are made up.
 
-Run: python benchmarks/engine.py [threads] [--compiled] [model ...]
+Run: python benchmarks/engine.py [model ...] [--threads N] [--compiled] [--rounds N] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
 
 import math
 import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from figures import Spread, alternate, parser_of, ratio, seconds_of, write_json
 from torch import Tensor, nn
 
 from dprecipe.models.schema import WideResNet
@@ -91,9 +91,11 @@ CASES = {
 }
 CLIP = 0.1
 RATE = 1e-3
-COMPILED = "--compiled" in sys.argv
 MEASURED = ("sgd", "engine")
 """Whose memory is told."""
+OURS = ("engine", "noise", "auto")
+"""Whose ratios `--json` keeps."""
+QUICK = ("logistic 123", "MLP 784-1000-10", "MNIST CNN")
 
 
 def made_up(name: str) -> BatchPart:
@@ -102,7 +104,7 @@ def made_up(name: str) -> BatchPart:
     return BatchPart(features, torch.randint(10, shape[:1]))
 
 
-def steps(name: str) -> dict[str, Callable[[], None]]:
+def steps(name: str, compiled: bool = False) -> dict[str, Callable[[], None]]:
     case = CASES[name]
     torch.manual_seed(0)
     net = case.build()
@@ -145,7 +147,7 @@ def steps(name: str) -> dict[str, Callable[[], None]]:
     if case.vmap:
         rows = clipped_sum_of_rows
         result["vmap"] = private(lambda: rows(net, cross_entropy, batch, Clipping.flat(CLIP), case.batch).value)
-    if COMPILED:
+    if compiled:
         result["sgd, compiled"] = plain(torch.compile(net))
         passes = Passes(net, cross_entropy, "auto", case.batch, 1 << 30)
         result["auto"] = private(engine(passes), noise=True)
@@ -205,27 +207,17 @@ def opacus(name: str) -> dict[str, Callable[[], None]]:
     return result
 
 
-def seconds(step: Callable[[], object], repeats: int) -> float:
+def compare(name: str, rounds: int, timed: dict[str, Callable[[], None]]) -> dict[str, Spread]:
     """Of one thread its processor time, which other programs lengthen less; of several, of the clock."""
+    case = CASES[name]
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    start = clock()
-    for _ in range(repeats):
-        step()
-    return (clock() - start) / repeats
-
-
-def compare(name: str) -> None:
-    case, timed = CASES[name], steps(name) | opacus(name)
-    times: dict[str, list[float]] = {step: [] for step in timed}
-    for round_ in range(2 + case.rounds):
-        for piece, step in timed.items():
-            taken = seconds(step, case.repeats)
-            if round_ > 1:  # the first two warm up
-                times[piece].append(taken)
-    print(f"\n{name}, batch {case.batch}: {1000 * statistics.median(times['sgd']):.2f} ms", flush=True)
-    for piece in list(timed)[1:]:
-        ratios = [mine / plain for mine, plain in zip(times[piece], times["sgd"], strict=True)]
-        print(f"  {piece:18} {statistics.median(ratios):6.2f} ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+    ways = {piece: lambda step=step: seconds_of(step, case.repeats, clock) for piece, step in timed.items()}
+    times = alternate(ways, rounds, warm_up=2)
+    print(f"\n{name}, batch {case.batch}: {1000 * Spread.of(times['sgd']).median:.2f} ms", flush=True)
+    ratios = {piece: ratio(taken, times["sgd"]) for piece, taken in times.items() if piece != "sgd"}
+    for piece, spread in ratios.items():
+        print(f"  {piece:18} {spread}", flush=True)
+    return {f"{name}: {piece} / sgd": spread for piece, spread in ratios.items() if piece in OURS}
 
 
 def peak_of(name: str, piece: str) -> float:
@@ -240,15 +232,29 @@ def main() -> None:
         step(), step(), step()
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
-    asked = [argument for argument in sys.argv[1:] if argument in CASES] or list(CASES)
-    torch.set_num_threads(next((int(argument) for argument in sys.argv[1:] if argument.isdigit()), 1))
-    # Before anything is held here: a child starts with its parent's peak.
-    print("peak memory, MB   " + "".join(f"{piece:>10}" for piece in MEASURED))
-    for name in asked:
-        print(f"{name:18}" + "".join(f"{peak_of(name, piece):10.0f}" for piece in MEASURED), flush=True)
+    parser = parser_of(__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(CASES)}; all if none is given")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--compiled", action="store_true", help="compiled passes as well")
+    given = parser.parse_args()
+    if unknown := set(given.models) - set(CASES):
+        parser.error(f"no model {', '.join(unknown)}")
+    asked = given.models or (QUICK if given.quick else list(CASES))
+    torch.set_num_threads(given.threads)
+    if not given.quick:  # Before anything is held here: a child starts with its parent's peak.
+        print("peak memory, MB   " + "".join(f"{piece:>10}" for piece in MEASURED))
+        for name in asked:
+            print(f"{name:18}" + "".join(f"{peak_of(name, piece):10.0f}" for piece in MEASURED), flush=True)
     print(f"\n{torch.get_num_threads()} thread(s), ratios to sgd in the same round: median, and range")
+    ratios: dict[str, Spread] = {}
     for name in asked:
-        compare(name)
+        timed = steps(name, given.compiled)
+        if not given.quick:
+            timed |= opacus(name)
+        ratios |= compare(name, given.rounds or (7 if given.quick else CASES[name].rounds), timed)
+    write_json(given.json, "engine", ratios, quick=given.quick or bool(given.models) or not given.compiled)
+    if given.quick:
+        return
     for name in asked:
         case = CASES[name]
         print(f"\n{name}")

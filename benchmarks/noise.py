@@ -4,26 +4,26 @@ Rounds alternate A B C A B C …, so that a machine whose speed drifts gives hon
 and the median, in processor time (of several threads, of all together), which other programs lengthen less. `gate` is
 `add_noise`, as it is trained with; `lattice` its rounding alone; `numpy path` the draws of votes and of hidden
 descent, without adding them. torch's and numpy's own are not secure, and are not added to anything.
-Run: python benchmarks/noise.py [threads]
+Run: python benchmarks/noise.py [--threads N] [--rounds N] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from figures import Spread, alternate, parser_of, ratio, seconds_of, write_json
 
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets
 from dprecipe.training.noise import add_noise, onto_lattice
 
-SECONDS = 15.0
-"""For all ways at one size."""
+ROUND_NUMBERS = 2_000_000
+"""At least so many of each way in a round: fewer take less time than a clock can tell."""
+COMPARED = {"gate": "torch.normal", "gate, laplace": "torch.normal", "numpy path": "numpy"}
+"""Ours and another's, for `--json`."""
 GAUSSIAN, LAPLACE = Distribution("gaussian"), Distribution("laplace")
 
 
@@ -46,19 +46,23 @@ def ways(count: int) -> dict[str, Callable[[], object]]:
 
 
 def main() -> None:
-    torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    parser = parser_of(__doc__)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    ratios: dict[str, Spread] = {}
     print(f"torch {torch.__version__}, {torch.get_num_threads()} thread(s); ns a number: fastest, median")
     for count in (1_000, 100_000, 10_000_000):
-        taken: dict[str, list[float]] = {name: [] for name in ways(count)}
-        result, end = ways(count), time.process_time() + SECONDS
-        while time.process_time() < end or not taken["gate"]:
-            for name, way in result.items():
-                start = time.process_time()
-                way()
-                taken[name].append((time.process_time() - start) / count * 1e9)
-        print(f"\n{count:,} numbers, {len(taken['gate'])} rounds")
-        for name, times in taken.items():
-            print(f"  {name:22}{min(times):8.2f}{statistics.median(times):8.2f}")
+        repeats = max(1, ROUND_NUMBERS // count)
+        timed = {name: lambda way=way, repeats=repeats: seconds_of(way, repeats) for name, way in ways(count).items()}
+        taken = alternate(timed, given.rounds or (7 if given.quick else 21))
+        print(f"\n{count:,} numbers, {len(taken['gate'])} rounds", flush=True)
+        for name, seconds in taken.items():
+            times = [1e9 * each / count for each in seconds]
+            print(f"  {name:22}{min(times):8.2f}{Spread.of(times).median:8.2f}")
+        for ours, theirs in COMPARED.items():
+            ratios[f"{count:,} numbers: {ours} / {theirs}"] = ratio(taken[ours], taken[theirs])
+    write_json(given.json, "noise", ratios, quick=given.quick)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """How fast votes become answers: 100,000 queries, 150 classes, 5,000 teachers.
 
 Counting labels, putting every query by each aggregator with ledger and answers on disk, and the exact worst-case ε of
-what it charged; then the data-dependent analysis of 10,000 of the queries. Run: python benchmarks/pate.py
+what it charged; then the data-dependent analysis of 10,000 of the queries. `numpy` is the bare aggregator: noise of
+numpy's generator, which is not secure, on all counts, and the largest; without ledger and answers.
+
+Run: python benchmarks/pate.py [--rounds N] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from figures import parser_of, ratio, seconds_of, write_json
 
 from dprecipe.mechanisms.pate.aggregators import aggregator_of
 from dprecipe.mechanisms.pate.plan import PatePlan
@@ -54,14 +58,18 @@ AGGREGATORS = {
 }
 
 
-def timed(what: str, work: Callable[[], object]) -> object:
+def timed(what: str, work: Callable[[], object]) -> float:
+    """Seconds of the processor; those of the clock are shown."""
     start = time.perf_counter()
-    result = work()
-    print(f"{what:62} {time.perf_counter() - start:7.2f} s")
-    return result
+    seconds = seconds_of(work)
+    print(f"{what:62} {time.perf_counter() - start:7.2f} s", flush=True)
+    return seconds
 
 
 def main() -> None:
+    given = parser_of(__doc__).parse_args()
+    rounds = given.rounds or (3 if given.json else 1)
+    times: dict[str, list[float]] = {}
     generator = np.random.default_rng(0)
     labels = generator.integers(CLASSES, size=(1000, TEACHERS), dtype=np.uint16)
     timed(
@@ -72,7 +80,12 @@ def main() -> None:
     counts = np.concatenate([generator.multinomial(TEACHERS, row, size=QUERIES // len(law)) for row in law])
     counts = counts.astype(np.int32)
     expected = np.full((QUERIES, CLASSES), 1 / CLASSES)
-    for name, aggregator in AGGREGATORS.items():
+
+    def bare() -> None:
+        largest = (counts + generator.normal(0, 400, size=counts.shape)).argmax(1)
+        assert len(largest) == QUERIES
+
+    for name, aggregator in list(AGGREGATORS.items()) * rounds:
         with tempfile.TemporaryDirectory() as folder:
             recipe = Path(folder) / "recipe.yaml"
             recipe.write_text(RECIPE % aggregator, encoding="utf-8")
@@ -87,13 +100,19 @@ def main() -> None:
             def put(ballot: Ballot = ballot, scores: object = scores) -> None:
                 ballot.put(range(QUERIES), scores)  # type: ignore[arg-type]
 
-            timed(f"{name}: {QUERIES:,} queries put, {CLASSES} classes", put)
+            seconds = timed(f"{name}: {QUERIES:,} queries put, {CLASSES} classes", put)
+            times.setdefault(name, []).append(seconds)
+            times.setdefault(f"{name} in numpy", []).append(timed("  numpy", bare))
             terms = (plan.budget.delta, plan.budget.neighbouring, plan.budget.accountant)
             timed(
                 f"  worst-case ε of {ballot.answered:,} answers",
                 lambda budget=remaining_budget, terms=terms: accountants.epsilon(budget.charged, *terms),
             )
             ledger.abandon()
+    ratios = {f"{name}: votes put / numpy": ratio(times[name], times[f"{name} in numpy"]) for name in AGGREGATORS}
+    write_json(given.json, "pate", ratios, quick=given.quick)
+    if given.quick:
+        return
     timed(
         f"data-dependent analysis of {ANALYSED:,} queries (Theorem 6)",
         lambda: analyse_votes(counts[:ANALYSED], voting_of(plan), 1e-8, exact=False),

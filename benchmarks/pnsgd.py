@@ -3,18 +3,18 @@
 Rounds alternate A B C A B C …, so that ratios hold on a machine whose speed drifts. `blas` is the engine; `numpy` the
 same steps of single records in numpy's in-place operations; `torch` those of `device_backend`, on the CPU. Records are
 synthetic, float32, of a logistic regression, in a random order; noise is Gaussian.
-Run: OMP_NUM_THREADS=1 python benchmarks/pnsgd.py
+Run: OMP_NUM_THREADS=1 python benchmarks/pnsgd.py [--rounds N] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from figures import Spread, alternate, parser_of, ratio, write_json
 
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.pnsgd.schedule import Stage
@@ -34,9 +34,11 @@ ROUNDS = 5
 class InNumpy(CpuBackend):  # type: ignore[misc]
     """Single records by numpy's operations."""
 
-    def _step_single_records(self, x_TD: Any, y_T: list[float], factor: float, shrink: float, noise_TD: Any) -> None:
-        w, slope, scratch = self._w, self._objective.loss.scalar_slope, np.empty(self._w.shape)
-        radius = self._objective.within.radius
+    def _step_single_records(
+        self, slope: Any, x_TD: Any, y_T: list[float], factor: float, shrink: float, noise_TD: Any
+    ) -> None:
+        w, scratch = self._w, np.empty(self._w.shape)
+        radius = self._objective.within.max_norm
         for x_D, y, noise_D in zip(x_TD, y_T, noise_TD, strict=True):
             np.multiply(x_D, factor * slope(float(x_D.dot(w)), y), out=scratch)
             np.multiply(w, shrink, out=w)
@@ -48,7 +50,7 @@ class InNumpy(CpuBackend):  # type: ignore[misc]
 
 
 def seconds(width: int, batch: int, backend: Callable[[Objective], Backend] | None) -> float:
-    """Of a pass over a million records; of drawing its noise alone where nothing makes the steps."""
+    """Of the processor, of a pass over a million records; of drawing its noise alone where nothing makes the steps."""
     count, generator = RECORDS[width], np.random.default_rng(0)
     features = generator.standard_normal((count, width), dtype=np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True) * 1.01
@@ -57,7 +59,7 @@ def seconds(width: int, batch: int, backend: Callable[[Objective], Backend] | No
     steps = -(-count // batch)
     noise = Noise(Distribution("gaussian"), Secrets(), width + 1)
     state = State.fresh(objective.start(), count, steps, Secrets(), permuted=True, random_stop=False)
-    start = time.perf_counter()
+    start = time.process_time()
     if backend is None:
         for step in range(0, steps, noise.block):
             noise.of(step, min(noise.block, steps - step))
@@ -66,11 +68,13 @@ def seconds(width: int, batch: int, backend: Callable[[Objective], Backend] | No
         while not state.finished:
             descent.advance()
         descent.state  # noqa: B018
-    return (time.perf_counter() - start) * 1e6 / count
+    return (time.process_time() - start) * 1e6 / count
 
 
 def main() -> None:
+    given = parser_of(__doc__).parse_args()
     torch.set_num_threads(1)
+    ratios: dict[str, Spread] = {}
     ways: dict[str, Callable[[Objective], Backend] | None] = {
         "blas": CpuBackend,
         "numpy": InNumpy,
@@ -79,14 +83,21 @@ def main() -> None:
     }
     for width in RECORDS:
         for batch in BATCH_SIZES:
-            times: dict[str, list[float]] = {name: [] for name in ways if batch == 1 or name != "numpy"}
-            for _ in range(ROUNDS):
-                for name, measured in times.items():
-                    measured.append(seconds(width, batch, ways[name]))
-            middle = {name: statistics.median(measured) for name, measured in times.items()}
+            names = [name for name in ways if batch == 1 or name != "numpy"]
+            if given.quick and batch == 1:
+                names.remove("torch")  # seconds, for what nobody uses on a CPU
+            timed = {
+                name: lambda way=ways[name], width=width, batch=batch: seconds(width, batch, way) for name in names
+            }
+            times = alternate(timed, given.rounds or (3 if given.quick else ROUNDS), warm_up=0)
+            middle = {name: Spread.of(measured).median for name, measured in times.items()}
             shown = ", ".join(f"{name} {value:.1f} s" for name, value in middle.items())
             share = middle["noise"] / middle["blas"]
-            print(f"{width} features, batches of {batch}: a million records in {shown}; {share:.0%} of blas is noise")
+            case = f"{width} features, batches of {batch}"
+            print(f"{case}: a million records in {shown}; {share:.0%} of blas is noise", flush=True)
+            for other in set(names) & {"numpy", "torch"}:
+                ratios[f"{case}: blas / {other}"] = ratio(times["blas"], times[other])
+    write_json(given.json, "pnsgd", ratios, quick=given.quick)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
-"""How long `dprecipe validate` and `dprecipe plan` take as whole processes, against a bare interpreter.
+"""How long `dprecipe validate` and `dprecipe plan` take as whole processes, against a bare `import pydantic, numpy`.
 
-Rounds alternate A B A B …, so that a machine whose speed drifts gives honest ratios. Run: python benchmarks/startup.py
+Rounds alternate A B A B …, so that a machine whose speed drifts gives honest ratios. Ratios are of processor time.
+
+Run: python benchmarks/startup.py [--rounds N] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
 
-import statistics
-import subprocess
 import sys
-import time
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-ROUNDS = 11
-COMMAND = [sys.executable, "-c", "from dprecipe.cli.main import main; main()"]
+from figures import Spread, Usage, parser_of, ratio, run_process, write_json
+
+BARE = "python -c 'import pydantic, numpy'"
+COMMAND = [sys.executable, "-m", "dprecipe"]
 CASES = {
     "python -c pass": [sys.executable, "-c", "pass"],
+    BARE: [sys.executable, "-c", "import pydantic, numpy"],
     "dprecipe --help": [*COMMAND, "--help"],
     "dprecipe validate, noise auto": [*COMMAND, "validate", "recipes/mnist-dpsgd.yaml"],
     "dprecipe validate, noise fixed": [*COMMAND, "validate", "benchmarks/fixed.yaml"],
@@ -24,22 +24,30 @@ CASES = {
 }
 
 
-def seconds(command: list[str]) -> float:
-    start = time.perf_counter()
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - start
+def measure(command: list[str]) -> Usage:
+    used = run_process(command)
+    if used.code:
+        sys.exit(f"{command} ended with {used.code}:\n{used.output}")
+    return used
 
 
 def main() -> None:
-    times: dict[str, list[float]] = {name: [] for name in CASES}
+    given = parser_of(__doc__).parse_args()
+    rounds = given.rounds or (5 if given.quick else 11)
     for command in CASES.values():
-        seconds(command)  # warms the page cache
-    for _ in range(ROUNDS):
+        measure(command)  # warms the page cache
+    used: dict[str, list[Usage]] = {name: [] for name in CASES}
+    for _ in range(rounds):
         for name, command in CASES.items():
-            times[name].append(seconds(command))
-    print(f"{'seconds, ' + str(ROUNDS) + ' rounds':32} {'min':>6} {'median':>6} {'max':>6}")
-    for name, measured in times.items():
-        print(f"{name:32} {min(measured):6.2f} {statistics.median(measured):6.2f} {max(measured):6.2f}")
+            used[name].append(measure(command))
+    print(f"{f'seconds, {rounds} rounds':36} {'clock':24} processor")
+    processor = {name: [each.processor for each in uses] for name, uses in used.items()}
+    for name, uses in used.items():
+        print(f"{name:36} {Spread.of([each.wall for each in uses])!s:24} {Spread.of(processor[name])}")
+    ratios = {
+        f"{name} / bare": ratio(times, processor[BARE]) for name, times in processor.items() if "dprecipe" in name
+    }
+    write_json(given.json, "startup", ratios, quick=given.quick)
 
 
 if __name__ == "__main__":

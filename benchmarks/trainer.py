@@ -1,7 +1,9 @@
 """What the trainer costs: the program of a recipe under it, callbacks and all, against the same steps in a bare loop.
 
 Both take turns in one process (A B A B …), on synthetic records. Seconds are the processor's, of one thread; the least
-of each is compared. Run: python benchmarks/trainer.py
+of each is shown, the ratio is the median of the rounds.
+
+Run: python benchmarks/trainer.py [--rounds N] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 import lightning.pytorch as lightning
 import torch
+from figures import ROOT, Spread, alternate, parser_of, ratio, write_json
 
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.plan import Plan
@@ -30,10 +33,12 @@ from dprecipe.training.runner import runner_of
 from dprecipe.training.stepwise import fit_steps
 from dprecipe.training.watch import SpentCurve, Watch
 
-ROOT = Path(__file__).parents[1]
 ROUNDS = 4
 CASES = {
-    "MNIST network, batches of 512": (["mnist-dpsgd.yaml", "mechanism.sampling.batch_size=512"], 6),
+    "MNIST network, batches of 512": (
+        ["mnist-dpsgd.yaml", "mechanism.sampling.batch_size=512", "runtime.compile=false"],
+        6,
+    ),
     "softmax regression, batches of 64": (
         ["quickstart.yaml", "mechanism.sampling={scheme: poisson, batch_size: 64}", "training.steps=3000"],
         300,
@@ -94,20 +99,23 @@ def bare(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> floa
 
 
 def main() -> None:
+    given = parser_of(__doc__).parse_args()
     torch.set_num_threads(1)
-    print(f"{'program':34} {'bare':>9} {'trainer':>9}   overhead")
+    ratios: dict[str, Spread] = {}
+    print(f"{'program':34} {'bare':>9} {'trainer':>9}   trainer / bare")
     for name, ((file, *overrides), steps) in CASES.items():
         plan = make_plan(read(ROOT / "recipes" / file, overrides))
         program = prepare(plan, runner_of(plan).tests, lambda plan=plan: Sets(Synthetic(plan)))
         result = Synthetic(plan).batch(slice(0, plan.data.size))
         program = replace(program, store=Store(Records(*result), program.device))
         with tempfile.TemporaryDirectory() as folder:
-            seconds: dict[str, list[float]] = {"bare": [], "trainer": []}
-            for _ in range(ROUNDS):
-                seconds["bare"].append(bare(plan, program, Path(folder), steps))
-                seconds["trainer"].append(trained(plan, program, Path(folder), steps))
-        least, under = min(seconds["bare"]), min(seconds["trainer"])
-        print(f"{name:34} {1000 * least:6.2f} ms {1000 * under:6.2f} ms   {under / least - 1:.1%}")
+            common = (plan, program, Path(folder), steps)
+            ways = {way.__name__: lambda way=way, common=common: way(*common) for way in (bare, trained)}
+            times = alternate(ways, given.rounds or ROUNDS, warm_up=0)
+        spread = ratios[f"{name}: trainer / bare"] = ratio(times["trained"], times["bare"])
+        least, under = min(times["bare"]), min(times["trained"])
+        print(f"{name:34} {1000 * least:6.2f} ms {1000 * under:6.2f} ms   {spread}", flush=True)
+    write_json(given.json, "trainer", ratios, quick=given.quick)
 
 
 if __name__ == "__main__":
