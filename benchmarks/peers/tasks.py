@@ -181,7 +181,8 @@ def lora(root: Path) -> Task:
     model = get_peft_model(model, config)
     sets = [np.load(root / f"{part}.npz") for part in ("train", "test")]
     train, test = (
-        TensorDataset(torch.from_numpy(each["x"]).long(), torch.from_numpy(each["y"]).long()) for each in sets
+        TensorDataset(torch.from_numpy(each["features"]).long(), torch.from_numpy(each["labels"]).long())
+        for each in sets
     )
     return Task(LogitsOf(model), train, test)
 
