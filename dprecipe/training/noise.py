@@ -22,6 +22,8 @@ and 2^-20 of the noise's scale, and every multiple of g within the range of the 
    have such a sine or cosine: the probability of an interval with an end within 2^-27 of 0 may be off by 2^-32, a
    relative error of 2^-10. Beyond 7.8, which a draw exceeds with probability 6e-15, an interval has about 2^74 φ(z) of
    the 2^95 pairs (u, θ), φ being the normal density: 2^26 at 8, and 2^14 at 9. The largest draw is at 9.4.
+   Sine and cosine come from tan θ/2 where that is faster (`dprecipe.noise.draws.turn`), in double precision too: the
+   error of a draw, below 2^-48, moves the ends of an interval by less than 2^-27 of its length.
 
 For the other families, `dprecipe.noise.draws` uses a u of as many bits, and so does `training.device_draws` on a GPU.
 Every interval contains a draw up to the limit in this table:
@@ -44,25 +46,27 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import final
+from itertools import pairwise
+from typing import TypeVar, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dprecipe.noise.distributions import Distribution
-from dprecipe.noise.draws import draw_noise
+from dprecipe.noise.draws import VECTORISED, draw_noise, turn
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.lattice import FINE, lattice_spacing
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.device_draws import draw_from
 
 CHUNK = (1 << 16) - 32
-"""Numbers processed at a time on a CPU: few enough that all buffers stay in the cache and that torch runs an operation
-on half of them in one thread; their pairs use whole blocks of the keystream."""
+"""Numbers processed at a time on a CPU: few enough that all buffers stay in the cache; their pairs use whole blocks of
+the keystream."""
 MIN_CHUNKS = 4
 """The smallest number of chunks for one thread."""
 MIN_ON_DEVICE = 1 << 18
@@ -70,6 +74,8 @@ MIN_ON_DEVICE = 1 << 18
 length, and a CPU draws this many numbers in two. An estimate; `benchmarks/gpu.py` measures it."""
 _PAIR = 12
 """Bytes of the keystream for two normal draws."""
+Doubles = NDArray[np.float64]
+Vector = TypeVar("Vector", Tensor, Doubles)
 NoiseAdder = Callable[[Tensor, float | Tensor], None]
 """Adds noise of a scale, one for all numbers or one for each, to a vector."""
 
@@ -101,68 +107,91 @@ def add_noise(value_P: Tensor, distribution: Distribution, scale: float | Tensor
         lattice_spacing(float(scale.min())), lattice_spacing(float(scale.max()))  # raises if one has no lattice
     with _LOCK:
         if device.type != "cpu":
-            _in_chunks(value_P, scale, CHUNK << 6, _device_adder(distribution, stream, device, size))
-        elif distribution.family != "gaussian":
-            _in_chunks(
-                value_P,
-                scale,
-                CHUNK,
-                _adder_of(lambda count: torch.from_numpy(draw_noise(distribution, stream, count))),
-            )
+            _add_on_device(value_P, distribution, scale, stream, device)
         else:
-            chunks = math.ceil(size / CHUNK)
-            threads = max(1, min(torch.get_num_threads(), chunks // MIN_CHUNKS))
-            if threads == 1:
-                _in_chunks(value_P, scale, CHUNK, _cpu_adder(stream, _buffer(device, min(CHUNK, size))))
-            else:
-                _add_in_threads(value_P, scale, stream, [chunks * number // threads for number in range(threads + 1)])
+            _add_on_cpu(value_P.numpy(), distribution, scale.numpy() if isinstance(scale, Tensor) else scale, stream)
     return original
 
 
-def _add_in_threads(value_P: Tensor, scale: float | Tensor, stream: Stream, ends: Sequence[int]) -> None:
-    """One thread for the chunks between two consecutive ends."""
-    _buffers.extend(_DrawBuffer(value_P.device, CHUNK) for _ in range(len(ends) - 1 - len(_buffers)))
-    streams = stream.share([CHUNK // 2 * _PAIR // BLOCK * first for first in ends[:-1]])
-
-    def add(first: int, last: int, stream: Stream, buffer: _DrawBuffer) -> None:
-        part = slice(CHUNK * first, CHUNK * last)
-        with torch.no_grad():  # modes are each thread's own
-            _in_chunks(value_P[part], _scale_of(scale, part), CHUNK, _cpu_adder(stream, buffer))
-
-    with ThreadPoolExecutor(len(streams)) as threads:
-        list(threads.map(add, ends[:-1], ends[1:], streams, _buffers))  # as a list: it raises what a thread raised
-
-
-def _in_chunks(value_P: Tensor, scale: float | Tensor, chunk: int, add: NoiseAdder) -> None:
-    size = value_P.numel()
-    for start in range(0, size, chunk):
-        part = slice(start, start + chunk)
-        add(value_P if size <= chunk else value_P[part], _scale_of(scale, part))
-        for half in (slice(at, at + chunk // 2) for at in range(start, min(size, start + chunk), chunk // 2)):
-            onto_lattice(value_P[half], _scale_of(scale, half))
-
-
-def _scale_of(scale: float | Tensor, part: slice) -> float | Tensor:
-    """The scale of a part of the numbers."""
-    return scale[part] if isinstance(scale, Tensor) else scale
-
-
-def onto_lattice(value: Tensor, scale: float | Tensor) -> None:
-    """Round each double to the nearest multiple of `lattice_spacing(scale)`, in place; zero becomes +0.
-
-    Between 2^52 and 2^53 spacings, doubles are exactly one spacing apart: there, addition rounds to the lattice.
-    """
-    if isinstance(scale, Tensor):
-        power = scale.view(torch.int64).bitwise_and(_EXPONENT).view(torch.float64)  # the largest power of two <= scale
-        shift = power.mul_(1.5 * 2.0 ** (52 - FINE))
-        value.add_(shift).sub_(shift)
+def _add_on_cpu(value_P: Doubles, distribution: Distribution, scale: float | Doubles, stream: Stream) -> None:
+    size = len(value_P)
+    chunks = math.ceil(size / CHUNK)
+    threads = max(1, min(torch.get_num_threads(), chunks // MIN_CHUNKS))
+    if distribution.family != "gaussian":
+        for part in _parts(size, CHUNK):
+            value = value_P[part]
+            _place(value, draw_noise(distribution, stream, len(value)), _scale_of(scale, part))
+    elif threads == 1:
+        _add_normal(value_P, scale, stream, _cpu_buffer(min(CHUNK, size)))
     else:
-        far = 1.5 * 2.0**52 * lattice_spacing(scale)
-        value.add_(far).sub_(far)
+        _add_in_threads(value_P, scale, stream, [chunks * number // threads for number in range(threads + 1)])
+
+
+def _add_in_threads(value_P: Doubles, scale: float | Doubles, stream: Stream, ends: Sequence[int]) -> None:
+    """One thread for the chunks between two consecutive ends."""
+    _buffers.extend(_CpuBuffer(CHUNK) for _ in range(len(ends) - 1 - len(_buffers)))
+    streams = stream.share([CHUNK // 2 * _PAIR // BLOCK * first for first in ends[:-1]])
+    parts = [slice(CHUNK * first, CHUNK * last) for first, last in pairwise(ends)]
+    values, scales = [value_P[part] for part in parts], [_scale_of(scale, part) for part in parts]
+    with ThreadPoolExecutor(len(streams)) as threads:
+        list(threads.map(_add_normal, values, scales, streams, _buffers))  # as a list: it raises what a thread raised
+
+
+def _add_normal(value_P: Doubles, scale: float | Doubles, stream: Stream, buffer: _CpuBuffer) -> None:
+    for part in _parts(len(value_P), CHUNK):
+        value, scales = value_P[part], _scale_of(scale, part)
+        cosine, sine = buffer.draw(stream, len(value))
+        half = len(cosine)
+        _place(value[:half], cosine, _scale_of(scales, slice(half)))
+        _place(value[half:], sine, _scale_of(scales, slice(half, None)))
+
+
+def _place(value: Doubles, draws: Doubles, scale: float | Doubles) -> None:
+    """value + scale × draws, rounded as by `onto_lattice`, in place of the value. The draws are overwritten: they stay
+    in the cache, where the value need not be."""
+    np.multiply(draws, scale, out=draws)
+    np.add(value, draws, out=draws)
+    shift = _shift(scale)
+    np.add(draws, shift, out=draws)
+    np.subtract(draws, shift, out=value)
+
+
+def onto_lattice(value: Vector, scale: float | Vector) -> None:
+    """Round each double to the nearest multiple of `lattice_spacing(scale)`, in place; zero becomes +0."""
+    shift = _shift(scale)
+    value += shift
+    value -= shift
+
+
+def _shift(scale: float | Vector) -> float | Vector:
+    """What is added and subtracted to round to the lattice: 1.5 × 2^52 spacings. Between 2^52 and 2^53 spacings,
+    doubles are exactly one spacing apart."""
+    if isinstance(scale, (float, int)):
+        return 1.5 * 2.0**52 * lattice_spacing(scale)
+    bits = scale.view(torch.int64) if isinstance(scale, Tensor) else scale.view(np.int64)
+    return (bits & _EXPONENT).view(scale.dtype) * (1.5 * 2.0 ** (52 - FINE))  # from the largest powers of two <= scale
 
 
 _EXPONENT = 0x7FF << 52
 """The bits of a double's exponent."""
+
+
+def _parts(size: int, chunk: int) -> Iterator[slice]:
+    return (slice(start, start + chunk) for start in range(0, size, chunk))
+
+
+def _scale_of(scale: float | Vector, part: slice) -> float | Vector:
+    """The scale of a part of the numbers."""
+    return scale if isinstance(scale, (float, int)) else scale[part]
+
+
+def _add_on_device(
+    value_P: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream, device: torch.device
+) -> None:
+    add = _device_adder(distribution, stream, device, value_P.numel())
+    for part in _parts(value_P.numel(), CHUNK << 6):
+        add(value_P[part], _scale_of(scale, part))
+        onto_lattice(value_P[part], _scale_of(scale, part))
 
 
 def _device_adder(distribution: Distribution, stream: Stream, device: torch.device, size: int) -> NoiseAdder:
@@ -180,102 +209,102 @@ def _adder_of(draws: Callable[[int], Tensor]) -> NoiseAdder:
     """Adds scale × draws of scale 1; `draws` returns as many as requested."""
 
     def add(value: Tensor, scale: float | Tensor) -> None:
-        noise = draws(value.numel())
-        if isinstance(scale, Tensor):
-            value.addcmul_(noise, scale)
-        else:
-            value.add_(noise, alpha=scale)
+        _add(value, draws(value.numel()), scale)
 
     return add
+
+
+def _add(value: Tensor, draws: Tensor, scale: float | Tensor) -> None:
+    if isinstance(scale, Tensor):
+        value.addcmul_(draws, scale)
+    else:
+        value.add_(draws, alpha=scale)
 
 
 def _copied(distribution: Distribution, stream: Stream, count: int, device: torch.device) -> Tensor:
     """Draws of scale 1 from the CPU, not rounded: only their sum with a value is rounded to the lattice. Nothing waits
     for the device; torch does not reuse memory that is still being copied."""
-    draws = torch.zeros(count, dtype=torch.float64, pin_memory=device.type == "cuda")
+    draws = torch.empty(count, dtype=torch.float64, pin_memory=device.type == "cuda")
     if distribution.family == "gaussian":
-        add = _cpu_adder(stream, _buffer(draws.device, min(CHUNK, count)))
-        for part in torch.split(draws, CHUNK):
-            add(part, 1.0)
+        values, buffer = draws.numpy(), _cpu_buffer(min(CHUNK, count))
+        for part in _parts(count, CHUNK):
+            np.concatenate(buffer.draw(stream, len(values[part])), out=values[part])
     else:
         draws.copy_(torch.from_numpy(draw_noise(distribution, stream, count)))
     return draws.to(device, non_blocking=True)
 
 
-def _cpu_adder(stream: Stream, buffer: _DrawBuffer) -> NoiseAdder:
-    """Adds scale × standard normal draws to a vector that fits into the buffer."""
+@final
+class _CpuBuffer:
+    """Memory for the draws of a chunk. It is reused: fresh pages cost as much as writing to them."""
 
-    def add(value: Tensor, scale: float | Tensor) -> None:
-        buffer.cut(value.numel())
-        stream.fill(buffer.bytes_B)
-        buffer.add(value, scale)
+    def __init__(self, max_count: int) -> None:
+        pairs = (max_count + 1) // 2
+        self._bytes_B = np.empty(_PAIR * pairs, dtype=np.uint8)
+        self._memory = np.empty((3, pairs))
 
-    return add
+    def draw(self, stream: Stream, count: int) -> tuple[Doubles, Doubles]:
+        """Standard normal draws, first the cosines and then the sines: together `count`, valid until the next call."""
+        pairs = (count + 1) // 2
+        bytes_B = self._bytes_B[: _PAIR * pairs]
+        stream.fill(bytes_B)
+        radius, angle, spare = self._memory[:, :pairs]
+        # ± u = (k + 1/2) 2^-63 for a k of 64 bits with its sign, and sqrt(-log u²).
+        np.copyto(radius, bytes_B[: 8 * pairs].view("<i8"))
+        np.multiply(radius, 2.0**-63, out=radius)
+        np.add(radius, 2.0**-64, out=radius)
+        np.multiply(radius, radius, out=radius)
+        np.copyto(angle, bytes_B[8 * pairs :].view("<i4"))
+        if VECTORISED:
+            np.log(radius, out=radius)
+            np.negative(radius, out=radius)
+            np.sqrt(radius, out=radius)
+            np.multiply(angle, math.pi * 2.0**-32, out=angle)
+            turn(radius, angle, spare)
+        else:
+            _by_torch(*(torch.from_numpy(part) for part in (radius, angle, spare)))
+        return radius, angle[: count // 2]
+
+
+def _by_torch(square: Tensor, angle: Tensor, spare: Tensor) -> None:
+    """sqrt(-log u²) cos θ and sqrt(-log u²) sin θ, of u² and of the θ that 32 bits select, in their place."""
+    square.log_().neg_().sqrt_()
+    angle.mul_(2 * math.pi * 2.0**-32)
+    torch.cos(angle, out=spare)
+    angle.sin_().mul_(square)
+    square.mul_(spare)
 
 
 def _keystream_adder(stream: Stream, device: torch.device, max_count: int) -> NoiseAdder:
-    """As `_cpu_adder`, from a keystream generated on the device, to a vector of at most `max_count` numbers."""
+    """Adds scale × standard normal draws, from a keystream generated on the device, to a vector of at most `max_count`
+    numbers."""
     stream.share(())  # nobody else draws from it
-    buffer, blocks = _buffer(device, max_count), Keystream(stream.key, device)
+    blocks, memory = Keystream(stream.key, device), _device_memory(device, (max_count + 1) // 2)
+    offset = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
 
     def add(value: Tensor, scale: float | Tensor) -> None:
-        buffer.cut(value.numel(), blocks.next(math.ceil(_PAIR * ((value.numel() + 1) // 2) / BLOCK)))
-        buffer.add(value, scale)
+        pairs = (value.numel() + 1) // 2
+        words = blocks.next(math.ceil(_PAIR * pairs / BLOCK))
+        radius, angle, spare = memory[:, :pairs].unbind()
+        radius.copy_(words[: 2 * pairs].view(torch.int64))
+        torch.add(offset, radius, alpha=2.0**-63, out=radius)
+        radius.mul_(radius)
+        angle.copy_(words[2 * pairs : 3 * pairs])
+        _by_torch(radius, angle, spare)
+        for part, draws in ((slice(pairs), radius), (slice(pairs, None), angle[: value.numel() - pairs])):
+            _add(value[part], draws, _scale_of(scale, part))
 
     return add
 
 
-@final
-class _DrawBuffer:
-    """Memory for the draws of a chunk. It is reused: fresh pages cost as much as writing to them, and making a view
-    takes as long as a thousand draws."""
-
-    def __init__(self, device: torch.device, max_count: int) -> None:
-        pairs = (max_count + 1) // 2
-        self._whole_B = np.empty(_PAIR * pairs if device.type == "cpu" else 0, dtype=np.uint8)
-        with torch.inference_mode(False):  # so that it can be used in any mode
-            self._memory = torch.empty(3, pairs, dtype=torch.float64, device=device)
-            self._offset = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
-        self._pairs = -1
-
-    def cut(self, count: int, words: Tensor | None = None) -> None:
-        """Prepare for `count` draws: from these words of 32 bits, three for each pair, or from `bytes_B`."""
-        pairs = (count + 1) // 2
-        if pairs == self._pairs and words is None:
-            return
-        pairs_cut = pairs if words is None else -1
-        self.bytes_B = self._whole_B[: _PAIR * pairs]
-        if words is None:
-            words = torch.from_numpy(self.bytes_B.view(np.int32))
-        self._uniform, self._angle = words[: 2 * pairs].view(torch.int64), words[2 * pairs : 3 * pairs]
-        self._radius, self._cosine, self._sine = self._memory[:, :pairs].unbind()
-        self._pairs = pairs_cut  # set last: after an interruption no view has a wrong size
-
-    def add(self, value: Tensor, scale: float | Tensor) -> None:
-        """Add scale × normal draws to as many numbers, by the Box-Muller transformation."""
-        radius, cosine, sine = self._radius, self._cosine, self._sine
-        # ± u = (k + 1/2) 2^-63 for a k of 64 bits with its sign, and sqrt(-log u²).
-        radius.copy_(self._uniform)
-        torch.add(self._offset, radius, alpha=2.0**-63, out=radius)
-        radius.mul_(radius).log_().neg_().sqrt_()
-        sine.copy_(self._angle).mul_(2 * math.pi * 2.0**-32)
-        torch.cos(sine, out=cosine)
-        sine.sin_()
-        half, remaining = radius.numel(), value.numel() - radius.numel()
-        _add(value[:half], cosine, radius, _scale_of(scale, slice(half)))
-        if remaining:
-            _add(value[half:], sine[:remaining], radius[:remaining], _scale_of(scale, slice(half, None)))
+@lru_cache(maxsize=2)
+def _device_memory(device: torch.device, pairs: int) -> Tensor:
+    with torch.inference_mode(False):  # so that it can be used in any mode
+        return torch.empty(3, pairs, dtype=torch.float64, device=device)
 
 
-def _add(value: Tensor, angle: Tensor, radius: Tensor, scale: float | Tensor) -> None:
-    if isinstance(scale, Tensor):
-        value.addcmul_(angle.mul_(radius), scale)
-    else:
-        value.addcmul_(angle, radius, value=scale)
-
-
-_buffer = lru_cache(maxsize=2)(_DrawBuffer)
-_buffers: list[_DrawBuffer] = []
+_cpu_buffer = lru_cache(maxsize=2)(_CpuBuffer)
+_buffers: list[_CpuBuffer] = []
 """One for each thread."""
 _LOCK = threading.Lock()
 """Held while the memory is in use."""

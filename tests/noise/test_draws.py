@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
+from dprecipe.noise import draws as draws_module
 from dprecipe.noise.distributions import Distribution
-from dprecipe.noise.draws import BLOCK, draw_gaussian, draw_noise
+from dprecipe.noise.draws import BLOCK, draw_gaussian, draw_noise, turn
 from dprecipe.noise.entropy import Stream
 
 COUNT = 400_001
@@ -27,6 +29,23 @@ DISTRIBUTIONS = [
 @pytest.fixture(scope="module")
 def draws() -> np.ndarray:
     return draw_gaussian(Stream(b"draws for the tests of gaussian!"), COUNT)
+
+
+@pytest.mark.parametrize("vectorised", [False, True])
+def test_a_turn_is_cosine_and_sine_of_twice_the_angle(monkeypatch: pytest.MonkeyPatch, vectorised: bool) -> None:
+    """In 40 digits, at random angles and next to each quarter of a turn: the error is below 2^-49 of the radius."""
+    monkeypatch.setattr(draws_module, "VECTORISED", vectorised)
+    quarters = np.arange(-4, 5) * (np.pi / 4)
+    near = (quarters[:, None] + np.array([0.0, 1e-300, 1e-16, -1e-16, 1e-9, -1e-9])).clip(-np.pi, np.pi).ravel()
+    angles = np.concatenate([near, np.random.default_rng(1).uniform(-np.pi, np.pi, 500)])
+    for size in (9.4, 1.0, 2.0**-31):
+        cosine, sine = np.full(len(angles), size), angles.copy()
+        turn(cosine, sine, np.empty(len(angles)))
+        with mpmath.workdps(40):
+            for angle, c, s in zip(angles.tolist(), cosine.tolist(), sine.tolist(), strict=True):
+                twice = 2 * mpmath.mpf(angle)
+                assert abs(c - size * mpmath.cos(twice)) < 2.0**-49 * size
+                assert abs(s - size * mpmath.sin(twice)) < 2.0**-49 * size
 
 
 def test_the_distribution_is_normal(draws: np.ndarray) -> None:
