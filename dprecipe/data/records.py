@@ -93,7 +93,10 @@ class Records:
 
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[Floats, Labels]:
         """The prepared features, float32 (B, …), and the labels (B,) of these records; B may be 0."""
-        return prepare_features(self.features[indices], self.pending), self.labels[indices]
+        if isinstance(indices, slice):
+            return prepare_features(self.features[indices], self.pending), self.labels[indices]
+        # `take` copies whole rows, in half the time of an array as an index.
+        return prepare_features(self.features.take(indices, axis=0), self.pending), self.labels.take(indices)
 
     def prepared(self, limit: int = PREPARE_ONCE_BYTES) -> Records:
         """The same records with their constant steps applied, if that takes at most `limit` bytes.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
 
@@ -19,12 +19,20 @@ from torch import Tensor, nn
 from dprecipe.language.training import Sgd
 from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.models.draw_free import is_draw_free
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.noise.entropy import Purpose, Secrets
 from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, Ticket
-from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
+from dprecipe.training.optimise import (
+    Average,
+    FlatGradient,
+    apply_weight_decay,
+    cut_like,
+    learning_rate,
+    optimizer_of,
+)
 from dprecipe.training.processes import FollowerGate, Processes, SingleProcess
 from dprecipe.training.records import Store, StoredBatch
 from dprecipe.training.snapshot import TensorSnapshot
@@ -107,6 +115,9 @@ class NoisySteps(lightning.LightningModule):
         self._secrets = secrets
         self._lr = learning_rate(plan.training.descent, plan.length)
         self._optimizer = optimizer_of(plan.training.descent, model)
+        self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._gradient = FlatGradient(self._trained)
+        self._draws = not is_draw_free(model)
         self._pending: tuple[Ticket, Iterator[tuple[int, UnitNumbers]]] | None = None
 
     @property
@@ -145,9 +156,8 @@ class NoisySteps(lightning.LightningModule):
         index, part = (ticket.index << 32) + number, self.processes.part(units)
         stored = self._sums.batch(self._store, part, self._seed("augmentation", index) if self._store.augments else 0)
         step = NoisyStep(self.steps_done, ticket.event, self.size_share)
-        # Another seed: what one record's augmentation draws must not be what a layer draws for another.
         still = nullcontext() if self.snapshot is None else self.snapshot.refuse_moves()
-        with still, drawing_from(self._seed("layers", index), self.device):
+        with still, self._draws_of_layers(index):
             summed = self._sums.summed(self.model, stored, step)
         summed = replace(summed, value=self.processes.summed(summed.value))
         noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
@@ -156,6 +166,11 @@ class NoisySteps(lightning.LightningModule):
             self._pending = None
             self.events_done += 1
         return True
+
+    def _draws_of_layers(self, index: int) -> AbstractContextManager[None]:
+        """Inside, layers draw from a seed of this step; nothing is seeded for a model that can't draw."""
+        # Not the seed of augmentation: what is drawn for one record there must not be what a layer draws for another.
+        return drawing_from(self._seed("layers", index), self.device) if self._draws else nullcontext()
 
     def _seed(self, purpose: Purpose, index: int) -> int:
         return self.processes.seed(self._secrets.stream(purpose, index))
@@ -170,7 +185,7 @@ class NoisySteps(lightning.LightningModule):
             summed = self._sums.summed(self.model, self._sums.batch(self._store, units, 0), NoisyStep(0, ticket.event))
         noisy = self.gate.release(ticket, summed)
         copies = [nn.Parameter(parameter.detach().clone()) for parameter in trained]
-        for copy, part in zip(copies, _parts(noisy[: sum(p.numel() for p in trained)], trained), strict=True):
+        for copy, part in zip(copies, cut_like(noisy[: sum(p.numel() for p in trained)], trained), strict=True):
             copy.grad = part.to(copy)
         optimizer_of(self._plan.training.descent, nn.ParameterList(copies)).step()
         self.model.train(training)
@@ -183,18 +198,14 @@ class NoisySteps(lightning.LightningModule):
         linear = isinstance(spec, Sgd)
         if linear and not _is_one(factor):
             gradient = gradient * factor
-        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        for parameter, part in zip(trained, _parts(gradient, trained), strict=True):
-            if parameter.grad is None:
-                parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(part)
+        self._gradient.set(gradient)
         apply_weight_decay(spec, optimizer, lr)
-        before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in trained]
+        before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in self._trained]
         optimizer.step()
         if before is not None:
-            factors = _parts(torch.as_tensor(factor, dtype=torch.float64).expand(gradient.numel()), trained)
+            factors = cut_like(torch.as_tensor(factor, dtype=torch.float64).expand(gradient.numel()), self._trained)
             with torch.no_grad():
-                for parameter, old, scale in zip(trained, before, factors, strict=True):
+                for parameter, old, scale in zip(self._trained, before, factors, strict=True):
                     parameter.copy_(old + scale.to(parameter) * (parameter - old))
         self.average.take(self.steps_done, self.model)
         self.steps_done += 1
@@ -238,19 +249,13 @@ class NoisySteps(lightning.LightningModule):
         copy = {name: value.detach().clone() for name, value in self._weights().items()}
         if self.average.value is not None:
             named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
-            parts = _parts(self.average.value, [parameter for _, parameter in named])
+            parts = cut_like(self.average.value, [parameter for _, parameter in named])
             copy.update((name, part.clone()) for (name, _), part in zip(named, parts, strict=True))
         return copy
 
 
 Build = Callable[[Plan, nn.Module, Store, Gate | FollowerGate, Secrets], NoisySteps]
 """Makes a mechanism's program of a plan, a model and its records."""
-
-
-def _parts(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """A flat vector cut into the shapes of the parameters."""
-    sizes = [parameter.numel() for parameter in parameters]
-    return [part.view_as(p) for part, p in zip(torch.split(flat, sizes), parameters, strict=True)]
 
 
 def _is_one(factor: Tensor | float) -> bool:

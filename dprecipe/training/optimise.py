@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +41,46 @@ def learning_rate(spec: Sgd | Adam, length: Length) -> Callable[[int], float]:
         return lambda step: constant
     steps = length.steps if lr.epochs is None else math.ceil(lr.epochs * length.steps_per_epoch)
     return lambda step: lr.at(step, steps)
+
+
+def cut_like(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """A flat vector cut into the shapes of the parameters."""
+    sizes = [parameter.numel() for parameter in parameters]
+    return [part.view_as(p) for part, p in zip(torch.split(flat, sizes), parameters, strict=True)]
+
+
+@final
+class FlatGradient:
+    """Where the optimiser reads: the parameters' `.grad` are parts of one vector, so that one copy sets them all.
+
+    Consecutive parameters of one type and device share a vector; its memory is that of their gradients.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        """The memory is taken by the first gradient that is set: only then are the parameters where they train."""
+        self._parameters = parameters
+        self._vectors: list[tuple[slice, Tensor]] = []
+        self._parts: list[Tensor] = []
+
+    def set(self, gradient_P: Tensor) -> None:
+        """Set `.grad` of every parameter: each number is rounded to the parameter's own type."""
+        if not self._parts:
+            self._allocate()
+        for place, vector in self._vectors:
+            vector.copy_(gradient_P[place])
+        for parameter, part in zip(self._parameters, self._parts, strict=True):
+            if parameter.grad is not part:
+                parameter.grad = part
+
+    def _allocate(self) -> None:
+        start = 0
+        for (kind, device), group in groupby(self._parameters, lambda parameter: (parameter.dtype, parameter.device)):
+            parameters = list(group)
+            stop = start + sum(parameter.numel() for parameter in parameters)
+            vector = torch.empty(stop - start, dtype=kind, device=device)
+            self._vectors.append((slice(start, stop), vector))
+            self._parts += cut_like(vector, parameters)
+            start = stop
 
 
 class Average:

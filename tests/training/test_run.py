@@ -242,6 +242,7 @@ def test_augmentation_and_layers_draw_from_seeds_of_their_own(
         init(store, *given)
         store.augments = True
 
+    monkeypatch.setattr(noisy_steps, "is_draw_free", lambda model: False)
     monkeypatch.setattr(Store, "__init__", augmenting)
     monkeypatch.setattr(Store, "batch", lambda store, units, seed: batches.append(seed) or batch(store, units, seed))
     monkeypatch.setattr(noisy_steps, "drawing_from", lambda seed, device: layers.append(seed) or drawing(seed, device))

@@ -74,12 +74,16 @@ def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:
         expected = q * (units - last)
         count = int(expected + 6 * math.sqrt(expected) + 16)
         # A gap beyond the data set ends the batch: cap it before the integer cast can overflow.
-        gaps = np.minimum(np.floor(np.log(stream.uniform(count)) / scale), units + 1.0)
-        places = last + np.cumsum(gaps.astype(np.int64) + 1)
+        gaps = stream.uniform(count)
+        np.log(gaps, out=gaps)
+        np.floor(np.divide(gaps, scale, out=gaps), out=gaps)
+        np.minimum(gaps, units + 1.0, out=gaps)
+        places = np.cumsum(gaps.astype(np.int64) + 1)
+        places += last
         chunks.append(places)
         last = int(places[-1])
-    included = np.concatenate(chunks)
-    return included[included < units]
+    included = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+    return included[: np.searchsorted(included, units)]
 
 
 def draw_subset(count: int, units: int, stream: Stream) -> UnitNumbers:

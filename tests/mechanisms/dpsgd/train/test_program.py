@@ -111,6 +111,22 @@ def test_t2_the_batches_of_a_run_are_drawn_by_the_events_on_record(
     assert len({len(batch) for batch in batches}) > 3  # Poisson batches vary in size
 
 
+def test_a_step_seeds_layers_only_where_one_may_draw(
+    program: Callable[[], tuple[Plan, NoisySteps]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+    real = noisy_steps.drawing_from
+    monkeypatch.setattr(noisy_steps, "drawing_from", lambda seed, device: seeds.append(seed) or real(seed, device))
+    result, module = program()
+    fit_steps(module, lightning.Callback(), torch.device("cpu"), 3)
+    assert seeds == []
+    _, module = program()
+    model = nn.Sequential(nn.Dropout(0.5), module.model)
+    module = train.build(result, model, module._store, module.gate, module._secrets)
+    fit_steps(module, lightning.Callback(), torch.device("cpu"), 3)
+    assert len(set(seeds)) == len(seeds) == module.steps_done > 2
+
+
 def test_t1_t16_every_noisy_sum_is_divided_by_the_public_batch_size(
     program: Callable[[], tuple[Plan, NoisySteps]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

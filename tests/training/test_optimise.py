@@ -1,0 +1,45 @@
+"""What the optimiser reads."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dprecipe.training.optimise import FlatGradient, cut_like
+
+
+def parameters() -> list[nn.Parameter]:
+    """Of two types, in three runs."""
+    kinds = (torch.float32, torch.float32, torch.bfloat16, torch.float32)
+    shapes = ((2, 3), (), (4,), (1, 2))
+    return [nn.Parameter(torch.zeros(shape, dtype=kind)) for shape, kind in zip(shapes, kinds, strict=True)]
+
+
+def gradient(seed: int) -> Tensor:
+    return torch.randn(13, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_each_parameter_gets_its_part_in_its_own_type() -> None:
+    trained = parameters()
+    flat = FlatGradient(trained)
+    for seed in (0, 1):  # the second time into the same memory
+        flat.set(gradient(seed))
+        for parameter, part in zip(trained, cut_like(gradient(seed), trained), strict=True):
+            assert parameter.grad is not None
+            assert parameter.grad.dtype == parameter.dtype
+            assert torch.equal(parameter.grad, part.to(parameter.dtype))
+
+
+def test_a_gradient_that_was_put_away_is_set_again() -> None:
+    trained = parameters()
+    flat = FlatGradient(trained)
+    flat.set(gradient(0))
+    trained[0].grad, trained[3].grad = None, torch.zeros(1, 2)
+    flat.set(gradient(1))
+    for parameter, part in zip(trained, cut_like(gradient(1), trained), strict=True):
+        assert parameter.grad is not None
+        assert torch.equal(parameter.grad, part.to(parameter.dtype))
+
+
+def test_without_trained_parameters_nothing_is_set() -> None:
+    FlatGradient([]).set(torch.zeros(0, dtype=torch.float64))
