@@ -8,14 +8,12 @@ Run: python benchmarks/encoder.py [--rounds N] [--quick] [--json FILE]
 
 from __future__ import annotations
 
-import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import torch
-from figures import Spread, alternate, parser_of, ratio, seconds_of, write_json
+from figures import Spread, alternate, parser_of, peak_of, ratio, seconds_of, write_json
 
 from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
@@ -74,22 +72,15 @@ def compare(name: str, rounds: int) -> dict[str, Spread]:
     return {f"{name}, {torch.get_num_threads()} thread(s): encoded / dpsgd": compared}
 
 
-def peak_of(name: str, piece: str) -> float:
-    """Peak memory of a fresh process that takes two such steps, in MB."""
-    command = [sys.executable, __file__, "peak", name, piece]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
 def main() -> None:
     if sys.argv[1:2] == ["peak"]:
         step = steps(sys.argv[2])[sys.argv[3]]
         step(), step()
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
     given = parser_of(__doc__).parse_args()
     if not given.quick:  # Before anything is held here: a child starts with its parent's peak.
         for name in MODELS:
-            peaks = ", ".join(f"{piece} {peak_of(name, piece):.0f} MB" for piece in ("dpsgd", "encoded"))
+            peaks = ", ".join(f"{piece} {peak_of(__file__, name, piece):.0f} MB" for piece in ("dpsgd", "encoded"))
             print(f"{name}: peak memory {peaks}")
         print()
     ratios: dict[str, Spread] = {}

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from figures import ROOT, Spread, Usage, parser_of, ratio, run_process, table, write_json
+from figures import ROOT, Spread, Unmeasured, parser_of, ratio, run_checked, run_process, table, write_json
 from rows import ROWS
 
 PEERS = ROOT / "benchmarks" / "peers"
@@ -39,18 +39,6 @@ COLUMNS = ("plain", "hooks", "ghost", "before", "dprecipe")
 SCRIPTS = {"plain": "plain.py", "hooks": "opacus_dpsgd.py", "ghost": "opacus_dpsgd.py"}
 PHASES = ("start", "plan", "read", "import", "prepare", "loop", "scores", "certificate", "report", "verify")
 QUICK = ("quickstart", "pnsgd")
-
-
-class Skipped(Exception):
-    """A row or a column that can't be measured here, and why."""
-
-
-def run_checked(command: list[str], environment: Mapping[str, str] | None = None) -> Usage:
-    used = run_process(command, environment)
-    if used.code:
-        lines = used.output.strip().splitlines() or [""]
-        raise Skipped(f"ended with {used.code}: {lines[-1][:160]}")
-    return used
 
 
 @cache
@@ -67,17 +55,17 @@ class Comparison:
         row, interpreters = self.row, (sys.executable, given.opacus_python)
         self._python = next((python for python in interpreters if has_libraries(python, row.needs)), "")
         if not self._python:
-            raise Skipped(f"no interpreter has {' and '.join(row.needs)}")
+            raise Unmeasured(f"no interpreter has {' and '.join(row.needs)}")
         missing = [file for file in row.files if not (given.data_root / file).exists()]
         if missing:
-            raise Skipped(f"--data-root has no {', '.join(missing)}")
+            raise Unmeasured(f"--data-root has no {', '.join(missing)}")
         self._data = given.data_root
         recipe = ROOT / "recipes" / row.recipe
         if row.make is not None:
             try:
                 row.make(folder, self._python)
             except subprocess.CalledProcessError as error:
-                raise Skipped(f"its files can't be made: {error}") from error
+                raise Unmeasured(f"its files can't be made: {error}") from error
             self._data, recipe = folder, folder / row.recipe
         self._recipe = [str(recipe), *(word for each in row.overrides for word in ("--set", each))]
         self._noise = self._solve()
@@ -105,7 +93,7 @@ class Comparison:
         return {name: result[name] for name in self._given.columns or COLUMNS if name in result}
 
     def measure(self, column: str) -> dict[str, Any]:
-        """One process. Raises Skipped where it fails."""
+        """One process. Raises Unmeasured where it fails."""
         out = Path(tempfile.mkdtemp(dir=self._folder))
         phases: dict[str, float] = {}
         if column in SCRIPTS:
@@ -134,7 +122,7 @@ def measure_row(name: str, given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             comparison = Comparison(name, given, Path(folder))
-        except Skipped as reason:
+        except Unmeasured as reason:
             return {"columns": {}, "left_out": {"all": str(reason)}}
         columns = comparison.columns()
         left_out = {column: reason for column, reason in columns.items() if reason}
@@ -145,7 +133,7 @@ def measure_row(name: str, given: argparse.Namespace) -> dict[str, Any]:
                 note(f"{name}, round {number + 1} of {rounds}, {column} …", end="")
                 try:
                     used = comparison.measure(column)
-                except Skipped as reason:
+                except Unmeasured as reason:
                     left_out[column] = str(reason)
                     taken.pop(column, None)
                     note(f" {reason}")

@@ -13,8 +13,6 @@ Run: python benchmarks/engine.py [model ...] [--threads N] [--compiled] [--round
 from __future__ import annotations
 
 import math
-import resource
-import subprocess
 import sys
 import time
 import warnings
@@ -22,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from figures import Spread, alternate, parser_of, ratio, seconds_of, write_json
+from figures import Spread, alternate, parser_of, peak_of, ratio, seconds_of, write_json
 from torch import Tensor, nn
 
 from dprecipe.models.schema import WideResNet
@@ -220,17 +218,10 @@ def compare(name: str, rounds: int, timed: dict[str, Callable[[], None]]) -> dic
     return {f"{name}: {piece} / sgd": spread for piece, spread in ratios.items() if piece in OURS}
 
 
-def peak_of(name: str, piece: str) -> float:
-    """Peak memory of a fresh process that takes three such steps, in MB."""
-    command = [sys.executable, __file__, "peak", name, piece]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
 def main() -> None:
     if sys.argv[1:2] == ["peak"]:
         step = steps(sys.argv[2])[sys.argv[3]]
         step(), step(), step()
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
     parser = parser_of(__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(CASES)}; all if none is given")
@@ -244,7 +235,7 @@ def main() -> None:
     if not given.quick:  # Before anything is held here: a child starts with its parent's peak.
         print("peak memory, MB   " + "".join(f"{piece:>10}" for piece in MEASURED))
         for name in asked:
-            print(f"{name:18}" + "".join(f"{peak_of(name, piece):10.0f}" for piece in MEASURED), flush=True)
+            print(f"{name:18}" + "".join(f"{peak_of(__file__, name, piece):10.0f}" for piece in MEASURED), flush=True)
     print(f"\n{torch.get_num_threads()} thread(s), ratios to sgd in the same round: median, and range")
     ratios: dict[str, Spread] = {}
     for name in asked:

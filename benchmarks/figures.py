@@ -96,6 +96,27 @@ def run_process(command: Sequence[str], environment: Mapping[str, str] | None = 
     return Usage(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / unit, child.returncode, output)
 
 
+class Unmeasured(Exception):
+    """What can't be measured here, and why."""
+
+
+def run_checked(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Usage:
+    """Of a process that has to succeed.
+
+    Raises:
+        Unmeasured: it failed; with the last line of what it said.
+    """
+    used = run_process(command, environment)
+    if used.code:
+        raise Unmeasured(f"ended with {used.code}: {(used.output.strip().splitlines() or [''])[-1][:160]}")
+    return used
+
+
+def peak_of(script: str, *words: str) -> float:
+    """Peak memory in MB of a fresh process of a benchmark that is told to do only that."""
+    return run_checked([sys.executable, script, "peak", *words]).peak_mb
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """In markdown."""
     lines = [header, ["---"] * len(header), *rows]

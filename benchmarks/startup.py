@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from figures import Spread, Usage, parser_of, ratio, run_process, write_json
+from figures import Spread, Usage, parser_of, ratio, run_checked, write_json
 
 BARE = "python -c 'import pydantic, numpy'"
 COMMAND = [sys.executable, "-m", "dprecipe"]
@@ -24,22 +24,15 @@ CASES = {
 }
 
 
-def measure(command: list[str]) -> Usage:
-    used = run_process(command)
-    if used.code:
-        sys.exit(f"{command} ended with {used.code}:\n{used.output}")
-    return used
-
-
 def main() -> None:
     given = parser_of(__doc__).parse_args()
     rounds = given.rounds or (5 if given.quick else 11)
     for command in CASES.values():
-        measure(command)  # warms the page cache
+        run_checked(command)  # warms the page cache
     used: dict[str, list[Usage]] = {name: [] for name in CASES}
     for _ in range(rounds):
         for name, command in CASES.items():
-            used[name].append(measure(command))
+            used[name].append(run_checked(command))
     print(f"{f'seconds, {rounds} rounds':36} {'clock':24} processor")
     processor = {name: [each.processor for each in uses] for name, uses in used.items()}
     for name, uses in used.items():
