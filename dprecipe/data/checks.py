@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dprecipe.data import step_checks
 from dprecipe.data.facts import column_facts, feature_shape, model_shape, source_shape
-from dprecipe.data.schema import AnySource, Category, Data, Numeric, Source
-from dprecipe.data.sources.base import find_repeated
+from dprecipe.data.schema import AnySource, Data, Source
 from dprecipe.faults import Finding
 
 DENSE_LIMIT = 32 << 30
@@ -51,22 +50,7 @@ def _range_of_records(source: AnySource, path: str) -> Iterator[Finding]:
 
 def _columns(source: AnySource, path: str) -> Iterator[Finding]:
     for name, column in (source.table_columns or {}).items():
-        if isinstance(column, Category):
-            yield from find_repeated(column.values, f"{path}.columns.{name}.values")
-        if isinstance(column, Numeric) and not column.min < column.max:
-            yield Finding(
-                "R203",
-                f"min {column.min:g} is not below max {column.max:g}",
-                "write the range of possible values, from domain knowledge and not measured on private data",
-                f"{path}.columns.{name}",
-            )
-        if isinstance(column, Numeric) and column.marks is not None and column.missing is None:
-            yield Finding(
-                "R203",
-                "`marks` lists texts that count as missing, and no value for missing numbers is given",
-                f"add missing: {column.min:g}, or another value for missing numbers",
-                f"{path}.columns.{name}.marks",
-            )
+        yield from column.contradictions(f"{path}.columns.{name}")
 
 
 def _shape(source: AnySource, path: str) -> Iterator[Finding]:

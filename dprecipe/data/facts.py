@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dprecipe.data.columns import ColumnBlock
 from dprecipe.data.paid.schema import DpCategories, DpPca, DpVocabulary, ItemStep, item_columns
-from dprecipe.data.schema import Category, ClipFeatures, Columns, Data, Hash, Numeric, OneHot, Step, Tokenize
+from dprecipe.data.schema import ClipFeatures, Columns, Data, Hash, OneHot, Step, Tokenize
 from dprecipe.faults import RecipeError
 
 Role = Literal["train", "test", "public"]
@@ -127,10 +128,8 @@ def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, 
     by_hash, by_items = hash_steps(steps), item_steps(steps)
     tokens = tokenize_step(steps)
     for name, column in columns.items():
-        if isinstance(column, Numeric):
-            width = 1
-        elif isinstance(column, Category):
-            width = len(column.values) + 1  # one more for `other`
+        if column.step != "hash":
+            width = column.width
         elif tokens is not None and tokens.column == name:
             width = tokens.length
         elif name in by_items:
@@ -142,12 +141,14 @@ def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, 
     return tuple(results)
 
 
-def share_of_range(column: object, bounds: tuple[float, float] | None) -> tuple[float, float]:
+def share_of_range(column: ColumnBlock | None, bounds: tuple[float, float] | None) -> tuple[float, float]:
     """Map bounds from a numeric column's own units to its feature, where its min is 0 and its max 1."""
-    if bounds is None or not isinstance(column, Numeric):
+    limits = None if column is None else column.limits
+    if bounds is None or limits is None:
         return 0.0, 1.0
-    span = column.max / 2 - column.min / 2
-    low, high = ((min(max(bound, column.min), column.max) / 2 - column.min / 2) / span for bound in bounds)
+    least, most = limits
+    span = most / 2 - least / 2
+    low, high = ((min(max(bound, least), most) / 2 - least / 2) / span for bound in bounds)
     return low, high
 
 
@@ -182,4 +183,4 @@ def one_hot_columns(step: OneHot, columns: Columns) -> tuple[str, ...]:
     """The columns that a one_hot step encodes."""
     if step.columns is not None:
         return step.columns
-    return tuple(name for name, column in columns.items() if isinstance(column, Category))
+    return tuple(name for name, column in columns.items() if column.step == "one_hot")

@@ -7,11 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpQuantiles, DpStandardize, DpVocabulary, PaidStep
-from dprecipe.data.sources.base import Category as Category
 from dprecipe.data.sources.base import Columns as Columns
 from dprecipe.data.sources.base import Label as Label
-from dprecipe.data.sources.base import Numeric as Numeric
-from dprecipe.data.sources.base import TextColumn as TextColumn
 from dprecipe.data.sources.table import AnySource as AnySource
 from dprecipe.data.sources.table import PublicSource
 from dprecipe.data.sources.table import Source as Source

@@ -8,7 +8,6 @@ from dprecipe.data.facts import column_facts, one_hot_columns, shape_after, sour
 from dprecipe.data.paid.checks import check_paid_step
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpVocabulary, item_columns
 from dprecipe.data.schema import (
-    Category,
     Columns,
     Crop,
     Data,
@@ -16,12 +15,10 @@ from dprecipe.data.schema import (
     Flip,
     GroupNorm,
     Hash,
-    Numeric,
     OneHot,
     Scale,
     Scattering,
     Step,
-    TextColumn,
     Tokenize,
 )
 from dprecipe.faults import Finding
@@ -155,22 +152,22 @@ def _encoding(step: Encoding, columns: object, path: str) -> Iterator[Finding]:
     if not isinstance(columns, dict):
         yield Finding("R208", f"{name} encodes columns of a table, and this source has none", "remove the step", path)
         return
-    expected = Category if isinstance(step, OneHot) else TextColumn
+    expected = "one_hot" if isinstance(step, OneHot) else "hash"
     key = "column" if isinstance(step, Tokenize | DpVocabulary) else "columns"
     for index, column in enumerate(_encoded_by(step, columns)):
         at = "" if key == "column" else f".{index}"
         if column not in columns:
-            close = nearest_word(column, [name for name, declared in columns.items() if isinstance(declared, expected)])
+            close = nearest_word(column, [name for name, declared in columns.items() if declared.step == expected])
             remedy = "declare it in data.train.columns" if close is None else f"write {close}"
             meant = "" if close is None else f"; did you mean {close!r}?"
             yield Finding("R208", f"no column {column!r} is declared{meant}", remedy, f"{path}.{key}{at}")
-        elif not isinstance(columns[column], expected):
-            kind = columns[column].kind
+        elif columns[column].step != expected:
+            kind, own = columns[column].kind, columns[column].step
             remedy = {
-                "category": "encode it with one_hot, or declare it as {kind: text}",
-                "text": "encode it with hash, or declare its values as {kind: category}",
-                "numeric": "leave it out: a number needs no encoding",
-            }[kind]
+                "one_hot": "encode it with one_hot, or declare it as {kind: text}",
+                "hash": "encode it with hash, or declare its values as {kind: category}",
+                None: f"leave it out: {'an' if kind[0] in 'aeiou' else 'a'} {kind} column needs no encoding",
+            }[own]
             yield Finding("R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.{key}{at}")
 
 
@@ -200,9 +197,8 @@ def check_encodings(data: Data) -> Iterator[Finding]:
                 name = written if written in columns else nearest_word(written, columns) or written
                 times[name] = times.get(name, 0) + 1
     for name, column in columns.items():
-        if not isinstance(column, Numeric) and times[name] == 0:
-            step_name = "one_hot" if isinstance(column, Category) else "hash"
-            example = "one_hot: {}" if step_name == "one_hot" else f"hash: {{columns: [{name}], buckets: 256}}"
+        if column.step is not None and times[name] == 0:
+            example = "one_hot: {}" if column.step == "one_hot" else f"hash: {{columns: [{name}], buckets: 256}}"
             yield Finding(
                 "R209",
                 f"the {column.kind} column {name!r} is not encoded as numbers",

@@ -6,17 +6,18 @@ column, never the value: data are private, and messages and logs are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.counts import ColumnCounts, SourceCounts
+from dprecipe.data.counts import SourceCounts
+from dprecipe.data.encoders import ColumnReport, Place, encode_column
 from dprecipe.data.facts import column_facts, hash_steps, item_steps, tokenize_step
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import Labels, Raw, Reading, TextValues, count_clamped, drop_labels, map_labels, size_fault
-from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step, Tokenize
+from dprecipe.data.schema import Columns, Hash, Label, Step, Tokenize
 from dprecipe.data.values import (
     WORD,
     Values,
@@ -30,10 +31,6 @@ from dprecipe.data.values import (
     texts_of,
     value_at,
 )
-from dprecipe.data.words import MARKS, describe_text
-
-Place = Callable[[int], str]
-"""The place of a row of a chunk, in words: `line 12 of adult.csv`."""
 
 
 @final
@@ -59,7 +56,7 @@ class TableEncoder:
     @property
     def numeric(self) -> tuple[str, ...]:
         """Those of them that are numbers."""
-        return tuple(name for name, column in self._columns.items() if isinstance(column, Numeric))
+        return tuple(name for name, column in self._columns.items() if column.limits is not None)
 
     def text_values(self) -> dict[str, TextValues]:
         """`texts`, with the places of their features."""
@@ -69,26 +66,20 @@ class TableEncoder:
     def encode(self, chunk: Mapping[str, Values], rows: int, place: Place) -> NDArray[np.float32]:
         """The features of a chunk of rows, (rows, D).
 
-        Numbers are clamped to their range and mapped to [0, 1]; a category becomes an indicator of its value,
-        or of `other`; text becomes counts of its hash buckets, or the tokens of its first words. A field that should
-        be a number and is not is added to the problems.
+        A column becomes features as its kind says (`encoders`); text becomes counts of its hash buckets, or the tokens
+        of its first words. A field that is none of what its column declares is added to the problems.
         """
         self._counts.records += rows
         features = np.zeros((rows, self.width), dtype=np.float32)
         for facts, column in zip(self._facts, self._columns.values(), strict=True):
             values = chunk[facts.name]
             part = features[:, facts.start : facts.start + facts.width]
-            report = _ColumnReport(facts.name, place, self._problems)
+            report = ColumnReport(facts.name, place, self._problems)
             counts = self._counts.column(facts.name, column.kind)
-            if isinstance(column, Numeric):
-                part[:, 0] = _numeric(values, column, report, counts)
+            if column.step != "hash":
+                encode_column(values, column, part, report, counts)
                 continue
             texts = texts_of(values)
-            if isinstance(column, Category):
-                numbers = _category(texts, column)
-                counts.other += numbers.count(len(column.values))
-                part[np.arange(rows), numbers] = 1.0
-                continue
             counts.missing += texts.count("")
             if facts.name in self.texts:
                 self.texts[facts.name] += texts
@@ -171,20 +162,6 @@ class Collector:
         return Raw(np.concatenate(self._features), join_labels(self._labels), names, self._encoder.text_values())
 
 
-@final
-class _ColumnReport:
-    """Adds problems of one column, with the place of the row."""
-
-    def __init__(self, column: str, place: Place, problems: Problems) -> None:
-        self._column = column
-        self._place = place
-        self._problems = problems
-
-    def add(self, row: int, problem: str, remedy: str) -> None:
-        file, _, line = self._place(row).partition(", ")
-        self._problems.add(f"{file}, column {self._column!r}", problem, remedy, line)
-
-
 def encode_labels(
     values: Values, label: Label, place: Place, problems: Problems, counts: SourceCounts | None = None
 ) -> Labels:
@@ -192,7 +169,7 @@ def encode_labels(
     clipped to their range and mapped to [-1, 1]. A label that is neither a declared class nor a number is added to
     the problems.
     """
-    report = _ColumnReport(label.column, place, problems)
+    report = ColumnReport(label.column, place, problems)
     if label.range is not None:
         numbers = _numbers(values, report)
         target = (label.range[0], label.range[1])
@@ -215,7 +192,7 @@ def encode_labels(
     return result
 
 
-def _classes_by_name(values: Values, names: Sequence[str], report: _ColumnReport) -> NDArray[np.int64]:
+def _classes_by_name(values: Values, names: Sequence[str], report: ColumnReport) -> NDArray[np.int64]:
     numbers = {value.strip(): number for number, value in enumerate(names)}
     case_folded = {name.casefold() for name in numbers}
     texts = texts_of(values)
@@ -244,7 +221,7 @@ def _classes_by_name(values: Values, names: Sequence[str], report: _ColumnReport
     return result
 
 
-def _no_label(text: str, row: int, report: _ColumnReport) -> bool:
+def _no_label(text: str, row: int, report: ColumnReport) -> bool:
     empty = text == ""
     if empty:
         report.add(row, "a label is empty", "give each row a label, or remove the row from the file")
@@ -267,39 +244,13 @@ def name_texts(values: Values, column: str, place: Place, problems: Problems) ->
     texts = texts_of(["" if value != value else value for value in as_list(values)])  # NaN is nobody
     if "" in texts:
         for row in [row for row, text in enumerate(texts) if text == ""]:
-            _ColumnReport(column, place, problems).add(
+            ColumnReport(column, place, problems).add(
                 row, "a field is empty that names the unit or the record", "fill it in each row, or remove the row"
             )
     return texts
 
 
-def _numeric(values: Values, column: Numeric, report: _ColumnReport, counts: ColumnCounts) -> NDArray[np.float64]:
-    numbers = parse_numbers(values)
-    absent = np.isnan(numbers)
-    marks = {mark.strip() for mark in column.marks or ()}
-    rows = np.flatnonzero(absent).tolist()
-    for row, text in zip(rows, texts_of(select_rows(values, rows)) if rows else (), strict=True):
-        numbers[row] = column.min
-        if text == "" or text.casefold() in MARKS or text in marks:
-            counts.missing += 1
-            if column.missing is not None:
-                numbers[row] = column.missing
-            else:
-                report.add(
-                    row,
-                    "a field is empty" if text == "" else "a field holds a mark for a missing number, such as NA",
-                    f"declare what a missing number counts as: {{kind: numeric, min: {column.min:g}, "
-                    f"max: {column.max:g}, missing: {column.min:g}}}",
-                )
-        else:
-            report.add(row, *describe_text(text, column))
-    count_clamped(counts, numbers[~absent], (column.min, column.max))
-    span = column.max / 2 - column.min / 2  # halves: the range itself may overflow
-    unit: NDArray[np.float64] = (np.clip(numbers, column.min, column.max) / 2 - column.min / 2) / span
-    return np.clip(unit, 0.0, 1.0)
-
-
-def _numbers(values: Values, report: _ColumnReport) -> NDArray[np.float64]:
+def _numbers(values: Values, report: ColumnReport) -> NDArray[np.float64]:
     numbers = parse_numbers(values)
     for row in np.flatnonzero(np.isnan(numbers)).tolist():
         numbers[row] = 0.0
@@ -310,11 +261,6 @@ def _numbers(values: Values, report: _ColumnReport) -> NDArray[np.float64]:
                 "correct the row or omit it, or declare the classes in label.values",
             )
     return numbers
-
-
-def _category(texts: Sequence[str], column: Category) -> list[int]:
-    numbers = {value.strip(): number for number, value in enumerate(column.values)}
-    return look_up(texts, numbers, len(column.values))
 
 
 def _hashed(texts: Sequence[str], step: Hash, part: NDArray[np.float32]) -> None:

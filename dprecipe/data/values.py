@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
@@ -121,6 +121,12 @@ def parse_integers(values: Values) -> list[int | None]:
 def look_up(texts: Sequence[str], numbers: Mapping[str, T], default: T) -> list[T]:
     """What each text stands for; each different text is looked up once."""
     found = {text: numbers.get(text, default) for text in set(texts)}
+    return [found[text] for text in texts]
+
+
+def map_texts(texts: Sequence[str], parse: Callable[[str], T]) -> list[T]:
+    """What each text is parsed to; each different text is parsed once."""
+    found = {text: parse(text) for text in set(texts)}
     return [found[text] for text in texts]
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from dprecipe.data.schema import Numeric
+from dprecipe.data.columns import Integer, Numeric
 from dprecipe.faults import DataFault
 
 MARKS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null", "none", ".", "-", "?"))
@@ -22,14 +22,15 @@ MAX_COMPARED_LENGTH = 100
 DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", ",": "a comma"}
 
 
-def describe_text(text: str, column: Numeric) -> tuple[str, str]:
+def describe_text(text: str, column: Numeric | Integer) -> tuple[str, str]:
     """What is wrong with a text that should be a number, and the remedy."""
     if re.match(r"[<>≤≥]=?\s*[0-9]", text):
         low, high = f"{column.min:g}", f"{column.max:g}"
         return (
             "a field has < or > before its number",
             "write only the number; or declare such texts as missing: "
-            f"{{kind: numeric, min: {low}, max: {high}, missing: {low}, marks: ['<0.5']}}, with the text from the file",
+            f"{{kind: {column.kind}, min: {low}, max: {high}, missing: {low}, marks: ['<0.5']}}, with the text from "
+            "the file",
         )
     if re.fullmatch(r"[+-]?[0-9][0-9.]*,[0-9]+", text):
         return "a field has a number with a comma", "write a decimal point, and no thousands separators"

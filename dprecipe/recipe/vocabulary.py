@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -28,6 +29,7 @@ class Expect:
     number: bool = False
     whole: bool = False
     text: bool = False
+    day: bool = False
     boolean: bool = False
     nothing: bool = False
     anything: bool = False
@@ -38,7 +40,7 @@ class Expect:
     @property
     def is_scalar(self) -> bool:
         """Whether a single value can stand here."""
-        return bool(self.words) or self.number or self.whole or self.text or self.boolean
+        return bool(self.words) or self.number or self.whole or self.text or self.day or self.boolean
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def expect_form(annotation: Any) -> Expect:
         float: Expect(number=True),
         int: Expect(whole=True),
         str: Expect(text=True),
+        date: Expect(day=True),
         bool: Expect(boolean=True),
         type(None): Expect(nothing=True),
     }
@@ -84,6 +87,7 @@ def _either(forms: list[Expect]) -> Expect:
         number=any(form.number for form in forms),
         whole=any(form.whole for form in forms),
         text=any(form.text for form in forms),
+        day=any(form.day for form in forms),
         boolean=any(form.boolean for form in forms),
         nothing=any(form.nothing for form in forms),
         anything=any(form.anything for form in forms),
@@ -184,6 +188,8 @@ def describe_form(form: Expect) -> str:
         parts.append("true or false")
     if form.text:
         parts.append("text")
+    if form.day:
+        parts.append("a day, such as 2024-05-17")
     parts += [quote_word(word) for word in list_offered(form.words)]
     if form.blocks or form.values:
         parts.append(_describe_block(form))

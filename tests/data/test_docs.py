@@ -23,7 +23,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_examples_are_sound(text: str) -> None:
-    data = Data.model_validate_json(json.dumps(yaml.safe_load(text)["data"]))
+    data = Data.model_validate_json(json.dumps(yaml.safe_load(text)["data"], default=str))
     assert check_data(data) == []
 
 

@@ -115,7 +115,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "NA": Mistake(
         row(3, f"NA,{ROWS[3].partition(',')[2]}"),
-        "column 'age': a field holds a mark for a missing number, such as NA",
+        "column 'age': a field holds a mark for a missing value, such as NA",
         "missing: 0",
         private="line 5",
         then_source=with_column(age=AGE),
@@ -306,7 +306,7 @@ def test_all_faults_of_a_file_are_told_together_and_each_once(reads: Callable[..
         reads(text, CSV, size=27)
     lines = [line for line in caught.value.message.splitlines() if line.startswith("- ")]
     assert [line.partition(": ")[2] for line in lines] == [
-        "a field holds a mark for a missing number, such as NA",
+        "a field holds a mark for a missing value, such as NA",
         "a field is not a finite number",
         "a label is empty",
         "a label is not among the 2 declared values",

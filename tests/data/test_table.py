@@ -4,9 +4,10 @@ import hashlib
 
 import numpy as np
 
+from dprecipe.data.columns import Category, Numeric, TextColumn
 from dprecipe.data.counts import SourceCounts
 from dprecipe.data.problems import Problems
-from dprecipe.data.schema import Category, Hash, Numeric, Step, TextColumn, Tokenize
+from dprecipe.data.schema import Hash, Step, Tokenize
 from dprecipe.data.table import TableEncoder
 from dprecipe.data.values import hash_bucket
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from dprecipe.data.columns import ColumnBlock
 from dprecipe.data.facts import item_steps, share_of_range
 from dprecipe.data.paid.schema import (
     MAX_COLUMNS,
@@ -20,7 +21,7 @@ from dprecipe.data.paid.schema import (
     DpStandardize,
     PaidStep,
 )
-from dprecipe.data.schema import Category, Columns, Data, Flatten, Hash, Numeric, OneHot, Step
+from dprecipe.data.schema import Columns, Data, Flatten, Hash, OneHot, Step
 from dprecipe.faults import Finding
 from dprecipe.text.near import nearest_word
 
@@ -71,7 +72,7 @@ def _columns(placed: PlacedStep) -> Iterator[Finding]:
     if placed.columns is None:
         yield Finding("R224", "this source has no columns", "write columns: all", f"{placed.path}.columns")
         return
-    numeric = [name for name, column in placed.columns.items() if isinstance(column, Numeric)]
+    numeric = [name for name, column in placed.columns.items() if column.limits is not None]
     taken = item_steps(placed.before)
     for index, name in enumerate(step.columns):
         where = f"{placed.path}.columns.{index}"
@@ -81,7 +82,7 @@ def _columns(placed: PlacedStep) -> Iterator[Finding]:
             meant = "" if close is None else f"; did you mean {close!r}?"
             remedy = "declare it in data.train.columns" if close is None else f"write {close}"
             yield Finding("R224", f"no column {name!r} is declared{meant}", remedy, where)
-        elif not isinstance(column, Numeric):
+        elif column.limits is None:
             hashed = any(b.hash is not None and name in b.hash.columns for b in placed.before)
             how = "its words are in buckets: hash has encoded it" if hashed else f"it is a {column.kind} column"
             how = "its items are released by an earlier step" if name in taken else how
@@ -146,11 +147,11 @@ def _has_bounds(placed: PlacedStep) -> bool:
             last = placed.before[quantiles[-1]].dp_quantiles
             if last is not None and last.columns == "all":
                 return True
-    known = placed.columns is not None and all(isinstance(c, Numeric | Category) for c in placed.columns.values())
+    known = placed.columns is not None and all(column.step != "hash" for column in placed.columns.values())
     return known and all(map(_keeps_units, placed.before))
 
 
-def _bound(bound: Bound, column: object, path: str) -> Iterator[Finding]:
+def _bound(bound: Bound, column: ColumnBlock | None, path: str) -> Iterator[Finding]:
     low, high = bound
     if not low < high:
         yield Finding(
@@ -161,12 +162,13 @@ def _bound(bound: Bound, column: object, path: str) -> Iterator[Finding]:
         )
     elif not high / 2 - low / 2 < 1e30:
         yield Finding("R225", "bounds so far apart leave nothing to be seen", "write a range below 1e30", path)
-    elif isinstance(column, Numeric) and column.min < column.max:
+    elif column is not None and column.limits is not None and column.limits[0] < column.limits[1]:
+        least, most = column.limits
         shares = share_of_range(column, bound)
         if not shares[0] < shares[1]:
             yield Finding(
                 "R225",
-                f"[{low:g}, {high:g}] and the declared range [{column.min:g}, {column.max:g}] do not overlap",
+                f"[{low:g}, {high:g}] and the declared range [{least:g}, {most:g}] do not overlap",
                 "write bounds within the column's min and max",
                 path,
             )

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from dprecipe.data.columns import Columns as Columns
+from dprecipe.data.columns import find_repeated
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt, Text
 
@@ -30,37 +32,6 @@ Range = Annotated[tuple[float, ...], Field(min_length=2, max_length=2)]
 RECORDS = "[first, end): the part of the source that is used"
 RANGE = "[lowest, highest]: a number to be predicted, clipped to this range; declared, never measured"
 ACCESS = "`public`: metrics may be released; `private_internal`: they stay in `private/`"
-
-
-class Numeric(Block):
-    """A number, clamped to the declared range and mapped to [0, 1]; the range is declared, never measured."""
-
-    kind: Literal["numeric"]
-    min: float
-    max: float
-    missing: float | None = Field(
-        None, description="the number that an empty field or NA counts as; without it, such a field is an error"
-    )
-    marks: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
-        None, description="further texts that count as missing"
-    )
-
-
-class Category(Block):
-    """One of the declared values; any other becomes a category of its own, `other`."""
-
-    kind: Literal["category"]
-    values: Annotated[tuple[Text, ...], Field(min_length=1)]
-
-
-class TextColumn(Block):
-    """Free text, or categories that are not declared. A step of `preprocess` hashes it."""
-
-    kind: Literal["text"]
-
-
-Column = Annotated[Numeric | Category | TextColumn, Field(discriminator="kind")]
-Columns = Annotated[dict[str, Column], Field(min_length=1)]
 
 
 class Label(Block):
@@ -260,18 +231,5 @@ def empty_range(declared: Sequence[float] | None, path: str) -> Iterator[Finding
             "R203",
             f"{declared[0]:g} is not below {declared[1]:g}",
             "write [lowest, highest] of the values that can occur: from domain knowledge, not measured on private data",
-            path,
-        )
-
-
-def find_repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
-    """The finding for values that are listed more than once; blanks around a value do not count."""
-    stripped = [value.strip() for value in values]
-    twice = sorted({value for value in stripped if stripped.count(value) > 1})
-    if twice:
-        yield Finding(
-            "R202",
-            f"{', '.join(map(repr, twice))} {'is' if len(twice) == 1 else 'are'} listed more than once",
-            "write each value once; blanks around a value do not count",
             path,
         )

@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, final
 
+from dprecipe.data.encoders import Place
 from dprecipe.data.files import READ_ERRORS, locate_file, open_file, unreadable_fault
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, read_lines, split_block
-from dprecipe.data.table import Collector, Place
+from dprecipe.data.table import Collector
 from dprecipe.data.values import Values
 from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault

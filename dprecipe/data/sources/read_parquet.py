@@ -196,8 +196,12 @@ def _check_unpacked(group: Any, names: tuple[str, ...], max_bytes: int, file: Pa
 
 
 def _values(column: Any, name: str, file: Path) -> Values:
-    """A column of numbers, truth values or texts; None, or masked, if missing."""
+    """A column of numbers, truth values, dates or texts; None, or masked, if missing. Dates are in ISO 8601."""
+    import pyarrow as pa
     import pyarrow.types as types
+
+    if types.is_date(column.type) or types.is_timestamp(column.type):
+        column = column.cast(pa.string())
 
     stored = types.is_dictionary(column.type)
     kind = column.type.value_type if stored else column.type
@@ -205,7 +209,7 @@ def _values(column: Any, name: str, file: Path) -> Values:
     text = _is_text(kind)
     if not (number or types.is_decimal(kind) or text or types.is_null(kind)):
         raise DataFault(
-            f"{file.name}: column {name!r} holds {kind}, expected numbers, truth values or text",
+            f"{file.name}: column {name!r} holds {kind}, expected numbers, truth values, dates or text",
             "convert the column, or name another one",
         )
     if text:

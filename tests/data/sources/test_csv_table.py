@@ -126,7 +126,7 @@ BAD = {
     "row too short": (f"u2,{S}", "a row has fewer fields than the header line"),
     "row too long": (f"u2,1,m,,yes,{S}", "a row has more fields"),
     "not a number": (f"u2,{S},m,,yes", "column 'age': a field is not a finite number"),
-    "not finite": ("u2,nan,m,,yes", "column 'age': a field holds a mark for a missing number"),
+    "not finite": ("u2,nan,m,,yes", "column 'age': a field holds a mark for a missing value"),
     "infinite": ("u2,1e999,m,,yes", "column 'age': a field is not a finite number"),
     "digit groups": ("u2,1_0,m,,yes", "column 'age': a field is not a finite number"),
     "unknown label": (f"u2,1,m,,{S}", "column 'ill': a label is not among the 2 declared values"),

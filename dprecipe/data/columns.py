@@ -1,0 +1,249 @@
+"""The kinds of column a table has. Each says what is read, how many features it makes, and what would contradict it.
+
+Whatever shapes features is declared: nothing is measured. How fields become features is in `dprecipe.data.encoders`.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterator
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from dprecipe.faults import Finding
+from dprecipe.language.base import Block, Text
+
+Marks = Annotated[tuple[Text, ...], Field(min_length=1)]
+MISSING = "what an empty field or NA counts as; without it, such a field is an error"
+MARKS = "further texts that count as missing"
+
+
+class ColumnBlock(Block):
+    """A column that is read as features."""
+
+    if TYPE_CHECKING:
+        kind: str
+
+    step: ClassVar[Literal["one_hot", "hash"] | None] = None
+    """The step of `preprocess` that makes it features; None if it needs none."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of its features; 0 where a step decides it."""
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """The declared range of a quantity, which becomes [0, 1]; None if it is none."""
+        return None
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        """The contradictions within this block (R2xx); `path` is its own."""
+        yield from ()
+
+
+class Numeric(ColumnBlock):
+    """A number, clamped to the declared range and mapped to [0, 1]; the range is declared, never measured."""
+
+    kind: Literal["numeric"]
+    min: float
+    max: float
+    missing: float | None = Field(None, description=MISSING)
+    marks: Marks | None = Field(None, description=MARKS)
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        return self.min, self.max
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from _empty_range(self.min, self.max, path)
+        yield from _idle_marks(self.marks, self.missing, f"{self.min:g}", path)
+
+
+class Integer(ColumnBlock):
+    """A whole number, clamped to the declared range and mapped to [0, 1]; any other number is an error."""
+
+    kind: Literal["integer"]
+    min: int
+    max: int
+    missing: int | None = Field(None, description=MISSING)
+    marks: Marks | None = Field(None, description=MARKS)
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        return float(self.min), float(self.max)
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from _empty_range(self.min, self.max, path)
+        yield from _idle_marks(self.marks, self.missing, str(self.min), path)
+
+
+class Boolean(ColumnBlock):
+    """No or yes, which become 0 and 1."""
+
+    kind: Literal["boolean"]
+    values: Annotated[tuple[Text, ...], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="the texts for no and for yes; true, yes, 1 and their like in any capitals when left out"
+    )
+    missing: bool | None = Field(None, description=MISSING)
+    marks: Marks | None = Field(None, description=MARKS)
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from find_repeated(self.values or (), f"{path}.values")
+        yield from _idle_marks(self.marks, self.missing, "false", path)
+
+
+class Ordinal(ColumnBlock):
+    """One of values that have an order, from 0 for the first to 1 for the last; any other is an error."""
+
+    kind: Literal["ordinal"]
+    values: Annotated[tuple[Text, ...], Field(min_length=2)]
+    missing: Text | None = Field(None, description=MISSING)
+    marks: Marks | None = Field(None, description=MARKS)
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from find_repeated(self.values, f"{path}.values")
+        yield from _idle_marks(self.marks, self.missing, self.values[0], path)
+        if self.missing is not None and self.missing.strip() not in [value.strip() for value in self.values]:
+            yield Finding(
+                "R203",
+                f"a missing field counts as {self.missing!r}, which is none of the values",
+                f"write missing: {self.values[0]}, or another of them",
+                f"{path}.missing",
+            )
+
+
+DatePart = Literal["time", "month", "weekday", "hour"]
+PART_WIDTHS: dict[DatePart, int] = {"time": 1, "month": 12, "weekday": 7, "hour": 24}
+
+
+class Date(ColumnBlock):
+    """A day, or a day and a time of day. `time` is its place between `min` (0) and `max` (1), as an age is against a
+    declared day; months, weekdays and hours are indicators."""
+
+    kind: Literal["date"]
+    min: date
+    max: date
+    parts: Annotated[tuple[DatePart, ...], Field(min_length=1)] = Field(("time",), description="features, in order")
+    format: Text | None = Field(
+        None, description="such as %d.%m.%Y; ISO 8601 (2024-05-17, 2024-05-17T14:30) when left out"
+    )
+    missing: date | None = Field(None, description=MISSING)
+    marks: Marks | None = Field(None, description=MARKS)
+
+    @property
+    def width(self) -> int:
+        return sum(PART_WIDTHS[part] for part in self.parts)
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        if not self.min < self.max:
+            yield Finding(
+                "R203",
+                f"min {self.min} is not before max {self.max}",
+                "write the first and the last day that can occur, from domain knowledge",
+                path,
+            )
+        yield from find_repeated(self.parts, f"{path}.parts")
+        yield from _idle_marks(self.marks, self.missing, str(self.min), path)
+        if self.format is not None:
+            yield from _unknown_format(self.format, f"{path}.format")
+
+
+class Category(ColumnBlock):
+    """One of the declared values; any other becomes a category of its own, `other`."""
+
+    kind: Literal["category"]
+    values: Annotated[tuple[Text, ...], Field(min_length=1)]
+
+    step: ClassVar[Literal["one_hot", "hash"] | None] = "one_hot"
+
+    @property
+    def width(self) -> int:
+        return len(self.values) + 1  # one more for `other`
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from find_repeated(self.values, f"{path}.values")
+
+
+class TextColumn(ColumnBlock):
+    """Free text, or categories that are not declared. A step of `preprocess` hashes it."""
+
+    kind: Literal["text"]
+
+    step: ClassVar[Literal["one_hot", "hash"] | None] = "hash"
+
+    @property
+    def width(self) -> int:
+        return 0
+
+
+if TYPE_CHECKING:
+    Column = ColumnBlock
+else:
+    Column = Annotated[
+        Numeric | Integer | Boolean | Ordinal | Date | Category | TextColumn, Field(discriminator="kind")
+    ]
+Columns = Annotated[dict[str, Column], Field(min_length=1)]
+
+
+def _empty_range(low: float, high: float, path: str) -> Iterator[Finding]:
+    if not low < high:
+        yield Finding(
+            "R203",
+            f"min {low:g} is not below max {high:g}",
+            "write the range of possible values, from domain knowledge and not measured on private data",
+            path,
+        )
+
+
+def _idle_marks(marks: Marks | None, missing: object, example: str, path: str) -> Iterator[Finding]:
+    if marks is not None and missing is None:
+        yield Finding(
+            "R203",
+            "`marks` lists texts that count as missing, and no value for missing fields is given",
+            f"add missing: {example}, or another value for missing fields",
+            f"{path}.marks",
+        )
+
+
+def _unknown_format(text: str, path: str) -> Iterator[Finding]:
+    directives = re.findall(r"%(.?)", text)
+    if not set("Ymd") <= set(directives) or set(directives) - set("YmdHMSf") or len(set(directives)) < len(directives):
+        yield Finding(
+            "R203",
+            f"{text!r} does not say where year, month and day stand, each once",
+            "write for example %d.%m.%Y, or %Y-%m-%d %H:%M; known are %Y %m %d %H %M %S %f",
+            path,
+        )
+
+
+def find_repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
+    """The finding for values that are listed more than once; blanks around a value do not count."""
+    stripped = [value.strip() for value in values]
+    twice = sorted({value for value in stripped if stripped.count(value) > 1})
+    if twice:
+        yield Finding(
+            "R202",
+            f"{', '.join(map(repr, twice))} {'is' if len(twice) == 1 else 'are'} listed more than once",
+            "write each value once; blanks around a value do not count",
+            path,
+        )

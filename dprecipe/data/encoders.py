@@ -1,0 +1,213 @@
+"""Fields of a column to features, by constants of the recipe alone.
+
+An encoder writes into its part of the features (rows, width), counts what was missing, clamped or not declared, and
+reports each field that is none of what the column declares, by its place and not by its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, timedelta
+from typing import Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.columns import (
+    PART_WIDTHS,
+    Boolean,
+    Category,
+    ColumnBlock,
+    Date,
+    Integer,
+    Numeric,
+    Ordinal,
+)
+from dprecipe.data.counts import ColumnCounts
+from dprecipe.data.problems import Problems
+from dprecipe.data.raw import count_clamped
+from dprecipe.data.values import Values, look_up, map_texts, parse_numbers, select_rows, texts_of
+from dprecipe.data.words import MARKS, describe_text
+
+Place = Callable[[int], str]
+"""The place of a row of a chunk, in words: `line 12 of adult.csv`."""
+Part = NDArray[np.float32]
+NO_WORDS, YES_WORDS = ("false", "f", "no", "n", "0", "0.0"), ("true", "t", "yes", "y", "1", "1.0")
+
+
+@final
+class ColumnReport:
+    """Adds problems of one column, with the place of the row."""
+
+    def __init__(self, column: str, place: Place, problems: Problems) -> None:
+        self._column = column
+        self._place = place
+        self._problems = problems
+
+    def add(self, row: int, problem: str, remedy: str) -> None:
+        """Add the problem of a row."""
+        file, _, line = self._place(row).partition(", ")
+        self._problems.add(f"{file}, column {self._column!r}", problem, remedy, line)
+
+
+class _Incomplete(Protocol):
+    """A column whose fields may be missing."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def missing(self) -> object: ...
+    @property
+    def marks(self) -> tuple[str, ...] | None: ...
+
+
+def encode_column(values: Values, column: ColumnBlock, part: Part, report: ColumnReport, counts: ColumnCounts) -> None:
+    """The features of a column that needs no other step than `one_hot`, into zeros (rows, `column.width`)."""
+    match column:
+        case Numeric() | Integer():
+            part[:, 0] = _parse_quantity(values, column, report, counts)
+        case Boolean():
+            part[:, 0] = _parse_truth(texts_of(values), column, report, counts)
+        case Ordinal():
+            ranks = {value.strip(): rank for rank, value in enumerate(column.values)}
+            part[:, 0] = _parse_ranks(texts_of(values), ranks, column, report, counts)
+        case Date():
+            _write_parts(_parse_dates(texts_of(values), column, report, counts), column, part, counts)
+        case Category():
+            numbers = {value.strip(): number for number, value in enumerate(column.values)}
+            found = look_up(texts_of(values), numbers, len(column.values))
+            counts.other += found.count(len(column.values))
+            part[np.arange(len(found)), found] = 1.0
+
+
+def _scale(numbers: NDArray[np.float64], limits: tuple[float, float]) -> NDArray[np.float64]:
+    """Numbers clamped to the limits and mapped to [0, 1]."""
+    low, high = limits
+    span = high / 2 - low / 2  # halves: the range itself may overflow
+    unit: NDArray[np.float64] = (np.clip(numbers, low, high) / 2 - low / 2) / span
+    return np.clip(unit, 0.0, 1.0)
+
+
+def _parse_quantity(
+    values: Values, column: Numeric | Integer, report: ColumnReport, counts: ColumnCounts
+) -> NDArray[np.float64]:
+    numbers = parse_numbers(values)
+    absent = np.isnan(numbers)
+    rows = np.flatnonzero(absent).tolist()
+    texts = texts_of(select_rows(values, rows)) if rows else []
+    example = f"min: {column.min:g}, max: {column.max:g}, missing: {column.min:g}"
+    for row, text in _report_missing(rows, texts, column, example, report, counts):
+        report.add(row, *describe_text(text, column))
+    numbers[absent] = column.min if column.missing is None else column.missing
+    limits = (float(column.min), float(column.max))
+    count_clamped(counts, numbers[~absent], limits)
+    if isinstance(column, Integer):
+        for row in np.flatnonzero(numbers != np.floor(numbers)).tolist():
+            report.add(row, "a field is a number with a fraction", "correct the row, or declare the column as numeric")
+    return _scale(numbers, limits)
+
+
+def _parse_truth(
+    texts: Sequence[str], column: Boolean, report: ColumnReport, counts: ColumnCounts
+) -> NDArray[np.float64]:
+    if column.values is not None:
+        numbers = {value.strip(): float(rank) for rank, value in enumerate(column.values)}
+        found = look_up(texts, numbers, np.nan)
+    else:
+        words = {word: float(rank) for rank, words in enumerate((NO_WORDS, YES_WORDS)) for word in words}
+        found = look_up([text.casefold() for text in texts], words, np.nan)
+    result = np.array(found, np.float64)
+    rows = np.flatnonzero(np.isnan(result)).tolist()
+    declared = "" if column.values is None else "the declared "
+    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, "missing: false", report, counts):
+        report.add(
+            row,
+            f"a field is none of {declared}values for no and yes",
+            "declare the two texts, the one for no first: {kind: boolean, values: ['no', 'yes']}, or correct the row",
+        )
+    result[rows] = float(column.missing or False)
+    return result
+
+
+def _parse_ranks(
+    texts: Sequence[str], ranks: dict[str, int], column: Ordinal, report: ColumnReport, counts: ColumnCounts
+) -> NDArray[np.float64]:
+    result = np.array(look_up(texts, ranks, -1), np.float64)
+    rows = np.flatnonzero(result < 0).tolist()
+    example = f"values: [{', '.join(column.values)}], missing: {column.values[0]}"
+    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, example, report, counts):
+        report.add(
+            row,
+            f"a field is not among the {len(ranks)} declared values",
+            "declare in values every one that can occur, in order, or correct the row; or write {kind: category}",
+        )
+    result[rows] = 0 if column.missing is None else ranks[column.missing.strip()]
+    return result / (len(ranks) - 1)
+
+
+def _parse_dates(texts: Sequence[str], column: Date, report: ColumnReport, counts: ColumnCounts) -> list[datetime]:
+    def parse(text: str) -> datetime | None:
+        try:
+            if column.format is not None:
+                return datetime.strptime(text, column.format)
+            return datetime.fromisoformat(text).replace(tzinfo=None)  # as the clock on the wall showed it
+        except ValueError:
+            return None
+
+    found = map_texts(texts, parse)
+    rows = [row for row, moment in enumerate(found) if moment is None]
+    example = f"min: {column.min}, max: {column.max}, missing: {column.min}"
+    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, example, report, counts):
+        written = "in ISO 8601, such as 2024-05-17" if column.format is None else f"as {column.format}"
+        report.add(
+            row, f"a field is no date {written}", "declare how dates are written: {kind: date, …, format: '%d.%m.%Y'}"
+        )
+    instead = _midnight(column.missing or column.min)
+    return [moment or instead for moment in found]
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day)
+
+
+def _write_parts(moments: Sequence[datetime], column: Date, part: Part, counts: ColumnCounts) -> None:
+    rows, start = np.arange(len(moments)), 0
+    for name in column.parts:
+        match name:
+            case "time":
+                limits = (0.0, (column.max - column.min) / timedelta(days=1))
+                days = [(moment - _midnight(column.min)) / timedelta(days=1) for moment in moments]
+                numbers = np.array(days, np.float64)
+                count_clamped(counts, numbers, limits)
+                part[:, start] = _scale(numbers, limits)
+            case "month":
+                part[rows, [start + moment.month - 1 for moment in moments]] = 1.0
+            case "weekday":
+                part[rows, [start + moment.weekday() for moment in moments]] = 1.0
+            case "hour":
+                part[rows, [start + moment.hour for moment in moments]] = 1.0
+        start += PART_WIDTHS[name]
+
+
+def _report_missing(
+    rows: Sequence[int],
+    texts: Sequence[str],
+    column: _Incomplete,
+    example: str,
+    report: ColumnReport,
+    counts: ColumnCounts,
+) -> Iterator[tuple[int, str]]:
+    """Count the rows that are missing, and report them where the column does not say what they count as; the others,
+    with their texts."""
+    marks = {mark.strip() for mark in column.marks or ()}
+    for row, text in zip(rows, texts, strict=True):
+        if text != "" and text.casefold() not in MARKS and text not in marks:
+            yield row, text
+            continue
+        counts.missing += 1
+        if column.missing is None:
+            report.add(
+                row,
+                "a field is empty" if text == "" else "a field holds a mark for a missing value, such as NA",
+                f"declare what a missing field counts as: {{kind: {column.kind}, {example}}}",
+            )

@@ -1,0 +1,125 @@
+"""What each kind of column makes of its fields, and what it says of fields that it can't read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from dprecipe.data.columns import Column, ColumnBlock
+from dprecipe.data.counts import ColumnCounts
+from dprecipe.data.encoders import ColumnReport, encode_column
+from dprecipe.data.problems import Problems
+from dprecipe.data.values import Values
+from dprecipe.faults import DataFault
+
+ADAPTER: TypeAdapter[ColumnBlock] = TypeAdapter(Column)
+INTEGER = {"kind": "integer", "min": 0, "max": 10}
+ORDINAL = {"kind": "ordinal", "values": ["low", "mid", "high"]}
+DATE = {"kind": "date", "min": "2020-01-01", "max": "2020-12-31"}
+
+
+def column_of(block: dict[str, Any]) -> ColumnBlock:
+    return ADAPTER.validate_json(json.dumps(block))
+
+
+def encoded(block: dict[str, Any], values: Values) -> tuple[np.ndarray, ColumnCounts]:
+    column = column_of(block)
+    problems, counts = Problems(private=True), ColumnCounts(column.kind)
+    part = np.zeros((len(values), column.width), np.float32)
+    encode_column(values, column, part, ColumnReport("c", lambda row: f"t.csv, line {row}", problems), counts)
+    problems.check()
+    return part, counts
+
+
+def test_integers() -> None:
+    part, counts = encoded({**INTEGER, "missing": 5}, ["0", " 4 ", "12", "", "7.0"])
+    np.testing.assert_allclose(part[:, 0], [0, 0.4, 1, 0.5, 0.7])
+    assert (counts.missing, counts.above) == (1, 1)
+
+
+def test_truth_values() -> None:
+    words = ["Yes", "no", "TRUE", "f", "1", "0", "", "y", "N"]
+    part, counts = encoded({"kind": "boolean", "missing": True}, words)
+    assert part[:, 0].tolist() == [1, 0, 1, 0, 1, 0, 1, 1, 0]
+    assert counts.missing == 1
+    part, _ = encoded({"kind": "boolean"}, [True, False, 1, 0.0])
+    assert part[:, 0].tolist() == [1, 0, 1, 0]
+    part, _ = encoded({"kind": "boolean", "values": ["nein", "ja"]}, ["ja", "nein "])
+    assert part[:, 0].tolist() == [1, 0]
+
+
+def test_ordinals() -> None:
+    part, counts = encoded({**ORDINAL, "missing": "mid", "marks": ["?!"]}, ["high", " low", "mid", "NA", "?!"])
+    assert part[:, 0].tolist() == [1, 0, 0.5, 0.5, 0.5]
+    assert counts.missing == 2
+
+
+def test_dates() -> None:
+    part, counts = encoded({**DATE, "missing": "2020-12-31"}, ["2020-01-01", "2021-05-05", "2020-07-01T12:00", ""])
+    np.testing.assert_allclose(part[:, 0], [0, 1, 182.5 / 365, 1], rtol=1e-6)
+    assert (counts.missing, counts.above) == (1, 1)
+    parts = ["weekday", "time", "month", "hour"]
+    part, _ = encoded({**DATE, "format": "%d.%m.%Y %H:%M", "parts": parts}, ["17.05.2020 23:59"])  # a Sunday
+    assert part.shape == (1, 7 + 1 + 12 + 24)
+    assert np.flatnonzero(part[0] == 1).tolist() == [6, 8 + 4, 20 + 23]
+    # The clock on the wall, whatever its zone; dates as other readers print them.
+    part, _ = encoded({**DATE, "parts": ["hour"]}, ["2020-05-17 01:00:00+02:00", "2020-05-17 01:00:00.000000000"])
+    assert part.argmax(1).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("block", "value", "says"),
+    [
+        (INTEGER, "1.5", "a number with a fraction"),
+        (INTEGER, "x", "not a finite number"),
+        (INTEGER, "", "a field is empty"),
+        ({"kind": "boolean"}, "vielleicht", "none of values for no and yes"),
+        ({"kind": "boolean"}, "NA", "a mark for a missing value"),
+        ({"kind": "boolean", "values": ["nein", "ja"]}, "yes", "none of the declared values for no and yes"),
+        (ORDINAL, "highest", "not among the 3 declared values"),
+        (ORDINAL, "", "a field is empty"),
+        (DATE, "17.05.2020", "no date in ISO 8601"),
+        (DATE, "2020-02-30", "no date in ISO 8601"),
+        ({**DATE, "format": "%d.%m.%Y"}, "2020-05-17", "no date as %d.%m.%Y"),
+        (DATE, "", "a field is empty"),
+    ],
+)
+def test_fields_that_cannot_be_read(block: dict[str, Any], value: str, says: str) -> None:
+    good = {"integer": "1", "boolean": "ja" if "values" in block else "yes", "ordinal": "low", "date": "2020-01-01"}
+    first = "01.01.2020" if "format" in block else good[block["kind"]]
+    with pytest.raises(DataFault) as caught:
+        encoded(block, [first, value])
+    assert says in caught.value.message
+    assert "column 'c'" in caught.value.message
+    assert caught.value.private == "line 1"
+    assert len(value) < 5 or value not in caught.value.message + caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("block", "path"),
+    [
+        ({**INTEGER, "min": 10}, "c"),
+        ({**INTEGER, "marks": ["x"]}, "c.marks"),
+        ({"kind": "boolean", "values": ["ja", "ja "]}, "c.values"),
+        ({**ORDINAL, "missing": "none"}, "c.missing"),
+        ({**ORDINAL, "values": ["a", "a"]}, "c.values"),
+        ({**DATE, "min": "2021-01-01"}, "c"),
+        ({**DATE, "parts": ["month", "month"]}, "c.parts"),
+        ({**DATE, "format": "%d.%m.%y"}, "c.format"),
+        ({**DATE, "format": "%d.%m.%Y %d"}, "c.format"),
+        ({**DATE, "format": "%d.%m.%Y %"}, "c.format"),
+    ],
+)
+def test_contradictions(block: dict[str, Any], path: str) -> None:
+    assert [finding.path for finding in column_of(block).contradictions("c")] == [path]
+
+
+@pytest.mark.parametrize(
+    "block", [INTEGER, {"kind": "boolean"}, ORDINAL, DATE, {**DATE, "format": "%Y-%m-%d %H:%M:%S.%f"}]
+)
+def test_what_is_right_has_no_finding(block: dict[str, Any]) -> None:
+    assert list(column_of(block).contradictions("c")) == []
