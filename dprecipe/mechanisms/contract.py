@@ -296,6 +296,8 @@ class Mechanism:
     """Whether `training` sets the length of the run; if not, a recipe omits the block."""
     composes_paid_steps: bool = False
     """Whether its guarantee holds together with steps of preprocessing that read private records and pay."""
+    can_hide_size: bool = False
+    """Whether its run and its account need only a bound on the number of units, and divide by a released one."""
     can_be_tuned: bool = False
     """Whether its account solves for the best of several runs (`Facts.select`), and a run can be one of them: its
     events are planned, and hyper-parameters that cost nothing leave them as they are."""

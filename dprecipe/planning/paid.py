@@ -75,9 +75,9 @@ def _hidden_size(recipe: Recipe) -> Iterator[Finding]:
             declare.partition(",")[0] + ", and remove dp_count",
             "data.size",
         )
-    elif not mechanism_of(recipe.mechanism.kind).composes_paid_steps:
+    elif not mechanism_of(recipe.mechanism.kind).can_hide_size:
         kind = recipe.mechanism.kind
-        yield Finding("P127", f"{kind} releases no noisy number of units to divide by", declare, "data.size")
+        yield Finding("P127", f"{kind} runs on a number of units that is known", declare, "data.size")
     elif first is None or not isinstance(first[1], DpCount):
         yield Finding(
             "P127",

@@ -6,14 +6,16 @@
                whose loss distribution is not known) it is reported as "rdp"
 "rdp"          Rényi curves with the improved conversion (Canonne, Kamath & Steinke 2020)
 "rdp_classic"  Rényi curves with Mironov's conversion, to reproduce papers
-"gdp"          the exact Gaussian-DP formula; infinity if there are other events
+"gdp"          the exact Gaussian-DP formula, also for a run whose profile a Gaussian's bounds; infinity if there are
+               other events
 
 They compose what events give (`events.Event`) and know no kinds of them.
 
 An event that does not compose has its own bounds (`profile.Profile`): "pld" is the smallest of them, reported by its
 name; "rdp" and "rdp_classic" are the Rényi bound that checks it; "gdp" is the Gaussian bound, if there is one. They
-hold for the event's own relation. Equal events are composed by basic composition; beside other events there is no
-bound.
+hold for the event's own relation. Equal events are composed by basic composition. Beside other events it composes if it
+has a dominating pair (`Event.composes`), with constants of preprocessing that the run starts from, for example;
+otherwise there is no bound.
 
 Where batches have a maximum size, two bounds are tried, and the smaller counts: the loss of a full batch is composed
 with the rest; or a full batch counts as a failure, and the probability of any full batch is added to δ.
@@ -130,7 +132,8 @@ def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accounta
     if work.lone_profile is not None:
         return whole_runs.profile_epsilon(*work.lone_profile, delta, accountant)
     if accountant == "gdp" or (accountant == "pld" and work.gaussian):
-        return Answer(gdp.epsilon(work.mu, delta) if work.gaussian else math.inf, "gdp")
+        mu = work.dominating_mu
+        return Answer(math.inf if mu is None else gdp.epsilon(mu, delta), "gdp")
     if accountant == "pld" and work.mu == 0 and work.ever_sampled <= delta:
         return Answer(0.0, accountant)  # the outputs differ only if the unit was ever sampled
     if work.needs_group_privacy:
@@ -179,7 +182,8 @@ def _deltas(work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[floa
         profile, count = work.lone_profile
         return [whole_runs.profile_delta(profile, count, e, accountant) for e in epsilons]
     if accountant == "gdp" or (accountant == "pld" and work.gaussian):
-        return [Answer(gdp.delta(work.mu, e) if work.gaussian else 1.0, "gdp") for e in epsilons]
+        mu = work.dominating_mu
+        return [Answer(1.0 if mu is None else gdp.delta(mu, e), "gdp") for e in epsilons]
     if work.needs_group_privacy:
         return _deltas_by_group_privacy(charges, epsilons, accountant)
     if work.items:
@@ -295,7 +299,7 @@ def _deltas_by_group_privacy(charges: tuple[Charge, ...], epsilons: Sequence[flo
 def _epsilon_of_items(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
     def epsilon_of(squared_mu: float, inner: float) -> Answer:
         rest = shift_charges(charges, squared_mu)
-        return _epsilon(summarise_charges(rest, work.neighbouring), rest, inner, accountant)
+        return _epsilon(summarise_charges(rest, work.requested), rest, inner, accountant)
 
     return _of_items(worst_case.worst_epsilon(work.items, work.neighbouring, delta, epsilon_of))
 
@@ -305,7 +309,7 @@ def _deltas_of_items(
 ) -> list[Answer]:
     def deltas_of(squared_mu: float, inner: tuple[float, ...]) -> list[Answer]:
         rest = shift_charges(charges, squared_mu)
-        return _deltas(summarise_charges(rest, work.neighbouring), rest, inner, accountant)
+        return _deltas(summarise_charges(rest, work.requested), rest, inner, accountant)
 
     answers = worst_case.worst_deltas(work.items, work.neighbouring, epsilons, deltas_of)
     return [_of_items(answer) for answer in answers]

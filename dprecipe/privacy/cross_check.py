@@ -6,7 +6,8 @@ integer multipliers of a composition.
 
 | questions | how the library answers |
 |---|---|
-| one release that does not compose | the event's second bound |
+| one release that is asked as a whole | the event's second bound |
+| the same beside others | the library's distribution of the event's second bound at each ε |
 | noisy counts only | distributions of the noise on the counts |
 | batches with a maximum or fixed size; the library's own distributions | its distributions, composed |
 | sums within a box; events with only a Rényi curve | divergences computed a second time (`box.recheck`, events) |
@@ -128,7 +129,7 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
         return LibraryAnswer("dp_accounting.pld", version, 0.0)
     if not work.bounded:
         return LibraryAnswer("dp_accounting", version, math.inf)
-    if work.whole:  # the only event: beside others it has no bound
+    if work.whole:  # the only event
         (whole,) = work.whole
         run = whole.event.cross_check()
         if not isinstance(run, WholeRun):
@@ -142,16 +143,16 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
             result = epsilon_of_counts(counts, delta)
         if math.isfinite(result):
             return LibraryAnswer("dp_accounting.pld", version, result)
-    boxed = any(
-        isinstance(q, NoisyBox) or (isinstance(q, NoisyCounts) and q.family != "gaussian") for q, _ in questions
-    )
-    by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss | SelectedRuns
-    if any(isinstance(q, by_losses) for q, _ in questions) and not (boxed or curved):
+    laplace = any(isinstance(q, NoisyCounts) and q.family != "gaussian" for q, _ in questions)
+    boxed = any(isinstance(q, NoisyBox) for q, _ in questions)
+    by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss | SelectedRuns | WholeRun
+    beside = laplace and len(counts) < len(questions)
+    if (beside or any(isinstance(q, by_losses) for q, _ in questions)) and not (boxed or curved):
         with _silence():
             step = grid_step(work.steps, len(work.parts))
             name, value = epsilon_of_batches(questions, work.mu, work.neighbouring, delta, step)
             return LibraryAnswer(name, version, value)
-    if boxed or curved or len(counts) == len(questions):
+    if boxed or laplace or curved or len(counts) == len(questions):
         twice = work.neighbouring is Neighbouring.REPLACE_ONE
         with _silence():
             name, bound = _ask_by_divergences(_collect_query(charges, Neighbouring.ADD_OR_REMOVE_ONE), delta, twice)

@@ -62,8 +62,8 @@ class Event:
     """One release. Subclasses are frozen dataclasses; all fields are public constants of JSON types.
 
     An event that composes overrides `squared_mu` (an unsampled Gaussian mechanism), or `rdp` and, if it has a
-    privacy-loss distribution, `losses`. An event that does not compose overrides `profile`. The defaults below fit
-    most events.
+    privacy-loss distribution, `losses`. An event that does not compose overrides `profile`; one that has better bounds
+    by itself than beside others overrides all three, and `composes`. The defaults below fit most events.
 
     Formal guarantee: for every pair of neighbouring data sets under `relation`, whatever was released before, the two
     distributions of this release have Rényi divergences of at most `rdp(orders, relation)`, and are dominated by
@@ -89,6 +89,9 @@ class Event:
     hides_iterates: ClassVar[bool] = False
     """Whether nothing of it is seen before its end. If it is restarted, or continued by a later attempt, it still
     releases one transcript and is charged once."""
+    composes: ClassVar[bool] = False
+    """Of an event with a `profile`: whether it has a Rényi curve and a dominating pair too, for its profile's relation,
+    so that it composes with other releases. By itself, its profile counts."""
     decides_sequel: ClassVar[bool] = False
     """Whether results decide how many of these, or of other events, follow: a filter bounds their Rényi divergences and
     μ, and theorems that fix all events in advance don't apply."""
@@ -177,8 +180,8 @@ class Event:
         return None
 
     def profile(self) -> Profile | None:
-        """δ(ε) of an event that does not compose with others (a whole run that releases only its last iterate); None
-        for all other events."""
+        """δ(ε) of an event that is asked as a whole where it is alone (a run that releases only its last iterate); None
+        for all other events. It composes with others only if it says so (`composes`)."""
         return None
 
     # Approximations, and what checks them

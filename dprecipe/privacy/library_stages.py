@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.curves import DEFAULT_ORDERS
 from dprecipe.privacy.events import Charge
+from dprecipe.privacy.hockey_stick import lower_hull
 from dprecipe.privacy.questions import UniqueItems
 from dprecipe.privacy.workload import Workload
 from dprecipe.privacy.worst_case import shift_charges
@@ -24,6 +25,9 @@ Array = NDArray[np.floating[Any]]
 
 _PARTS = (0.0, 0.5, 1.0)
 _CORNERS = 2001
+_LAST_DELTA, _FARTHEST = 1e-15, 500.0
+"""Where the table of a run ends."""
+_RUN_KNOTS = 500
 
 
 def distribution_of_range(largest: float, step: float) -> Any:
@@ -52,6 +56,28 @@ def divergences_of_range(largest: float, orders: Array) -> Array:
     excess = excess + (1 - mass_T) * (np.expm1(orders * low) - orders * np.expm1(low))
     result: Array = np.log1p(np.max(np.where(np.isfinite(excess), excess, np.inf), axis=0)) / (orders - 1)
     return result
+
+
+def distribution_of_run(deltas: Callable[[Sequence[float]], list[float]], step: float) -> Any:
+    """The library's distribution of a run that states `deltas` at each ε >= 0, of both directions: δ is convex in
+    exp(ε), so chords between some ε bound it."""
+    from dp_accounting.pld import privacy_loss_distribution as library
+    from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
+
+    reach = 1.0
+    while deltas([reach])[0] > _LAST_DELTA and reach < _FARTHEST:
+        reach *= 1.5
+    knots = np.linspace(0.0, reach, _RUN_KNOTS)
+    stated = np.minimum.accumulate(np.array(deltas(knots.tolist())))
+    last = math.ceil(reach / step)
+    grid = np.arange(-last, last + 1)
+    losses = step * grid
+    # the greatest convex function below the chords: what the library takes has to be convex
+    slopes = np.exp(knots)
+    corners = lower_hull(slopes, stated)
+    above = np.interp(np.exp(np.abs(losses)), slopes[corners], stated[corners])
+    values = np.where(losses >= 0, above, -np.expm1(np.minimum(losses, 0.0)) + np.exp(losses) * above)
+    return library.PrivacyLossDistribution(create_pmf_pessimistic_connect_dots(step, grid, values))
 
 
 @dataclass(frozen=True, slots=True)

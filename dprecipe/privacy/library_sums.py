@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.library_stages import distribution_of_range, epsilon_by_curves
+from dprecipe.privacy.library_stages import distribution_of_range, distribution_of_run, epsilon_by_curves
 from dprecipe.privacy.questions import (
     BoundedRange,
     CappedSum,
@@ -20,6 +20,7 @@ from dprecipe.privacy.questions import (
     NoisyCounts,
     Question,
     SelectedRuns,
+    WholeRun,
 )
 
 _TOLERANCE = 2e-4
@@ -76,7 +77,8 @@ def epsilon_of_batches(
     questions: Iterable[tuple[Question, int]], mu: float, neighbouring: Neighbouring, delta: float, step: float
 ) -> tuple[str, float]:
     """The accountant's name and ε at δ of sums some of whose batches have a largest or a fixed size, of choices of
-    bounded range, and of what the library makes itself; `mu` is that of those without sampling."""
+    bounded range, of votes with Laplace noise, of whole runs and of what the library makes itself; `mu` is that of
+    those without sampling."""
     from dprecipe.privacy.tuning import recheck
 
     questions = tuple(questions)
@@ -145,6 +147,11 @@ def compose_batches(
                 part = distribution_of_range(ranges[-1][0], step)
             case LibraryLoss(distribution):
                 part = distribution(step)
+            case WholeRun(_, deltas) if deltas is not None:
+                part = distribution_of_run(deltas, step)
+            case NoisyCounts("laplace", scale, changed):
+                noise = library.from_laplace_mechanism(float(scale), value_discretization_interval=step)
+                part = _power(noise, changed, tail) if changed > 1 else noise
             case SelectedRuns():
                 from dprecipe.privacy.tuning import recheck
 

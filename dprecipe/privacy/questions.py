@@ -7,7 +7,7 @@ the event's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,9 +90,11 @@ class RenyiCurve:
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """A release that does not compose: `epsilon` at a δ."""
+    """A release that is asked as a whole: `epsilon` at a δ; and, if it composes, `deltas` at each of some ε >= 0, of
+    both directions."""
 
     epsilon: Callable[[float], float]
+    deltas: Callable[[Sequence[float]], list[float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ class Workload:
 
     `mu` is the sensitivity over the standard deviation of all unsampled Gaussians, composed, under `neighbouring`.
     `parts` has every other event that composes, once each, in a canonical order. `whole` has the events that do not
-    compose (`Event.profile`). `neighbouring` is the relation all of them are accounted under
-    (`Event.accounted_under`).
+    compose, or that are alone (`Event.profile`). `neighbouring` is the relation all of them are accounted under
+    (`Event.accounted_under`), `requested` the one that was asked for.
     """
 
     mu: float
     parts: tuple[Charge, ...]
     neighbouring: Neighbouring
+    requested: Neighbouring
     whole: tuple[Charge, ...] = ()
 
     @property
@@ -79,13 +80,25 @@ class Workload:
         return not self.parts and not self.whole
 
     @property
+    def dominating_mu(self) -> float | None:
+        """μ of a Gaussian mechanism that costs no less than everything, at any ε; None where none is known."""
+        squares = [self.mu**2]
+        for part in self.parts:
+            profile = part.event.profile()
+            mu = None if profile is None else profile.mu()
+            if mu is None:
+                return None
+            squares.append(part.count * mu**2)
+        return None if self.whole else math.sqrt(math.fsum(squares))
+
+    @property
     def lone_profile(self) -> tuple[Profile, int] | None:
         """The profile and count of the only event, if that event does not compose and its profile holds for the
         requested relation. Beside other events no bound is known."""
         if len(self.whole) != 1 or self.mu or self.parts:
             return None
         profile, count = self.whole[0].event.profile(), self.whole[0].count
-        return None if profile is None or profile.relation != self.neighbouring else (profile, count)
+        return None if profile is None or profile.relation != self.requested else (profile, count)
 
     @property
     def bounded(self) -> bool:
@@ -103,7 +116,8 @@ def summarise_charges(charges: Iterable[Charge], neighbouring: Neighbouring) -> 
     """Reduce charges to what composition needs.
 
     Unsampled Gaussians compose to one with μ = sqrt(Σ μ_i²). Equal events are counted together. The result does not
-    depend on the order. Charges with count 0 are skipped.
+    depend on the order. Charges with count 0 are skipped. An event with a profile is a part like any other where there
+    are others, and it composes under the requested relation.
 
     Source: Dong, Roth & Su 2022, Corollary 3.3.
 
@@ -117,7 +131,7 @@ def summarise_charges(charges: Iterable[Charge], neighbouring: Neighbouring) -> 
         if charge.count:
             counts[charge.event] = counts.get(charge.event, 0) + charge.count
     requested = Neighbouring(neighbouring)
-    whole = [event for event in counts if event.profile() is not None]
+    whole = [event for event in counts if _stands_alone(event, len(counts), requested)]
     relation = requested if whole else relation_of_all(counts, requested)
     squares: list[float] = []
     parts: list[Event] = []
@@ -131,8 +145,15 @@ def summarise_charges(charges: Iterable[Charge], neighbouring: Neighbouring) -> 
         math.sqrt(math.fsum(squares)),
         tuple(Charge(event, counts[event]) for event in sorted(parts, key=_place)),
         relation,
+        requested,
         tuple(Charge(event, counts[event]) for event in sorted(whole, key=_place)),
     )
+
+
+def _stands_alone(event: Event, kinds: int, requested: Neighbouring) -> bool:
+    """Whether an event is asked by its profile; `kinds`: how many different events there are."""
+    profile = event.profile()
+    return profile is not None and (kinds == 1 or not event.composes or profile.relation != requested)
 
 
 def relation_of_all(events: Iterable[Event], requested: Neighbouring) -> Neighbouring:

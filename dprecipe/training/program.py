@@ -65,6 +65,15 @@ class Sets:
         """Whether any of the records came from Python."""
         return self.custom or self.custom_test
 
+    def with_constants(self, constants: Sequence[StageConstants]) -> Sets:
+        """The same records after the paid steps that have released these constants."""
+        if not constants:
+            return self
+        train, test = (apply_all(records, constants) for records in (self.train, self.test))
+        if train is None:
+            raise RunFailed("internal fault: a run without training records", "please report this")
+        return replace(self, train=train, test=test)
+
 
 @dataclass(frozen=True, slots=True)
 class StepwiseProgram:
@@ -87,10 +96,8 @@ class StepwiseProgram:
         """The same program on its records as they are after the paid steps that have released these constants."""
         if not constants:
             return self
-        train, test = (_apply_all(records, constants) for records in (self.sets.train, self.sets.test))
-        if train is None:
-            raise RunFailed("internal fault: a run without training records", "please report this")
-        return replace(self, sets=replace(self.sets, train=train, test=test), store=_store_of(plan, train, self.device))
+        sets = self.sets.with_constants(constants)
+        return replace(self, sets=sets, store=_store_of(plan, sets.train, self.device))
 
     @property
     def provenance(self) -> RunProvenance:
@@ -157,7 +164,8 @@ def _store_of(plan: Plan, records: RecordSource, device: torch.device) -> Store:
     return Store(records, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
 
 
-def _apply_all(records: RecordSource | None, constants: Sequence[StageConstants]) -> RecordSource | None:
+def apply_all(records: RecordSource | None, constants: Sequence[StageConstants]) -> RecordSource | None:
+    """Records after the paid steps that have released these constants."""
     if isinstance(records, Records):
         return records.with_all_constants(constants)
     if records is not None:

@@ -59,7 +59,8 @@ def test_every_code_of_the_rules_is_shown_and_has_a_page() -> None:
 
 
 REMEDIES: dict[str, tuple[str, ...]] = {
-    "p124-paid-steps": ("data.preprocess=[{flatten: {}}, {clip_features: {norm: 1.0}}]",),
+    "p124-paid-steps": ("mechanism.sanitize=null",),
+    "p124-votes-from-a-file": ("data.preprocess=[{flatten: {}}]",),
     "p180-kind": ("tuning=null",),
     "p180-unit": ("tuning.over.0={key: training.optimizer.lr, values: [0.5]}",),
     "p181-batch-size": ("tuning.over=[{key: training.optimizer.lr, values: [0.5, 1.0]}]",),

@@ -9,6 +9,7 @@ MECHANISM = Mechanism(
     package="dprecipe.mechanisms.dpsgd",
     summary="clip each record's gradient, add noise to the sum, step",
     composes_paid_steps=True,
+    can_hide_size=True,
     can_be_tuned=True,
     runtime_options=ALL_RUNTIME_OPTIONS,
 )

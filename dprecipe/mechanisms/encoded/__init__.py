@@ -10,5 +10,6 @@ MECHANISM = Mechanism(
     summary="clip each record's gradient rank by rank, add noise of any family, denoise, step",
     reads_files=True,
     composes_paid_steps=True,
+    can_hide_size=True,
     can_be_tuned=True,
 )

@@ -9,4 +9,5 @@ MECHANISM = Mechanism(
     package="dprecipe.mechanisms.pate",
     summary="teachers on disjoint parts of the records vote; a student learns from their noisy votes on public ones",
     has_student=True,
+    composes_paid_steps=True,
 )

@@ -3,6 +3,15 @@
 Guarantees: the events returned by `plan` spend at most the budget, by the accountant the budget names. Where the votes
 select queries, how many are answered is not known in advance: the run then stands under a Gaussian filter, and the
 events are as many as are sure to fit and what the filter leaves, so that the plan states the filter's own limit.
+
+Paid steps of preprocessing come first. Let A be what they release, and B_y the vote whose teachers, queries and student
+are prepared with A = y. A unit has its place with one teacher for every y, since the key and the unit's identity decide
+it and constants map records one by one; so one vote moves, and for every y the events of B_y are dominated by the same
+pairs: those of the answers, or under a filter the Gaussian of μ² = limit, whatever is asked (`theory.filter`). Pairs of
+A and of B_y multiply (Zhu, Dong & Wang 2022, Theorem 10), and the limit is solved for that product. Votes from a file
+are of another run's teachers, and a published data-dependent cost is a bound at the y that was drawn alone: both are
+refused beside paid steps (`rules.check_paid_steps`).
+
 Source: Papernot et al. 2018, Algorithms 1 and 2; the accountants and the filter cite theirs in `dprecipe.privacy`.
 """
 

@@ -24,7 +24,7 @@ from dprecipe.mechanisms.facts import (
 from dprecipe.mechanisms.pate import charges as votes
 from dprecipe.mechanisms.pate import cost_statement, labels
 from dprecipe.mechanisms.pate.cost_statement import DataDependentFacts, VotesCost
-from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, SanitisedCost
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.plan import PatePlan, PlannedInteraction
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.plan import Plan
@@ -135,7 +135,8 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
         )
 
     def describe_training(self, plan: Plan) -> str:
-        readers = "private records are read by teachers alone"
+        paid = "paid steps of preprocessing, each of which is among the events, and by " if plan.stages else ""
+        readers = f"private records are read by {paid}teachers alone"
         if not plan.room.reads_training_records:
             readers = "private records were read by teachers alone, before this run, and are not opened in it"
         return f"{readers}, and teachers speak through noisy votes alone, each of which is one of the events"
@@ -170,7 +171,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
         return cost_statement.recompute_statement(stated, plan, charges)
 
     def count_steps(self, event: Event) -> int:
-        return 0 if isinstance(event, SanitisedCost | FilterRest) else 1
+        return 1 if isinstance(event, NoisyMax | NoisyThreshold) else 0
 
     def count_steps_charged(self, charges: Sequence[Charge]) -> int:
         return votes.count_queries(charges)

@@ -27,6 +27,12 @@ def count_charges(charges: Sequence[Charge], kind: type[Event] | UnionType) -> i
     return sum(charge.count for charge in charges if isinstance(charge.event, kind))
 
 
+def is_of_votes(event: Event) -> bool:
+    """Whether the filter of a run, where it has one, counts the event; it counts neither paid steps of preprocessing,
+    which come before the votes, nor the published cost of votes."""
+    return isinstance(event, NoisyMax | NoisyThreshold | FilterRest)
+
+
 def count_queries(charges: Sequence[Charge]) -> int:
     """How many queries were put: checks, where there are any, else answers."""
     return count_charges(charges, NoisyThreshold) or count_charges(charges, NoisyMax)
@@ -44,7 +50,7 @@ def publishes_cost(plan: Plan) -> bool:
 
 def find_contradictions(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
     """Why no run under the plan's filter can have charged these events of the plan, and ended as it says."""
-    votes = [charge for charge in charges if not isinstance(charge.event, SanitisedCost)]
+    votes = [charge for charge in charges if is_of_votes(charge.event)]
     room, limit, total = plan.room_as(PatePlan), _limit(plan), sum_filter(votes)
     path = "events.run_length"
     lines = []

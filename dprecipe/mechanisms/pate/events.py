@@ -43,7 +43,8 @@ class NoisyMax(VotesEvent):
 
     Formal guarantee: that of the noisy counts, two of which a moved vote changes by 1: with Gaussian noise √2/σ-GDP,
     with Laplace noise a box of two coordinates; the choice of the largest is post-processing. Source: Papernot et al.
-    2018, Proposition 8.
+    2018, Proposition 8. Beside events that are accounted under replace-one it costs the same: whichever way a unit
+    changes, one vote moves, and the pair is its own mirror image.
     """
 
     kind: ClassVar[str] = "noisy_max"
@@ -66,9 +67,6 @@ class NoisyMax(VotesEvent):
     @property
     def max_loss(self) -> float:
         return self.box.max_loss if self.family == "laplace" else math.inf
-
-    def needs_group_privacy(self, relation: Neighbouring) -> bool:
-        return self.family == "laplace" and relation is Neighbouring.REPLACE_ONE  # in other company
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
         from dprecipe.privacy.box.curves import box_curve

@@ -16,6 +16,7 @@ from dprecipe.mechanisms.pate import rules
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.rounds import Rounds, split_queries
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
+from dprecipe.mechanisms.stages import stages_overspent
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
@@ -31,6 +32,8 @@ LARGE_EPSILON = 10.0
 
 _INSIDE = 1 - 1e-9
 """Of the largest μ that a budget allows: rounding in its sums shall not lead out of it."""
+_CLOSE = 1e-6
+"""How closely that μ is solved for beside paid steps, whose composition with it takes time."""
 
 
 class PateRun:
@@ -53,6 +56,11 @@ class PateRun:
         if chosen is None:
             return ()
         return (Charge(SanitisedCost(chosen.beta, chosen.multiplier, chosen.scale_multiplier), 1),)
+
+    @cached_property
+    def others(self) -> tuple[Charge, ...]:
+        """What is charged beside the votes: paid steps of preprocessing, and publishing the data-dependent ε."""
+        return (*self.facts.stage_charges, *self.sanitising)
 
     def answers(self, queries: int) -> int:
         """The most of `queries` that can be answered."""
@@ -93,7 +101,7 @@ class PateRun:
         if math.isinf(self.cap) or self.multiplier is None:
             return []
         queries = 1 if self.queries is None or self.selection_multiplier is not None else self.queries
-        charges = (*self.votes(self.multiplier, queries, queries), *self.sanitising)
+        charges = (*self.votes(self.multiplier, queries, queries), *self.others)
         if surely_within(charges, self.cap, self.budget.delta, self.relation):
             return []
         for accountant in dict.fromkeys(("rdp", self.budget.accountant)):
@@ -179,20 +187,22 @@ class PateRun:
 
     @cached_property
     def limit(self) -> float:
-        """The most that μ² of the Gaussian events of votes may come to within the budget; 0: nothing fits."""
+        """The most that μ² of the Gaussian events of votes may come to within the budget, beside paid steps and what is
+        published; 0: nothing fits."""
         from dprecipe.mechanisms.pate.events import FilterRest
         from dprecipe.privacy import gdp
 
         budget, cap = self.budget, self.cap
         high = gdp.mu_for(cap, budget.delta)
-        if budget.accountant == "pld" and not self.sanitising:
+        if budget.accountant == "pld" and not self.others:
             return (high * _INSIDE) ** 2
-        if self.sanitising and self._epsilon(self.sanitising, budget.accountant) > cap:
+        if self.others and self._epsilon(self.others, budget.accountant) > cap:
             return 0.0
         low, min_multiplier = 0.0, 1e-9 * high  # the other accountants may find that next to nothing fits
-        while high - low > 1e-12 * high and high > min_multiplier:
+        precision = _CLOSE if self.facts.stages else 1e-12
+        while high - low > precision * high and high > min_multiplier:
             middle = (low + high) / 2
-            within = (Charge(FilterRest(1 / middle), 1), *self.sanitising)
+            within = (Charge(FilterRest(1 / middle), 1), *self.others)
             if self._epsilon(within, budget.accountant) <= cap:
                 low = middle
             else:
@@ -229,7 +239,7 @@ class PateRun:
         budget = self.budget
         try:
             return calibrate.noise_multiplier(
-                lambda scale: (*self.votes(scale, queries, queries), *self.sanitising),
+                lambda scale: (*self.votes(scale, queries, queries), *self.others),
                 self.cap,
                 budget.delta,
                 self.relation,
@@ -252,7 +262,7 @@ class PateRun:
             event = NoisyMax(self.family, multiplier)
             try:
                 return calibrate.calibrate_count(
-                    event, self.cap, budget.delta, self.relation, budget.accountant, self.sanitising
+                    event, self.cap, budget.delta, self.relation, budget.accountant, self.others
                 )
             except calibrate.CalibrationError as error:
                 return int(error.tried)
@@ -285,6 +295,8 @@ class PateRun:
 
     def _overspent(self, multiplier: float, queries: int) -> Finding:
         """Say by how much, and which single change would mend it."""
+        if (finding := self._stages_alone()) is not None:
+            return finding
         max_queries, min_multiplier = self.max_queries_within(multiplier), self.min_multiplier(queries)
         cost, one = self._cost(multiplier, queries), self._cost(multiplier, 1)
         remedies = [f"lower {QUERIES} to {max_queries}"] if max_queries else []
@@ -306,8 +318,15 @@ class PateRun:
 
     def _cost(self, multiplier: float, queries: int) -> float:
         """ε of so many queries, all answered, rounded up."""
-        charges = (*self.votes(multiplier, queries, queries), *self.sanitising)
+        charges = (*self.votes(multiplier, queries, queries), *self.others)
         return rounding.round_up(self._epsilon(charges, self.budget.accountant))
+
+    def _stages_alone(self) -> Finding | None:
+        """The finding for paid steps that leave nothing of the budget."""
+        charges = self.facts.stage_charges
+        if not charges or (before := rounding.round_up(self._epsilon(charges, self.budget.accountant))) <= self.cap:
+            return None
+        return stages_overspent(before, self.cap, self.budget.delta)
 
     def _min_selection(self, multiplier: float) -> float | None:
         """Least noise of the check with which one query fits; None: none does."""
@@ -316,12 +335,15 @@ class PateRun:
         return self._min_gaussian(1, 2 / multiplier**2)
 
     def _too_tight(self, queries: int) -> Finding:
+        if (finding := self._stages_alone()) is not None:
+            return finding
         if self.selection_multiplier is None or self.limit == 0:
             return Finding(
                 "P106",
                 "no noise of the votes meets this budget: the run's other releases spend more",
                 "raise budget.epsilon or budget.delta"
-                + (", or raise the multipliers of mechanism.sanitize" if self.sanitising else ""),
+                + (", or raise the multipliers of mechanism.sanitize" if self.sanitising else "")
+                + (", or the noise of the paid steps of data.preprocess" if self.facts.stages else ""),
                 "budget.epsilon",
             )
         if self.rounds is not None:

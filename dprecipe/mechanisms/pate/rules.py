@@ -23,6 +23,7 @@ from dprecipe.mechanisms.pate.teacher_rules import (
     check_teacher_model,
     check_training,
 )
+from dprecipe.mechanisms.stages import list_paid_steps, path_of
 from dprecipe.noise.schema import Noise
 
 MAX_QUERIES = 10_000_000
@@ -281,6 +282,30 @@ def check_sanitising(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
+def check_paid_steps(spec: Pate, facts: Facts) -> Iterator[Finding]:
+    """Paid steps of preprocessing come before the teachers: these have to be trained here, and the cost of their votes
+    stays private."""
+    paid = list_paid_steps(facts.data)
+    if not paid:
+        return
+    index, step = paid[0]
+    if spec.teachers.votes is not None:
+        yield Finding(
+            "P124",
+            "the votes come from a file, so this run reads no private records, and no step can learn from them",
+            "remove the step; or remove mechanism.teachers.votes, so that teachers are trained in the run",
+            path_of(index, step),
+        )
+    elif spec.sanitize is not None:
+        yield Finding(
+            "P124",
+            "a published data-dependent ε holds for the votes behind the constants that were drawn, and not for those "
+            "behind other constants that could have been drawn: no bound is known for both together",
+            "remove mechanism.sanitize: the worst-case claim covers paid steps and votes",
+            path_of(index, step),
+        )
+
+
 def _max_sanitised_teachers() -> int:
     from dprecipe.mechanisms.pate.theory.vote_sensitivity import MAX_TEACHERS  # needs scipy
 
@@ -306,5 +331,6 @@ RULES: Sequence[Callable[[Pate, Facts], Iterator[Finding]]] = (
     check_queries,
     check_part_sizes,
     check_sanitising,
+    check_paid_steps,
     check_sanitised_teachers,
 )

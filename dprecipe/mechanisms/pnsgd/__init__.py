@@ -9,6 +9,7 @@ MECHANISM = Mechanism(
     package="dprecipe.mechanisms.pnsgd",
     summary="projected noisy steps on a convex loss; only the last iterate is released",
     is_convex=True,
+    composes_paid_steps=True,
     relations=("replace_one", "zero_out_one"),
     relations_reason="adding or removing a record moves all later ones to other steps",
 )

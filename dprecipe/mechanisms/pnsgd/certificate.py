@@ -27,6 +27,7 @@ from dprecipe.mechanisms.facts import (
     Word,
 )
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schema import Constraint
 from dprecipe.privacy import accountants, rounding, whole_runs
@@ -63,7 +64,7 @@ class StageFacts(Block):
 
 
 class BoundFacts(Block):
-    """ε of the events by one bound, at the claim's δ."""
+    """ε of the run by one bound, at the claim's δ, without paid steps of preprocessing."""
 
     name: Word
     epsilon: NonNegativeFloat | None = Field(description="null: infinite")
@@ -204,7 +205,8 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
         return "".join(f" {sentence}" for sentence in sentences)
 
     def describe_training(self, plan: Plan) -> str:
-        text = "every use of the training records is a step of one event, and only its last iterate is released"
+        reads = "every use of the training records" if not plan.stages else "every use of them in training"
+        text = f"{reads} is a step of one event, and only its last iterate is released"
         if plan.room_as(PnsgdPlan).private_log:
             text += "; the loss on them after each pass stays in private/, and no choice depended on it"
         return text
@@ -212,13 +214,15 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
     def compute_numbers(
         self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: None
     ) -> LastIterateNumbers:
-        """The bounds for `charges`, all rounded up; `epsilon` is the claimed one.
+        """The bounds for the run among `charges`, all rounded up; `epsilon` is the claimed one.
 
-        The list by position is only for one run in the file's order: for several charges it would not hold.
+        The list by position is only for one run in the file's order and nothing beside it: for several charges it would
+        not hold.
         """
         delta, relation = plan.budget.delta, plan.budget.neighbouring
-        bounds = whole_runs.epsilon_by_bound(charges, delta, relation)
         rows = whole_runs.by_position(charges, delta, relation, epsilon)
+        charges = _select_runs(charges)
+        bounds = whole_runs.epsilon_by_bound(charges, delta, relation)
         return LastIterateNumbers(
             tuple(
                 BoundFacts(name=name, epsilon=rounding.round_up(e) if e < math.inf else None)
@@ -277,7 +281,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
                     frozenset({"position of the record", "ε"}),
                 )
             )
-        if profile:
+        if profile and not plan.stages:  # beside paid steps, the claim is on none of these curves
             results.append(
                 Figure(
                     "bounds",
@@ -289,6 +293,11 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
                 )
             )
         return results
+
+
+def _select_runs(charges: Sequence[Charge]) -> tuple[Charge, ...]:
+    """The charges without those of paid steps."""
+    return tuple(charge for charge in charges if isinstance(charge.event, ProjectedDescent))
 
 
 def _projection(plan: PnsgdPlan, numbers: LastIterateNumbers) -> ProjectionFacts:

@@ -6,7 +6,7 @@ Accountants are imported on use: a recipe with something to solve validates with
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import BoundValue, PlannedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage, convert_to_steps, cut_stages
 from dprecipe.mechanisms.pnsgd.schema import Pnsgd
+from dprecipe.mechanisms.stages import stages_overspent
 from dprecipe.noise.schema import phases
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
@@ -37,6 +38,8 @@ MAX_WIDTH = 5.0
 
 _CLOSE = 1 - 1e-3
 """A δ of at least this part of the budget's is close enough: ε changes by far less."""
+_CLOSE_EPSILON = 1 - 1e-4
+"""The same of ε."""
 _INSIDE = 1 - 1e-6
 """The part of the budget's ε that is converted to δ, so that converting back stays within the budget."""
 
@@ -167,27 +170,27 @@ class PnsgdRun:
         """Smallest multiplier, to six digits, with which `steps` steps fit the budget; None: none does."""
         from dprecipe.privacy import calibrate, gdp
 
-        budget, proven = self.budget, self.proven
+        budget, proven, limit = self.budget, self.proven, self._limit
 
         def cost(multiplier: float) -> float:
-            return self._delta(self.event(multiplier, steps))
+            return self._measure(self.event(multiplier, steps))
 
         # The search starts at the noise that one published use of a record needs.
         one_use = proven.gradient_sensitivity / (proven.lipschitz * self.spec.batch_size)
         start = one_use / gdp.mu_for(_INSIDE * float(self.facts.cap or math.inf), budget.delta)
         start = rounding.round_up(min(max(start, MIN_NOISE), MAX_NOISE))
         here = (start, cost(start))
-        fits, factor = here[1] <= budget.delta, 1.25
+        fits, factor = here[1] <= limit, 1.25
         while True:
             if (here[0] <= MIN_NOISE) if fits else (here[0] >= MAX_NOISE):
                 return here[0] if fits else None
             further = here[0] / factor if fits else here[0] * factor
             there = rounding.round_up(min(max(further, MIN_NOISE), MAX_NOISE))
             last, here, factor = here, (there, cost(there)), factor * factor
-            if (here[1] <= budget.delta) is not fits:
+            if (here[1] <= limit) is not fits:
                 break
         inside, outside = (last, here) if fits else (here, last)
-        return calibrate.refine_noise(cost, inside, outside, budget.delta, rounding.round_up, _CLOSE)
+        return calibrate.refine_noise(cost, inside, outside, limit, rounding.round_up, self._close)
 
     def max_steps(self, multiplier: float) -> int:
         """Most steps, up to `MAX_STEPS`, that fit the budget; the opening's where not one more does.
@@ -208,28 +211,52 @@ class PnsgdRun:
         return low
 
     @cached_property
-    def _delta(self) -> Callable[[ProjectedDescent], float]:
-        """δ of an event at the budget's ε, by the budget's accountant."""
+    def _measure(self) -> Callable[[ProjectedDescent], float]:
+        """What an event costs, to be compared with `_limit`: alone, δ at the budget's ε, which is fast; with paid steps
+        before it, ε of everything at the budget's δ, since distributions on a grid invert each other only roughly."""
         from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
+        if self.facts.stages:
+            return self._cost
         cap = _INSIDE * (math.inf if self.facts.cap is None else self.facts.cap)
         if self.budget.accountant == "rdp":
             return lambda event: last_iterate.renyi_delta(event, cap)
         return lambda event: last_iterate.delta(event, cap).value
 
+    @property
+    def _limit(self) -> float:
+        """The most that `_measure` may say."""
+        return self.facts.cap or math.inf if self.facts.stages else self.budget.delta
+
+    @property
+    def _close(self) -> float:
+        """The part of `_limit` that is close enough."""
+        return _CLOSE_EPSILON if self.facts.stages else _CLOSE
+
     def _fits(self, event: ProjectedDescent) -> bool:
-        return self._delta(event) <= self.budget.delta
+        return self._measure(event) <= self._limit
 
     def _cost(self, event: ProjectedDescent) -> float:
-        """ε at the budget's δ, rounded up."""
+        """ε of everything, paid steps and run, at the budget's δ, rounded up."""
+        charges = self.facts.release((Charge(event, 1),))
+        return self._epsilon(charges)
+
+    def _epsilon(self, charges: Sequence[Charge]) -> float:
         from dprecipe.privacy import accountants
 
-        charges = (Charge(event, 1),)
-        result = accountants.epsilon_answer(charges, self.budget.delta, self.relation, self.budget.accountant)
-        return rounding.round_up(result.value)
+        return rounding.round_up(accountants.epsilon(charges, self.budget.delta, self.relation, self.budget.accountant))
+
+    def _stages_alone(self) -> Finding | None:
+        """The finding for paid steps that leave nothing of the budget."""
+        cap, charges = self.facts.cap, self.facts.stage_charges
+        if cap is None or not charges or (before := self._epsilon(charges)) <= cap:
+            return None
+        return stages_overspent(before, cap, self.budget.delta)
 
     def _overspent(self, multiplier: float, steps: int) -> Finding:
         """The finding: by how much the run exceeds the budget, and which single change makes it fit."""
+        if (finding := self._stages_alone()) is not None:
+            return finding
         cap, max_steps, min_multiplier = self.facts.cap, self.max_steps(multiplier), self.min_multiplier(steps)
         cost = self._cost(self.event(multiplier, steps))
         remedies = []
@@ -269,7 +296,10 @@ class PnsgdRun:
         )
 
     def _too_tight(self) -> Finding:
+        if (finding := self._stages_alone()) is not None:
+            return finding
         others = ", or raise the noise of the other phases" if self.opening else ""
+        others += ", or that of the paid steps of data.preprocess" if self.facts.stages else ""
         return Finding(
             "P106",
             f"no noise meets this budget: the run exceeds it even with {self.path} = {MAX_NOISE:g}",

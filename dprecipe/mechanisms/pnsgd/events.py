@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
@@ -14,6 +14,10 @@ from dprecipe.privacy.event_kinds import register_event
 from dprecipe.privacy.events import MAX_ROWS, Event, check_positive, one_of
 from dprecipe.privacy.profile import Answer, PositionRow, Profile
 from dprecipe.privacy.questions import Question, WholeRun
+
+if TYPE_CHECKING:
+    from dprecipe.privacy.curves import Array
+    from dprecipe.privacy.loss import LossPair
 
 Contraction = Annotated[float, Field(ge=0, le=1)]
 Stage = tuple[PositiveInt, PositiveFloat, Contraction, PositiveFloat]
@@ -43,7 +47,8 @@ class ProjectedDescent(Event):
             constant of a step's map, 0 to 1; the diameter of the set is over the scale of the noise.
 
     Guarantees: ε and δ are the smallest of `theory.last_iterate.BOUNDS`, for `neighbouring` alone. The distance is
-    already that of `neighbouring`; nothing is doubled.
+    already that of `neighbouring`; nothing is doubled. With what was released before the run it composes by a
+    dominating pair (`theory.beside_others` has the proof).
 
     | case | result |
     |---|---|
@@ -60,6 +65,8 @@ class ProjectedDescent(Event):
 
     kind: ClassVar[str] = "projected_descent"
     hides_iterates: ClassVar[bool] = True
+    composes: ClassVar[bool] = True
+    exact_losses: ClassVar[bool] = False
     cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-2, 2e-3)
     """The cross-check groups positions. Over random sizes, orders, stages and sets it was at most 0.1 % of ε above our
     bound, and 1.1 % with a random stop or with Laplace noise in several stages."""
@@ -108,13 +115,29 @@ class ProjectedDescent(Event):
     def profile(self) -> Profile:
         return LastIterateProfile(self)
 
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        from dprecipe.mechanisms.pnsgd.theory import beside_others
+
+        return beside_others.renyi_curve(self, orders)
+
+    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
+        from dprecipe.mechanisms.pnsgd.theory import beside_others
+
+        return beside_others.dominating_losses(self, step, tail)
+
     def cross_check(self) -> Question:
         def epsilon(delta: float) -> float:
             from dprecipe.mechanisms.pnsgd.theory import recheck
 
             return recheck.epsilon(self, delta)
 
-        return WholeRun(epsilon)
+        def deltas(epsilons: Sequence[float]) -> list[float]:
+            from dprecipe.mechanisms.pnsgd.theory import recheck
+
+            run = recheck.RecheckedRun(self)
+            return [run.total(at) for at in epsilons]
+
+        return WholeRun(epsilon, deltas)
 
     def describe_sensitivity(self) -> str:
         return f"one step of a pass, by 1; {self.family} noise; {self.order} order, only the last iterate released"

@@ -1,6 +1,6 @@
 """What it costs to train several times and release the best model: the number of runs, bounds, the event, planning.
 
-`runs` has the distributions of the number of runs, `hockey_stick` and `base` one run's δ(ε) in both directions,
+`runs` has the distributions of the number of runs, `base` one run's δ(ε) in both directions,
 `selection` the profile bounds of the best, `score` the charge of a paid score, `renyi` the Rényi bound, `profile` all
 of them for one tuned run, `events` the event, `plan` the noise of a run for a total budget, and `recheck` the same
 once more for the cross-check.

@@ -12,22 +12,21 @@ from dprecipe.privacy import accountants, conversion, curves, gdp, pld
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.composition import Composition, Window, WindowError
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.loss import Array, GridError, LossRangeError, NoPairError
-from dprecipe.privacy.tuning.hockey_stick import (
+from dprecipe.privacy.hockey_stick import (
     LARGEST,
     MAX_KNOTS,
+    MIN_DELTA,
     HockeyStick,
     lower_of,
     raise_curve,
     tabulate_curve,
 )
+from dprecipe.privacy.loss import Array, GridError, LossRangeError, NoPairError
 from dprecipe.privacy.workload import Workload, summarise_charges, uncap_charges
 
 Curves = tuple[HockeyStick, HockeyStick]
 """δ(ε) of removing a unit, and of adding one; the same one twice where they do not differ."""
 
-MIN_DELTA = 1e-20
-"""Below it a table has nothing to tell; what is beyond it is charged."""
 _USUAL, _SMALL = 1e-6, 1e-13
 """δ for which the composed distribution is tilted."""
 _KNOTS = 4000

@@ -12,10 +12,10 @@ import numpy as np
 from dprecipe.privacy import conversion
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.loss import GridError, Loss, LossPair
+from dprecipe.privacy.hockey_stick import SLACK, HockeyStick, pair_losses
+from dprecipe.privacy.loss import LossPair
 from dprecipe.privacy.profile import Answer, PositionRow
-from dprecipe.privacy.tuning.base import MIN_DELTA, Curves, base_curves
-from dprecipe.privacy.tuning.hockey_stick import LARGEST, SLACK, HockeyStick, lower_hull
+from dprecipe.privacy.tuning.base import Curves, base_curves
 from dprecipe.privacy.tuning.renyi import ORDERS, selected_curve
 from dprecipe.privacy.tuning.runs import FixedRuns, NegativeBinomialRuns, RunDistribution
 from dprecipe.privacy.tuning.selection import (
@@ -25,8 +25,6 @@ from dprecipe.privacy.tuning.selection import (
     simple_epsilon,
 )
 
-MAX_LOSSES = 1 << 20
-"""Points of a grid of losses."""
 _RENYI_KNOTS = 400
 
 
@@ -221,31 +219,5 @@ def selected_losses(
         GridError: too many points.
     """
     removed, added = selected_curves(base, runs, neighbouring)
-    first = _pair_of(removed, added, step, max(tail, 1e-18))
-    return LossPair(first, None if removed is added else _pair_of(added, removed, step, max(tail, 1e-18)))
-
-
-def _pair_of(curve: HockeyStick, reverse: HockeyStick, step: float, tail: float) -> Loss:
-    last = max(_end_of(curve, step, tail), 1)
-    first = -max(_end_of(reverse, step, tail), 1)
-    if last - first > MAX_LOSSES:
-        raise GridError
-    e_N = step * np.arange(first, last + 1)
-    above, below = np.maximum(e_N, 0.0), np.minimum(e_N, 0.0)
-    deltas = np.where(e_N >= 0, curve.at(above), -np.expm1(below) + np.exp(below) * reverse.at(-below))
-    deltas = np.minimum(deltas * (1 + 1e-10), 1.0)
-    # δ as a function of exp(ε), from (0, 1) on; after its last point it stays
-    slopes = np.concatenate([[0.0], np.exp(e_N)])
-    heights = np.append(1.0, np.minimum.accumulate(deltas))
-    corners = np.array(lower_hull(slopes, heights))
-    falls = np.append(np.diff(heights[corners]) / np.diff(slopes[corners]), 0.0)
-    masses = np.zeros(len(e_N))
-    inner = corners[1:]
-    masses[inner - 1] = slopes[inner] * np.diff(falls)
-    return Loss(step, first, np.maximum(masses, 0.0), float(heights[-1]), max(1.0 + float(falls[0]), 0.0))
-
-
-def _end_of(curve: HockeyStick, step: float, tail: float) -> int:
-    """The first loss of the grid with no more than `tail` beyond it, or the end of the curve."""
-    end = int(np.argmax(curve.deltas <= max(tail, float(curve.deltas[-1]) * (1 + 1e-6) + MIN_DELTA)))
-    return math.ceil(min(float(curve.epsilons[end]), LARGEST) / step)
+    first = pair_losses(removed, added, step, max(tail, 1e-18))
+    return LossPair(first, None if removed is added else pair_losses(added, removed, step, max(tail, 1e-18)))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.curves import DEFAULT_ORDERS
+from dprecipe.privacy.hockey_stick import lower_hull
 from dprecipe.privacy.library_sums import compose_batches
 from dprecipe.privacy.questions import (
     BoundedRange,
@@ -27,7 +28,6 @@ from dprecipe.privacy.questions import (
     SelectedRuns,
     WholeRun,
 )
-from dprecipe.privacy.tuning.hockey_stick import lower_hull
 
 Array = NDArray[np.floating[Any]]
 

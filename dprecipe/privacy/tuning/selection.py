@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dprecipe.privacy.hockey_stick import LARGEST, SLACK, HockeyStick, lower_hull
 from dprecipe.privacy.loss import Array
-from dprecipe.privacy.tuning.hockey_stick import LARGEST, SLACK, HockeyStick, lower_hull
 from dprecipe.privacy.tuning.runs import NegativeBinomialRuns, RunDistribution
 
 _FINE = 5e-4

@@ -95,7 +95,9 @@ class Booth:
         self.folder.mkdir(exist_ok=True)
         ledger = LedgerWriter(self.folder / "ledger.jsonl", self.plan.digest)
         self.open_ledgers.append(ledger)
-        self.remaining_budget = RemainingBudget(self.plan, ledger)
+        self.remaining_budget = RemainingBudget(
+            self.plan, ledger, () if ledger.before is None else ledger.before.charges
+        )
         answers = AnswersFile(self.folder / "answers.jsonl", ledger.before, *self.counts.shape)
         streams = noise_streams(Secrets(self.seed, ledger.attempt))
         aggregator = aggregator_of(self.plan.room)

@@ -12,6 +12,7 @@ from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
+from dprecipe.privacy.hockey_stick import HockeyStick, lower_hull, lower_of
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
@@ -20,7 +21,6 @@ from dprecipe.privacy.noisy_sums import (
     TruncatedPoissonGaussian,
 )
 from dprecipe.privacy.tuning.base import base_curves
-from dprecipe.privacy.tuning.hockey_stick import HockeyStick, lower_hull, lower_of
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 AT = np.array([0.0, 0.3, 1.0, 2.0])

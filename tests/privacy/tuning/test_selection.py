@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dprecipe.privacy.hockey_stick import HockeyStick
 from dprecipe.privacy.tuning.base import gaussian_curve
-from dprecipe.privacy.tuning.hockey_stick import HockeyStick
 from dprecipe.privacy.tuning.runs import FixedRuns, NegativeBinomialRuns, PoissonRuns, RunDistribution
 from dprecipe.privacy.tuning.selection import best_of_runs, least_epsilon, simple_epsilon
 

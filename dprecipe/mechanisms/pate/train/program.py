@@ -6,8 +6,9 @@ Axes: R public records, Q queries, M classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -16,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe.data.facts import describe_data
+from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
-from dprecipe.faults import DataFault, UsageFault
+from dprecipe.faults import DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.pate import votes_file
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.plan import PatePlan
@@ -26,16 +28,17 @@ from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.pate.train import checks
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take
 from dprecipe.mechanisms.pate.train.partition import deal_parts
-from dprecipe.mechanisms.pate.train.queries import ChosenQueries, choose_queries
+from dprecipe.mechanisms.pate.train.queries import ChosenQueries, choose_queries, digest_pending
 from dprecipe.mechanisms.pate.train.teachers import train_teachers
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.training.draft import check_publishable
-from dprecipe.training.program import device_of
-from dprecipe.training.provenance import RunProvenance
+from dprecipe.training.program import apply_all, device_of
+from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.records import RecordSource
 from dprecipe.training.released import refuse_python_tensors, tensors_of, trained_names
 from dprecipe.training.runner import PythonInputs
+from dprecipe.training.stage_check import stage_noise
 
 
 @final
@@ -53,11 +56,17 @@ class Trained:
         of_name = deal_parts(self.identities.texts(), key, self.teachers)
         return of_name[self.identities.of_record]
 
-    def private(self, key: bytes) -> tuple[NDArray[Any], ...] | None:
+    def private(self, key: bytes) -> Sequence[NDArray[Any] | bytes] | None:
         """What a commitment covers: the records and who learns from which; None for a kind of our own."""
-        if not isinstance(self.records, Records):
-            return None
-        return self.records.features, self.records.labels, self.dealt(key)
+        parts = private_of(self.records)
+        return None if parts is None else [*parts, self.dealt(key)]
+
+    def with_constants(self, constants: Sequence[StageConstants]) -> Trained:
+        """The same teachers, who learn from records prepared with these constants."""
+        records = apply_all(self.records, constants)
+        if records is None:
+            raise RunFailed("internal fault: teachers without records", "please report this")
+        return replace(self, records=records)
 
     def counts(
         self, key: bytes, asked: Floats, folder: Path, device: torch.device, stop: Callable[[], bool]
@@ -75,6 +84,11 @@ class Voted:
     """Votes on the queries, (Q, M), of teachers that were trained elsewhere."""
 
     votes: Counts
+    records: None = None
+
+    def with_constants(self, constants: Sequence[StageConstants]) -> Voted:
+        """The same: what was voted elsewhere depends on no constants of this run."""
+        return self
 
     def private(self, key: bytes) -> tuple[NDArray[Any], ...]:
         """What a commitment covers."""
@@ -88,17 +102,38 @@ class Voted:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PateProgram:
     """What a run needs besides its ledger."""
 
     ensemble: Trained | Voted
-    public: Floats
-    """(R, …), prepared."""
+    public_records: RecordSource
+    shape: tuple[int, ...]
+    """Of a record's features, prepared."""
     queries: ChosenQueries
     test: RecordSource | None
     inputs: PythonInputs
     provenance: RunProvenance
+
+    def with_constants(self, constants: Sequence[StageConstants]) -> PateProgram:
+        """The same program on its records as they are after the paid steps that have released these constants: those of
+        teachers and students, and those of the test."""
+        if not constants:
+            return self
+        public = apply_all(self.public_records, constants)
+        if public is None:
+            raise RunFailed("internal fault: a run without public records", "please report this")
+        ensemble, test = self.ensemble.with_constants(constants), apply_all(self.test, constants)
+        return replace(self, ensemble=ensemble, public_records=public, test=test)
+
+    @cached_property
+    def public(self) -> Floats:
+        """The public records' features, (R, …), prepared; not before all paid steps have released their constants.
+
+        Raises:
+            DataFault: they have another shape than the recipe's.
+        """
+        return features_of(self.public_records, self.shape)
 
     @property
     def device(self) -> torch.device:
@@ -129,8 +164,13 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
     tried = [checks.noise_scale(plan)]
     if lesson is not None:
         tried += [checks.check_parts(teachers.count), checks.check_vote_sensitivity(lesson, device)]
-    public = features_of(plan, inputs.records("public", plan, root))
-    chosen = choose_queries(public, plan.room_as(PatePlan).queries)
+    tried += stage_noise(plan)
+    public, shape = inputs.records("public", plan, root), describe_data(plan.data).shape
+    if public is None:
+        raise DataFault("there are no public records to ask about", "name data.public, or pass public=")
+    pending = digest_pending(public)
+    distinct = features_of(public, shape) if pending is None else pending
+    chosen = choose_queries(distinct, plan.room_as(PatePlan).queries)
     ensemble: Trained | Voted
     if lesson is None:
         ensemble = _voted(plan, teachers, root, chosen)
@@ -144,7 +184,7 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
     )
     student = () if model is None else tensors_of(model.state_dict(), trained_names(model), True, False)
     check_publishable(plan, provenance, student)
-    return PateProgram(ensemble, public, chosen, test, inputs, provenance)
+    return PateProgram(ensemble, public, shape, chosen, test, inputs, provenance)
 
 
 def teachers_of(plan: Plan) -> Teachers:
@@ -175,16 +215,13 @@ def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
     )
 
 
-def features_of(plan: Plan, records: RecordSource | None) -> Floats:
+def features_of(records: RecordSource, expected: tuple[int, ...]) -> Floats:
     """The public records' features, (R, …); of labels nothing is ever read.
 
     Raises:
-        DataFault: there are none, or they have another shape.
+        DataFault: they have another shape.
     """
-    if records is None:
-        raise DataFault("there are no public records to ask about", "name data.public, or pass public=")
     features, _ = records.batch(slice(None))
-    expected = describe_data(plan.data).shape
     if features.shape[1:] != expected:
         raise DataFault(
             f"public records have the shape {list(features.shape[1:])}, those of the recipe {list(expected)}",

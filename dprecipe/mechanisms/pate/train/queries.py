@@ -6,6 +6,7 @@ Axes: R public records, Q queries.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import final
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.preprocess import Floats
+from dprecipe.data.records import Records
 from dprecipe.faults import DataFault
 
 NO_QUERY = -1
@@ -33,7 +35,23 @@ class ChosenQueries:
         return np.where(self.of_record == NO_QUERY, NO_QUERY, outcomes_Q[self.of_record])
 
 
-def choose_queries(public: Floats, max_queries: int) -> ChosenQueries:
+def digest_pending(records: object) -> NDArray[np.uint8] | None:
+    """What tells apart records on which a paid step is pending, (R, 32): digests of what is read of them, since what
+    they will be is not known before private records have paid for it; None where none is pending.
+
+    Records that differ here and are alike afterwards are two queries, and each is paid for.
+    """
+    if not isinstance(records, Records) or records.next_stage is None:
+        return None
+    texts = [records.texts[name].values for name in sorted(records.texts)]
+    digests = [
+        hashlib.blake2b(row.tobytes() + json.dumps([column[index] for column in texts]).encode(), digest_size=32)
+        for index, row in enumerate(records.features)
+    ]
+    return np.frombuffer(b"".join(digest.digest() for digest in digests), np.uint8).reshape(-1, 32)
+
+
+def choose_queries(public: Floats | NDArray[np.uint8], max_queries: int) -> ChosenQueries:
     """The first `max_queries` different records of the public ones, (R, …).
 
     Raises:

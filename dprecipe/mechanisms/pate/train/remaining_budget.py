@@ -7,30 +7,35 @@ charged, so the ledger adds up to the filter's limit, whatever was answered.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import final
 
+from dprecipe.mechanisms.pate.charges import is_of_votes
 from dprecipe.mechanisms.pate.events import FilterRest, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.training.spend_once import check_affordable
 
 
 @final
 class RemainingBudget:
     """The budget that a run has left. It reserves and settles events in the ledger."""
 
-    def __init__(self, plan: Plan, ledger: LedgerWriter) -> None:
+    def __init__(self, plan: Plan, ledger: LedgerWriter, charged: Iterable[Charge]) -> None:
+        """`charged`: what earlier attempts, and paid steps of preprocessing, have spent."""
         limit = plan.room_as(PatePlan).filter_limit
         self._filter = None if limit is None else GaussianFilter(limit)
         self._planned = _counted(plan.events)
         self._budget = plan.budget
         self._ledger = ledger
-        self._charged = _counted(ledger.before.charges if ledger.before is not None else ())
+        self._charged = _counted(charged)
 
     @property
     def charged(self) -> tuple[Charge, ...]:
@@ -45,7 +50,7 @@ class RemainingBudget:
         """Whether all these events still fit."""
         after = self._charged + _counted(wanted)
         if self._filter is not None:
-            return self._filter.holds(_gaussian(after)) and _others(after) <= _others(self._planned)
+            return self._filter.holds(_votes(after)) and _others(after) <= _others(self._planned)
         if after <= self._planned:
             return True
         budget = self._budget
@@ -66,10 +71,24 @@ class RemainingBudget:
         """Charge the rest of the filter's limit; nothing fits after that."""
         if self._filter is None:
             return
-        rest: FilterRest | None = self._filter.rest(_gaussian(self._charged))
+        rest: FilterRest | None = self._filter.rest(_votes(self._charged))
         if rest is not None:
             self.reserve(rest, 1)
             self.settle(rest, 1)
+
+
+def check_filter(plan: Plan, before: Ledger | None, missing: Sequence[PaidStage]) -> None:
+    """The budget holds the filter's whole limit, which every run is charged, beside what was spent and the paid steps
+    that are `missing`: steps whose results were lost, or were never drawn. Nothing to check once votes have begun.
+
+    Raises:
+        BudgetSpent: it does not.
+    """
+    limit = plan.room_as(PatePlan).filter_limit
+    if limit is None or before is None or not missing or any(is_of_votes(c.event) for c in before.charges):
+        return
+    coming = [charge for stage in missing for charge in stage.charges]
+    check_affordable(plan, FilterRest(1 / math.sqrt(limit)), before, coming)
 
 
 def _counted(charges: Iterable[Charge]) -> Counter[Event]:
@@ -80,9 +99,10 @@ def _counted(charges: Iterable[Charge]) -> Counter[Event]:
 
 
 def _others(counts: Counter[Event]) -> Counter[Event]:
-    """The events outside the filter."""
+    """What is published beside the votes."""
     return Counter({event: count for event, count in counts.items() if isinstance(event, SanitisedCost)})
 
 
-def _gaussian(counts: Counter[Event]) -> list[Charge]:
-    return [Charge(event, count) for event, count in counts.items() if not isinstance(event, SanitisedCost)]
+def _votes(counts: Counter[Event]) -> list[Charge]:
+    """The events that a filter counts."""
+    return [Charge(event, count) for event, count in counts.items() if is_of_votes(event)]

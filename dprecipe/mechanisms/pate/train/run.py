@@ -8,9 +8,10 @@ Axes: R public records, Q queries, M classes.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -18,6 +19,7 @@ from typing import final
 import numpy as np
 from torch import nn
 
+from dprecipe.data.paid.constants import StageConstants
 from dprecipe.mechanisms.pate import labels
 from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of, list_rounds
 from dprecipe.mechanisms.pate.charges import count_queries
@@ -30,19 +32,23 @@ from dprecipe.mechanisms.pate.train.partition import load_key
 from dprecipe.mechanisms.pate.train.plan_student import score_student, train_plan_student
 from dprecipe.mechanisms.pate.train.pool import count_cpus
 from dprecipe.mechanisms.pate.train.program import PateProgram, lesson_of, prepare, teachers_of
-from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
+from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget, check_filter
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
+from dprecipe.privacy.ledger import Ledger
+from dprecipe.release.stages import digest_constants
 from dprecipe.training.attempt import open_attempt
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.program import device_of
+from dprecipe.training.provenance import private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.released import trained_names
 from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.stages import list_missing
 
 REHEARSED = 100
 """Queries that a rehearsal asks."""
@@ -60,17 +66,25 @@ class VotingRunner(Runner[PateProgram]):
         """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
         room, insecure = plan.room_as(PatePlan), plan.runtime.insecure
         key = load_key(folder.private / "partition.key", None if insecure is None else insecure.seed)
-        private = {"commitment": program.ensemble.private(key), "public": [program.public], "partition": [key]}
-        stopped = threading.Event()
-        with open_attempt(plan, folder, start, program.provenance, private) as attempt:
-            ledger = attempt.ledger
+        public = private_of(program.public_records) if plan.stages else [program.public]
+        private = {"commitment": program.ensemble.private(key), "public": public, "partition": [key]}
+        stopped, records = threading.Event(), program.ensemble.records
+
+        def check(before: Ledger | None) -> None:
+            check_filter(plan, before, list_missing(plan, folder.stages))
+
+        with open_attempt(plan, folder, start, program.provenance, private, check, records) as attempt:
+            ledger, program = attempt.ledger, program.with_constants(attempt.constants)
             with stopping_on_signals(stopped.set, "part of the run"):
                 counts_QM = program.ensemble.counts(
-                    key, program.asked, folder.private / "teachers", program.device, stopped.is_set
+                    key, program.asked, folder.private / name_votes(attempt.constants), program.device, stopped.is_set
                 )
                 if counts_QM is None:
                     raise attempt.interrupted("some of the teachers")
-                remaining_budget, streams = RemainingBudget(plan, ledger), noise_streams(attempt.secrets)
+                remaining_budget, streams = (
+                    RemainingBudget(plan, ledger, attempt.charged),
+                    noise_streams(attempt.secrets),
+                )
                 ballot = Ballot(
                     counts_QM,
                     aggregator_of(room),
@@ -142,6 +156,15 @@ class VotingRunner(Runner[PateProgram]):
 
 
 RUNNER = VotingRunner()
+
+
+def name_votes(constants: Sequence[StageConstants]) -> str:
+    """The folder in `private/` of the teachers' votes: of its own for each set of constants that teachers learned
+    behind, so that votes from before a lost step was drawn again are not used."""
+    if not constants:
+        return "teachers"
+    digest = hashlib.sha256("".join(map(digest_constants, constants)).encode()).hexdigest()
+    return f"teachers-{digest[:16]}"
 
 
 @final

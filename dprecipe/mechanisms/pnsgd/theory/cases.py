@@ -76,9 +76,8 @@ class Cases:
         return float((self.uses / self.multiplier).sum(axis=1).max(initial=0.0))
 
 
-def _laplace_curves(uses_CR: Ints, multiplier_CR: Array) -> Array:
+def laplace_curves(uses_CR: Ints, multiplier_CR: Array, orders_A: Array) -> Array:
     """r(α) of the composed uses of each chain: arrays (chains, orders)."""
-    orders_A = np.asarray(ORDERS)
     result_CA = np.zeros((len(uses_CR), len(orders_A)))
     for stage in np.flatnonzero(uses_CR.any(axis=0)):
         tau_C1 = 1 / multiplier_CR[:, [stage]]
@@ -334,7 +333,9 @@ def _build_cases(
         published=np.sqrt((uses_RC * np.square(worst_RC)).sum(axis=0)) * ROUND_UP,
         uses=uses_RC.T,
         multiplier=1 / worst_RC.T,
-        renyi=_laplace_curves(uses_RC.T, 1 / worst_RC.T) if event.family == "laplace" else np.zeros((0, 0)),
+        renyi=laplace_curves(uses_RC.T, 1 / worst_RC.T, np.asarray(ORDERS))
+        if event.family == "laplace"
+        else np.zeros((0, 0)),
         gaps=gaps_CG,
         reach=_reach(event, stages, chains.last[:, None] + at_CG, gaps_CG),
         knot_mu=knot_mu_CG,

@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.data.facts import DataFacts, describe_data
+from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
@@ -64,6 +65,8 @@ from dprecipe.training.records import RecordSource
 from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
 from dprecipe.training.spend_once import check_affordable, is_settled, spend_once
+from dprecipe.training.stage_check import stage_noise
+from dprecipe.training.stages import list_missing
 
 REHEARSED_SECONDS = 1.0
 MIN_GPU_OPERATIONS = 1 << 20
@@ -80,6 +83,10 @@ class PnsgdProgram:
     sets: Sets
     facts: DataFacts
     provenance: RunProvenance
+
+    def with_constants(self, constants: Sequence[StageConstants]) -> PnsgdProgram:
+        """The same program on its records as they are after the paid steps that have released these constants."""
+        return replace(self, sets=self.sets.with_constants(constants))
 
     def backend(self) -> Backend:
         """A new backend for the steps."""
@@ -104,8 +111,10 @@ def _build_program(plan: Plan, records: Callable[[], Sets]) -> PnsgdProgram:
     passed_checks = checks.run_checks(
         objective, own.descent, own.contraction, own.stages, lambda: _backend(objective, device)
     )
+    passed_checks = (*passed_checks, *stage_noise(plan))
     sets = records()
-    check_width(plan, sets.train)
+    if not plan.stages:  # else their width follows from constants that are not there yet
+        check_width(plan, sets.train)
     provenance = RunProvenance(passed_checks, device, data="python" if sets.from_python else "recipe")
     return PnsgdProgram(objective, own.stages, sets, data_facts, provenance)
 
@@ -148,7 +157,7 @@ class PnsgdRunner(Runner[PnsgdProgram]):
         """Continue the folder's run, or start it; if it has ended, only publish."""
         checkpoints = folder.private / "checkpoints"
         state_file = EncryptedState(checkpoints / "last.encrypted", folder.private / "checkpoint.key", plan.digest)
-        (event,) = (charge.event for charge in plan.events)
+        event = plan.room_as(PnsgdPlan).event
         state: State | None = None
 
         def check(before: Ledger | None) -> None:
@@ -160,10 +169,13 @@ class PnsgdRunner(Runner[PnsgdProgram]):
                     "running again would spend again",
                     "restore the run's own files, or start over in a new folder",
                 )
-            check_affordable(plan, event, before)
+            missing = list_missing(plan, folder.stages)
+            check_affordable(plan, event, before, [charge for stage in missing for charge in stage.charges])
 
         private, stopped = {"commitment": private_of(program.sets.train)}, threading.Event()
-        with open_attempt(plan, folder, start, program.provenance, private, check) as attempt:
+        records = program.sets.train
+        with open_attempt(plan, folder, start, program.provenance, private, check, records) as attempt:
+            program = program.with_constants(attempt.constants)
 
             def descend() -> None:
                 nonlocal state

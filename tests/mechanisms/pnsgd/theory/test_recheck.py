@@ -123,7 +123,7 @@ def test_several_runs_other_company_and_another_relation() -> None:
     for charges, asked in (
         ([charge], other),
         ([charge], Neighbouring.ADD_OR_REMOVE_ONE),
-        ([charge, Charge(Gaussian(5.0), 1)], relation),
+        ([charge, Charge(Gaussian(5.0), 1)], other),
     ):
         for accountant in accountants.ACCOUNTANTS:
             assert accountants.epsilon(charges, 1e-5, asked, accountant) == math.inf

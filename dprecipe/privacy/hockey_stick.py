@@ -6,14 +6,19 @@ whichever pairs of points are kept: a table may be thinned, and merged with anot
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from dprecipe.privacy.loss import Array
+from dprecipe.privacy.loss import Array, GridError, Loss
 
 MAX_KNOTS = 1 << 13
+MAX_LOSSES = 1 << 20
+"""Points of a grid of losses."""
+MIN_DELTA = 1e-20
+"""Below it a table has nothing to tell; what is beyond it is charged."""
 LARGEST = 600.0
 """No |ε| of a table is larger: exp(ε) leaves the range of doubles."""
 SLACK = 1e-12
@@ -111,3 +116,40 @@ def lower_hull(x_N: Array, y_N: Array) -> list[int]:
                 break
         corners.append(k)
     return corners
+
+
+def pair_losses(curve: HockeyStick, reverse: HockeyStick, step: float, tail: float) -> Loss:
+    """The losses, on the grid of `step`, of a pair whose δ(ε) is no less than `curve`, and the other way round no less
+    than `reverse`, both tables of ε >= 0; where a table ends, or falls to `tail`, the rest is charged to infinity.
+
+    Guarantees: it dominates every pair that both tables bound. Such a pair's δ, as a function of exp(ε), is convex: it
+    lies below the greatest convex function below any points above it, and that function is the curve of a pair.
+
+    Source: Zhu, Dong & Wang 2022, Lemma 20 (a curve's pair); Doroshenko et al. 2022.
+
+    Raises:
+        GridError: too many points.
+    """
+    last = max(_end_of(curve, step, tail), 1)
+    first = -max(_end_of(reverse, step, tail), 1)
+    if last - first > MAX_LOSSES:
+        raise GridError
+    e_N = step * np.arange(first, last + 1)
+    above, below = np.maximum(e_N, 0.0), np.minimum(e_N, 0.0)
+    deltas = np.where(e_N >= 0, curve.at(above), -np.expm1(below) + np.exp(below) * reverse.at(-below))
+    deltas = np.minimum(deltas * (1 + 1e-10), 1.0)
+    # δ as a function of exp(ε), from (0, 1) on; after its last point it stays
+    slopes = np.concatenate([[0.0], np.exp(e_N)])
+    heights = np.append(1.0, np.minimum.accumulate(deltas))
+    corners = np.array(lower_hull(slopes, heights))
+    falls = np.append(np.diff(heights[corners]) / np.diff(slopes[corners]), 0.0)
+    masses = np.zeros(len(e_N))
+    inner = corners[1:]
+    masses[inner - 1] = slopes[inner] * np.diff(falls)
+    return Loss(step, first, np.maximum(masses, 0.0), float(heights[-1]), max(1.0 + float(falls[0]), 0.0))
+
+
+def _end_of(curve: HockeyStick, step: float, tail: float) -> int:
+    """The first loss of the grid with no more than `tail` beyond it, or the end of the curve."""
+    end = int(np.argmax(curve.deltas <= max(tail, float(curve.deltas[-1]) * (1 + 1e-6) + MIN_DELTA)))
+    return math.ceil(min(float(curve.epsilons[end]), LARGEST) / step)
