@@ -22,6 +22,7 @@ from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.noise.distributions import Distribution
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, per_record_gradients
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.gradient_rows import gradient_rows
 from dprecipe.training.losses import cross_entropy
 
 BATCH = 256
@@ -40,19 +41,17 @@ def steps(name: str) -> dict[str, Callable[[], object]]:
     encoder = Encoder(draw_gaussian_codebook((parameters,), WORDS, 1e-5, 0), 1.0, torch.device("cpu"))
     noisy, distribution = torch.randn(parameters, dtype=torch.float64), Distribution("student_t", 9.0)
 
-    def gradients(part: BatchPart) -> torch.Tensor:
-        return per_record_gradients(net, cross_entropy, part.features, part.labels)
-
     def kept() -> torch.Tensor:
         if not stored:
-            stored.append(gradients(next(batch.parts(physical))))
+            part = next(batch.parts(physical))
+            stored.append(per_record_gradients(net, cross_entropy, part.features, part.labels))
         return stored[0]
 
     stored: list[torch.Tensor] = []
     return {
         "dpsgd": lambda: clipped_sum(net, cross_entropy, batch, Clipping.flat(0.1), physical),
         "encoded": lambda: encoded_sum(net, cross_entropy, batch, encoder, physical),
-        "  gradients": lambda: [gradients(part) for part in batch.parts(physical)],
+        "  gradients": lambda: list(gradient_rows(net, cross_entropy, batch, physical, encoder.at_once)),
         "  encoding": lambda: encoder.sum(kept() for _ in range(BATCH // physical)),
         "  denoising": lambda: kolmogorov_smirnov(noisy, distribution, 1.0),
     }

@@ -214,7 +214,7 @@ def _by_unit(model: nn.Module, loss: Loss, part: BatchPart, min_rows: int) -> Te
     if not explain_loop(model, loss, features, labels):
         features, labels = pad_records(features, size), pad_records(labels, size)
     grads_NP = per_record_gradients(model, loss, features, labels)[:count]
-    return grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
+    return grads_NP if part.units is None else mean_by_unit(grads_NP, part.units)
 
 
 def _zero(model: nn.Module, clipping: Clipping) -> Tensor:
@@ -288,7 +288,8 @@ def physical_slices(units: Tensor | None, count: int, size: int) -> Iterator[tup
             start = end
 
 
-def _mean_by_unit(grads_NP: Tensor, units: Tensor) -> Tensor:
+def mean_by_unit(grads_NP: Tensor, units: Tensor) -> Tensor:
+    """(U, P): the mean of the rows of each unit."""
     counts_U = torch.bincount(units)
     sums_UP = grads_NP.new_zeros(len(counts_U), grads_NP.shape[1]).index_add_(0, units, grads_NP)
     return sums_UP / counts_U[:, None]

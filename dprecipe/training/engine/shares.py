@@ -83,10 +83,10 @@ def shares_of_pass(
     """As `shares_of`, from the terms of a pass of `count` records."""
     by_name: dict[str, list[Term]] = {}
     for result in call_terms:
-        _store_layer_rows(result, count, device, plan.room)
+        store_layer_rows(result, count, device, plan.room)
         for name, term in result:
             by_name.setdefault(name, []).append(term)
-    places = _places_of(model, groups)
+    places = places_of(model, groups)
     shares, room, like = _combine_shares(by_name, places, count), plan.room, torch.empty((), device=device)
     for name, of_name in by_name.items():
         place, group = places[name]
@@ -103,7 +103,7 @@ def shares_of_pass(
     return shares
 
 
-def _places_of(model: nn.Module, groups: tuple[int, ...] | None) -> dict[str, tuple[slice, int]]:
+def places_of(model: nn.Module, groups: tuple[int, ...] | None) -> dict[str, tuple[slice, int]]:
     """Where each trained parameter lies in the sum, and its group."""
     result: dict[str, tuple[slice, int]] = {}
     start = 0
@@ -137,7 +137,7 @@ def _combine_shares(by_name: dict[str, list[Term]], places: dict[str, tuple[slic
     return shares
 
 
-def _store_layer_rows(terms: list[tuple[str, Term]], count: int, device: torch.device, room: int) -> None:
+def store_layer_rows(terms: list[tuple[str, Term]], count: int, device: torch.device, room: int) -> None:
     """Differentiate a layer by itself once for all its parameters, if there is room to store the rows."""
     for _, term in terms[:1]:
         if isinstance(term, OfLayer):

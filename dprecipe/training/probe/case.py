@@ -31,6 +31,8 @@ ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotIm
 ROUNDING = 1e-5
 TOLERANCE = 1e-4
 """Largest relative error: single precision adds up in another order, no more."""
+ROUNDINGS = 10
+"""How many times the measured rounding of an entry is allowed on top."""
 ProbeTest = tuple[str, str, Callable[[], str]]
 """Id, what is expected, and a test that answers in words what it measured, or raises `Failed`."""
 Function = Callable[[Tensor, Tensor], Tensor]
@@ -223,6 +225,27 @@ class Case:
         if not bool(torch.isfinite(result).all()):
             raise Failed("a gradient of a single record is not finite")
         return result
+
+    def compare_gradients(self, result: Tensor) -> str:
+        """Compare an engine's gradients (B, P) of the records with those of the loop; says how far they are off.
+
+        Raises:
+            Failed: farther than rounding.
+        """
+        expected = self.single_gradients
+        if result.shape != expected.shape:
+            raise Failed(f"shape {list(result.shape)}, expected {list(expected.shape)}")
+        # Each parameter on its own scale, so that a small one can't hide behind a large one.
+        floor = 1e-6 * float(expected.abs().max()) + 1e-30
+        worst = 0.0
+        for name, part in self.slices():
+            scale = max(float(expected[:, part].abs().max()), floor)
+            difference = (result[:, part] - expected[:, part]).abs()
+            error = float((difference - ROUNDINGS * self.rounding[:, part]).clamp_min(0.0).max()) / scale
+            if not error <= TOLERANCE:
+                raise Failed(f"relative error {error:.1e} in parameter {name!r}, at most {TOLERANCE:.0e} is rounding")
+            worst = max(worst, error)
+        return f"largest relative error {worst:.1e}"
 
     @cached_property
     def rounding(self) -> Tensor:

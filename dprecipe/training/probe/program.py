@@ -19,7 +19,7 @@ from dprecipe.training.engine.bookkeeping import pad_records
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.engine.sizes import one_size
-from dprecipe.training.probe.case import ERRORS, TOLERANCE, Case, Failed, ProbeTest
+from dprecipe.training.probe.case import ERRORS, Case, Failed, ProbeTest
 from dprecipe.training.probe.place import locate_failure, name_failure
 from dprecipe.training.probe.sizes import larger_batches
 from dprecipe.training.probe.sums import SumTests
@@ -30,8 +30,6 @@ PerRecordGradients = Callable[[nn.Module, Loss, Tensor, Tensor], Tensor]
 RECORDS = 6
 MAX_RECORDS = 33
 """Records that the engine takes at once, by default."""
-ROUNDINGS = 10
-"""How many times the measured rounding of an entry is allowed on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,9 @@ def _tests(
         yield (
             "per_record_gradients",
             "per-record gradients equal those of a loop over single records",
-            _with_frozen_draws(case, lambda: _gradients_equal(case, gradients_of)),
+            _with_frozen_draws(
+                case, lambda: case.compare_gradients(gradients_of(case.module, case.loss, case.features, case.labels))
+            ),
         )
         yield (
             "gradients_independent",
@@ -166,21 +166,3 @@ def _with_frozen_draws(case: Case, test: Callable[[], str]) -> Callable[[], str]
 def _draw_gradients(case: Case, gradients_of: PerRecordGradients, features: Tensor, labels: Tensor) -> Tensor:
     with case.drawing():
         return gradients_of(case.module, case.loss, features, labels)
-
-
-def _gradients_equal(case: Case, gradients_of: PerRecordGradients) -> str:
-    expected = case.single_gradients
-    result = gradients_of(case.module, case.loss, case.features, case.labels)
-    if result.shape != expected.shape:
-        raise Failed(f"shape {list(result.shape)}, expected {list(expected.shape)}")
-    # Each parameter on its own scale, so that a small one can't hide behind a large one.
-    floor = 1e-6 * float(expected.abs().max()) + 1e-30
-    worst = 0.0
-    for name, part in case.slices():
-        scale = max(float(expected[:, part].abs().max()), floor)
-        difference = (result[:, part] - expected[:, part]).abs()
-        error = float((difference - ROUNDINGS * case.rounding[:, part]).clamp_min(0.0).max()) / scale
-        if not error <= TOLERANCE:
-            raise Failed(f"relative error {error:.1e} in parameter {name!r}, at most {TOLERANCE:.0e} is rounding")
-        worst = max(worst, error)
-    return f"largest relative error {worst:.1e}"

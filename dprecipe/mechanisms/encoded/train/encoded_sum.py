@@ -24,14 +24,18 @@ from dprecipe.mechanisms.encoded.train.ranks import (
     spread_ranks,
 )
 from dprecipe.training.engine.bookkeeping import pad_records
-from dprecipe.training.engine.clipped_sum import Batch, BatchPart, ClippedSum, Loss, parameters_of, per_unit_gradients
+from dprecipe.training.engine.clipped_sum import Batch, BatchPart, ClippedSum, Loss, parameters_of
+from dprecipe.training.engine.gradient_rows import gradient_rows
 from dprecipe.training.engine.sizes import free_bytes, one_size, widest_type
 
 BELOW = 1.0 - 2.0**-30
 """Scaled codewords stay below their norm by more than float64 can round them up."""
-BLOCK = 1 << 19
-"""Coordinates that are encoded at a time on a CPU: few enough to stay in its cache. Elsewhere 64 times as many, or as
-many as have room in a part of the memory that is free."""
+BLOCK = 1 << 21
+"""Coordinates that are encoded at a time on a CPU: few enough to stay in its cache, and enough gradients for their
+codewords to be chosen in one product. Elsewhere 16 times as many, or as many as have room in a part of the memory that
+is free."""
+ADDED = 8
+"""Codes that are added at a time on a CPU, while their sum stays in its cache."""
 MAX_BLOCK = 1 << 28
 """Coordinates that are encoded at a time anywhere: the cells of a block are numbered in 32 bits."""
 BLOCK_SHARE = 16
@@ -64,6 +68,21 @@ class CodebookLike(Protocol):
 
 
 @final
+class _Scratch:
+    """Memory that the blocks of one call reuse: fresh pages cost as much as what is done with them."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str | int, ...], Tensor] = {}
+
+    def like(self, values_RD: Tensor, *use: str | int) -> Tensor:
+        """(R, D) float32, contiguous, with any content; what was there for the same use is overwritten."""
+        numbers = self._numbers.get(use)
+        if numbers is None or len(numbers) < values_RD.numel():
+            numbers = self._numbers[use] = values_RD.new_empty(values_RD.numel(), dtype=torch.float32)
+        return numbers[: values_RD.numel()].view(values_RD.shape)
+
+
+@final
 class _Part:
     """One group, ready to rank and to clip."""
 
@@ -81,11 +100,26 @@ class _Part:
         """Numbers that a gradient's ranking takes, or more."""
         return self._size if self._spread_D is None else max(self._size, CELLS)
 
-    def ranking(self, bits_RP: Tensor) -> Ranking:
-        bits_RD = bits_RP[:, self.columns]
+    def ranking(self, bits_RD: Tensor) -> Ranking:
         if self._spread_D is None:
             return rank_by_sorting(bits_RD, self._ranks_K)
         return rank_by_counting(bits_RD, self._ranks_K, self._spread_D)
+
+    def magnitudes(self, grads_RP: Tensor, scratch: _Scratch) -> Tensor:
+        """(R, D) float32, contiguous."""
+        grads_RD = grads_RP[:, self.columns]
+        out_RD = scratch.like(grads_RD, "magnitudes", self.columns.start)
+        return torch.abs(grads_RD, out=out_RD) if grads_RD.dtype == out_RD.dtype else out_RD.copy_(grads_RD.abs())
+
+    def clip(self, grads_RP: Tensor, ranking: Ranking, chosen_R: Tensor, scratch: _Scratch) -> Tensor:
+        """(R, D): this group's part of the codes, in the precision of the gradients, or single precision."""
+        grads_RD = grads_RP[:, self.columns]
+        bounds_RD = ranking.bounds(self.bounds_nK[chosen_R], scratch.like(grads_RD, "bounds", self.columns.start))
+        codes_RD = None  # in double precision they must not be rounded
+        if grads_RD.dtype == bounds_RD.dtype:
+            codes_RD = scratch.like(grads_RD, "codes", self.columns.start)
+        codes_RD = torch.minimum(grads_RD, bounds_RD, out=codes_RD)
+        return torch.maximum(codes_RD, bounds_RD.neg_(), out=codes_RD)
 
 
 @final
@@ -95,7 +129,7 @@ class Encoder:
     `exchanged`: a neighbour changes a unit's gradient instead of adding a unit, so one code replaces another.
 
     Memory beyond the gradients: the codebook's levels as float64 and float32, 4 bytes a parameter, and for each
-    coordinate of a block (`block_size`, or one gradient) about 24 bytes on a CPU, `BLOCK_BYTES` elsewhere.
+    coordinate of a block (`block_size`, or one gradient) about 16 bytes on a CPU, `BLOCK_BYTES` elsewhere.
 
     Guarantees: in each group the magnitudes of an encoded gradient, sorted, are at most `norm` times those of one
     codeword, the same for all groups, whatever the gradient; so its L2 norm is at most `norm`. It depends on that
@@ -115,29 +149,30 @@ class Encoder:
         self._words = len(self._parts[0].levels_nK)
         self._rows = max(1, block_size(self.device) // sum(part.cells for part in self._parts))
 
+    @property
+    def at_once(self) -> int:
+        """How many gradients are encoded at a time."""
+        return self._rows
+
     def encode(self, grads_UP: Tensor) -> Tensor:
         """(U, P) float64: the encoded gradients; one that is not finite as float32 becomes zero."""
         self.check(grads_UP.shape[1])
-        encoded_UP = torch.empty(grads_UP.shape, dtype=torch.float64, device=self.device)
+        encoded_UP, scratch = torch.empty(grads_UP.shape, dtype=torch.float64, device=self.device), _Scratch()
         for start, grads_RP in self._blocks(grads_UP):
-            into_RP = encoded_UP[start : start + len(grads_RP)]
-            block_RP = into_RP if len(into_RP) == len(grads_RP) else into_RP.new_empty(grads_RP.shape)
-            self._encode(grads_RP, block_RP)
-            if block_RP is not into_RP:
-                into_RP.copy_(block_RP[: len(into_RP)])
+            into_RP = encoded_UP[start : start + self._rows]
+            for columns, codes_RD in self._codes(grads_RP, scratch):
+                into_RP[:, columns] = codes_RD[: len(into_RP)]
         return encoded_UP
 
     def sum(self, gradients: Iterable[Tensor]) -> Tensor:
         """(P,) float64: the sum of the encoded gradients of all (U, P)."""
-        total = torch.zeros(self.dimension, dtype=torch.float64, device=self.device)
-        block_RP = total.new_empty(self._rows, self.dimension)
-        ones_R = total.new_ones(self._rows)
+        total, scratch = torch.zeros(self.dimension, dtype=torch.float64, device=self.device), _Scratch()
         for grads_UP in gradients:
             self.check(grads_UP.shape[1])
             for _, grads_RP in self._blocks(grads_UP):
-                rows = len(grads_RP)
-                self._encode(grads_RP, block_RP[:rows])
-                total.addmv_(block_RP[:rows].T, ones_R[:rows])
+                for columns, codes_RD in self._codes(grads_RP, scratch):
+                    for few_RD in torch.split(codes_RD, ADDED if self.device.type == "cpu" else self._rows):
+                        total[columns] += few_RD.sum(0, dtype=torch.float64)
         return total
 
     def _blocks(self, grads_UP: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -146,25 +181,25 @@ class Encoder:
             grads_RP = grads_UP[start : start + self._rows].to(self.device)
             yield start, pad_records(grads_RP, self._rows) if one_size(self.device) else grads_RP
 
-    def _encode(self, grads_RP: Tensor, encoded_RP: Tensor) -> None:
-        bits_RP = grads_RP.abs().float().view(torch.int32)
-        finite_R1 = bits_RP.amax(1, keepdim=True) <= LARGEST
+    def _codes(self, grads_RP: Tensor, scratch: _Scratch) -> Iterator[tuple[slice, Tensor]]:
+        """The columns of each group, and their part of the codes, (R, D)."""
+        bits = [part.magnitudes(grads_RP, scratch).view(torch.int32) for part in self._parts]
+        finite_R1 = torch.stack([bits_RD.amax(1) for bits_RD in bits]).amax(0)[:, None] <= LARGEST
         # To ask a GPU takes longer than to replace nothing.
         if one_size(self.device) or not bool(finite_R1.all()):
-            grads_RP, bits_RP = torch.where(finite_R1, grads_RP, 0), torch.where(finite_R1, bits_RP, 0)
-        rankings = [part.ranking(bits_RP) for part in self._parts]
+            grads_RP = torch.where(finite_R1, grads_RP, 0)
+            bits = [torch.where(finite_R1, bits_RD, 0) for bits_RD in bits]
+        rankings = [part.ranking(bits_RD) for part, bits_RD in zip(self._parts, bits, strict=True)]
         chosen_R = self._nearest(rankings)
         for part, ranking in zip(self._parts, rankings, strict=True):
-            bounds_RD = ranking.bounds(part.bounds_nK[chosen_R])
-            encoded_RD = torch.minimum(grads_RP[:, part.columns], bounds_RD)
-            encoded_RP[:, part.columns] = torch.maximum(encoded_RD, bounds_RD.neg_(), out=encoded_RD)
+            yield part.columns, part.clip(grads_RP, ranking, chosen_R, scratch)
 
     def _nearest(self, rankings: list[Ranking]) -> Tensor:
         """(R,): the codeword of largest cosine similarity; in float64, for they are nearly alike."""
         products_Rn = torch.zeros(len(rankings[0].cells), self._words, dtype=torch.float64, device=self.device)
         if self._words > 1:
             for part, ranking in zip(self._parts, rankings, strict=True):
-                products_Rn.addmm_(ranking.weights(), part.levels_nK.T)
+                products_Rn.addmm_(ranking.weights, part.levels_nK.T)
         return products_Rn.argmax(1)
 
     def check(self, parameters: int) -> None:
@@ -185,14 +220,15 @@ def encoded_sum(
     model is not called; memory is that of one physical batch and the encoder's.
     """
     encoder.check(sum(p.numel() for p in parameters_of(model).values()))
-    return ClippedSum(encoder.sum(per_unit_gradients(model, loss, batch, physical_batch)), encoder.bound)
+    gradients = gradient_rows(model, loss, batch, physical_batch, encoder.at_once)
+    return ClippedSum(encoder.sum(gradients), encoder.bound)
 
 
 def block_size(device: torch.device) -> int:
     """How many coordinates are encoded at a time: a function of the device and its free memory."""
     if device.type == "cpu":
         return BLOCK
-    return min(MAX_BLOCK, max(BLOCK << 6, free_bytes(device) // BLOCK_SHARE // BLOCK_BYTES))
+    return min(MAX_BLOCK, max(BLOCK << 4, free_bytes(device) // BLOCK_SHARE // BLOCK_BYTES))
 
 
 def _round_down_to_float32(values: Tensor) -> Tensor:

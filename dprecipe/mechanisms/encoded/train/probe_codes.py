@@ -2,7 +2,7 @@
 
 Magnitudes that are equal in exact arithmetic are ranked by their rounding, and of two classes those of the last layer
 are, in pairs. So a sum is held against the codes of the very gradients that the engine adds up, computed once more in
-the same physical batches; that these are the gradients of single records is a check of its own, `per_record_gradients`.
+the same physical batches. That these are the gradients of single records is checked with them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from dprecipe.mechanisms.encoded.train.encoded_sum import CodebookLike, Encoder, RankGroup, encoded_sum
-from dprecipe.training.engine.clipped_sum import BatchPart, per_unit_gradients
+from dprecipe.training.engine.clipped_sum import BatchPart
+from dprecipe.training.engine.gradient_rows import gradient_rows
 from dprecipe.training.probe.case import Case, Failed, ProbeTest
 from dprecipe.training.probe.sums import SumTests
 
@@ -58,6 +59,7 @@ def _encoded_sum_equal(case: Case, encoder: Encoder, envelopes: Envelopes) -> st
         raise Failed(f"a code reaches {worst:.9f} of its box")
     largest, batch = 0.0, BatchPart(case.features, case.labels)
     for physical_batch in (len(codes), 2):
+        case.compare_gradients(torch.stack(_gradients(case, batch, physical_batch)))
         expected = _codes(case, encoder, batch, physical_batch).sum(0)
         error = _relative(_encoded(case, encoder, batch, physical_batch), expected)
         if not error <= RANKS:
@@ -99,9 +101,14 @@ def _encoded_sum_edges(case: Case, encoder: Encoder, envelopes: Envelopes) -> st
 
 def _codes(case: Case, encoder: Encoder, batch: BatchPart, physical_batch: int | None = None) -> Tensor:
     """(B, P): the code of each record by itself, of the gradients that `_encoded` adds up the codes of."""
+    return torch.cat([encoder.encode(row[None]) for row in _gradients(case, batch, physical_batch)])
+
+
+def _gradients(case: Case, batch: BatchPart, physical_batch: int | None = None) -> list[Tensor]:
+    """(P,) of each record: the gradients that are encoded."""
     size = len(batch.labels) if physical_batch is None else physical_batch
-    rows = [row for rows in per_unit_gradients(case.module, case.loss, batch, size) for row in rows]
-    return torch.cat([encoder.encode(row[None]) for row in rows])
+    few = gradient_rows(case.module, case.loss, batch, size, len(batch.labels))
+    return [row.clone() for rows in few for row in rows]
 
 
 def _relative(actual: Tensor, expected: Tensor) -> float:

@@ -39,19 +39,17 @@ class Ranking:
     """(R, D) int32: each coordinate's cell, numbered through: r · C + c."""
     widths: Tensor
     """(R, K) int64: how many cells each level covers: those whose lowest rank is one of the level's."""
-    sums: Tensor
-    """(R, C) float64: the magnitudes of each cell added up, nearly."""
+    weights: Tensor
+    """(R, K) float64: the magnitudes at each level added up, nearly: what a codeword's levels are multiplied with."""
+    size: int
+    """R · C: the number of all cells."""
 
-    def weights(self) -> Tensor:
-        """(R, K) float64: the magnitudes at each level added up: what a codeword's levels are multiplied with."""
-        # The lowest level covers a cell at least.
-        sums_RK = self.sums.cumsum(1).gather(1, self.widths.cumsum(1).sub_(1))
-        return torch.diff(sums_RK, dim=1, prepend=sums_RK.new_zeros(len(sums_RK), 1))
-
-    def bounds(self, levels_RK: Tensor) -> Tensor:
-        """(R, D): each coordinate's bound, given the levels of the codeword of each gradient."""
-        bounds = levels_RK.flatten().repeat_interleave(self.widths.flatten(), output_size=self.sums.numel())
-        return bounds.index_select(0, self.cells.flatten()).view(self.cells.shape)
+    def bounds(self, levels_RK: Tensor, out_RD: Tensor) -> Tensor:
+        """(R, D): each coordinate's bound, given the levels of the codeword of each gradient; written to `out_RD`,
+        which is contiguous."""
+        bounds = repeat_numbers(levels_RK.reshape(-1), self.widths.reshape(-1), self.size)
+        torch.index_select(bounds, 0, self.cells.view(-1), out=out_RD.view(-1))
+        return out_RD
 
 
 def rank_by_sorting(bits_RD: Tensor, ranks_K: Tensor) -> Ranking:
@@ -69,10 +67,13 @@ def rank_by_sorting(bits_RD: Tensor, ranks_K: Tensor) -> Ranking:
     order_RD = packed_RD & 0xFFFFFFFF
     cells_RD = torch.arange(count * size, dtype=torch.int32, device=bits_RD.device).view(count, size)
     widths_K = torch.diff(ranks_K, append=ranks_K.new_full((1,), size))
+    sums_RD = (packed_RD >> 32).int().view(torch.float32).double().cumsum(1)
+    sums_RK = sums_RD[:, widths_K.cumsum(0) - 1]
     return Ranking(
         torch.empty_like(cells_RD).scatter_(1, order_RD, cells_RD),
         widths_K.expand(count, -1),
-        (packed_RD >> 32).int().view(torch.float32).double(),
+        torch.diff(sums_RK, dim=1, prepend=sums_RK.new_zeros(count, 1)),
+        count * size,
     )
 
 
@@ -101,24 +102,54 @@ def count_by_scatter(cells: Tensor, size: int) -> Tensor:
     )
 
 
+def repeat_numbers(numbers: Tensor, times: Tensor, size: int) -> Tensor:
+    """(size,): each number so many times; `size` is how often in all. On a CPU numpy takes a sixth of torch's time."""
+    if numbers.device.type == "cpu":
+        return torch.from_numpy(np.repeat(numbers.numpy(), times.numpy()))
+    return numbers.repeat_interleave(times, output_size=size)
+
+
+def find_cells(ends_RC: Tensor, ranks_K: Tensor) -> Tensor:
+    """(R, K) int64: the first cell in whose row so many coordinates or more are at or below it; ranks ascend."""
+    if ends_RC.device.type == "cpu":
+        ranks = ranks_K.numpy()
+        return torch.from_numpy(np.stack([row_C.searchsorted(ranks) for row_C in ends_RC.numpy()]))
+    return torch.searchsorted(ends_RC, ranks_K.expand(len(ends_RC), -1).contiguous())
+
+
 def rank_by_counting(bits_RD: Tensor, ranks_K: Tensor, spread_D: Tensor) -> Ranking:
     """Cells of nearly equal magnitude, counted and not sorted: `CELLS` of them, below the largest magnitude.
 
-    `bits_RD`: (R, D) int32, of magnitudes in float32, overwritten; `ranks_K`: (K,) int64, the first rank of each level;
-    `spread_D`: of `spread_ranks`.
+    `bits_RD`: (R, D) int32, contiguous, of magnitudes in float32, overwritten; `ranks_K`: (K,) int64, the first rank of
+    each level; `spread_D`: of `spread_ranks`.
     """
-    count = len(bits_RD)
+    count, size = bits_RD.shape
     # The bits of a float ascend with its magnitude, each octave in as many steps.
-    largest_R1 = bits_RD.amax(1, keepdim=True)
-    cells_RD = bits_RD.sub_(largest_R1).add_(spread_D).bitwise_right_shift_(SHIFT).add_(CELLS - SPREAD).clamp_(min=0)
-    cells_RD += CELLS * torch.arange(count, dtype=torch.int32, device=bits_RD.device)[:, None]
-    counts_RC = count_numbers(cells_RD.flatten(), count * CELLS).view(count, CELLS)
-    lowest_RC = counts_RC.cumsum(1).sub_(counts_RC)
-    first_RK = torch.searchsorted(lowest_RC, ranks_K.expand(count, -1).contiguous())
-    below_C = torch.arange(-CELLS, 0, dtype=torch.int32, device=bits_RD.device).add_(SPREAD // 2) << SHIFT
-    typical_RC = (largest_R1 + below_C).clamp_(0, LARGEST).view(torch.float32)
+    top_R1 = bits_RD.amax(1, keepdim=True).bitwise_right_shift_(SHIFT)
+    firsts_R1 = CELLS * torch.arange(count, dtype=torch.int32, device=bits_RD.device)[:, None]
+    # A sum that is shifted is at most one above the sum of what is shifted: so high may the largest be, however spread.
+    cells_RD = bits_RD.add_(spread_D).bitwise_right_shift_(SHIFT).add_(firsts_R1 - top_R1 + (CELLS - 1 - SPREAD))
+    torch.maximum(cells_RD, firsts_R1, out=cells_RD)
+    counts_RC = count_numbers(cells_RD.view(-1), count * CELLS).view(count, CELLS)
+    # The cell of the last rank of each level; the next level begins with the cell above it.
+    ends_K = torch.cat([ranks_K[1:], ranks_K.new_full((1,), size)])
+    last_RK = find_cells(counts_RC.cumsum_(1), ends_K)
+    first_RK = torch.nn.functional.pad(last_RK[:, :-1] + 1, (1, 0))
     return Ranking(
         cells_RD,
         torch.diff(first_RK, append=first_RK.new_full((count, 1), CELLS)),
-        typical_RC.double().mul_(counts_RC),
+        _add_between(_typical(last_RK, top_R1), torch.diff(ends_K, prepend=ends_K.new_zeros(1))),
+        count * CELLS,
     )
+
+
+def _typical(cells_RK: Tensor, top_R1: Tensor) -> Tensor:
+    """(R, K) float64: what a magnitude in these cells is, nearly."""
+    bits_RK = (cells_RK - (CELLS - 1 - SPREAD // 2) + top_R1 << SHIFT).clamp_(0, LARGEST)
+    return bits_RK.int().view(torch.float32).double()
+
+
+def _add_between(magnitudes_RK: Tensor, counts_K: Tensor) -> Tensor:
+    """(R, K): the magnitudes of each level added up, as if they were evenly spaced between those of last ranks."""
+    steps_RK = torch.diff(magnitudes_RK, dim=1, prepend=magnitudes_RK.new_zeros(len(magnitudes_RK), 1))
+    return magnitudes_RK * counts_K - steps_RK * ((counts_K - 1) / 2)

@@ -454,6 +454,18 @@ def test_cells_are_counted_on_a_device_as_they_are_here(size: int) -> None:
     assert ranks.count_numbers(cells.to("meta"), size).shape == (size,)  # bincount can't say how many it answers
 
 
+def test_cells_are_found_and_levels_repeated_here_as_on_a_device() -> None:
+    ends_RC = torch.tensor([[0, 0, 3, 3, 5, 9, 9], [2, 4, 4, 7, 7, 7, 9]])
+    ranks_K = torch.tensor([1, 3, 4, 5, 9])
+    assert torch.equal(
+        ranks.find_cells(ends_RC, ranks_K), torch.searchsorted(ends_RC, ranks_K.expand(2, -1).contiguous())
+    )
+    numbers, times = torch.tensor([0.5, 2.0, 7.0]), torch.tensor([2, 0, 3])
+    expected = torch.tensor([0.5, 0.5, 7.0, 7.0, 7.0])
+    assert torch.equal(ranks.repeat_numbers(numbers, times, 5), expected)
+    assert torch.equal(numbers.repeat_interleave(times, output_size=5), expected)
+
+
 @pytest.mark.parametrize("counted", [False, True])
 def test_on_a_device_that_is_not_asked_codes_are_the_same(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """There all gradients go through what replaces those that are not finite, and cells are counted otherwise."""
@@ -472,7 +484,7 @@ def test_on_a_device_that_is_not_asked_codes_are_the_same(counted: bool, monkeyp
 def test_a_block_has_room_in_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU it is what the cache holds, whatever is free."""
     cuda = torch.device("cuda")
-    for free, expected in ((0, engine.BLOCK << 6), (64 << 30, 1 << 26), (1 << 50, engine.MAX_BLOCK)):
+    for free, expected in ((0, engine.BLOCK << 4), (64 << 30, 1 << 26), (1 << 50, engine.MAX_BLOCK)):
         monkeypatch.setattr(engine, "free_bytes", lambda device, free=free: free)
         assert engine.block_size(cuda) == expected
         assert engine.block_size(CPU) == engine.BLOCK

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,10 +12,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import Tensor, nn  # noqa: E402
 
 from dprecipe.mechanisms.encoded.codebook import Codebook, draw_gaussian_codebook  # noqa: E402
+from dprecipe.mechanisms.encoded.train import encoded_sum as encoded_sum_module  # noqa: E402
 from dprecipe.mechanisms.encoded.train import probe_codes  # noqa: E402
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum  # noqa: E402
-from dprecipe.training.engine import clipped_sum  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, per_record_gradients  # noqa: E402
+from dprecipe.training.engine.gradient_rows import gradient_rows  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
 from dprecipe.training.probe.program import examine_module  # noqa: E402
 
@@ -48,12 +49,13 @@ def test_the_encoder_passes(codebook: Codebook) -> None:
 def test_however_an_engine_rounds_its_gradients(codebook: Codebook, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another processor, or another size of physical batches, ranks tied gradients otherwise."""
 
-    def rounded(*arguments: Any) -> Tensor:
-        gradients = per_record_gradients(*arguments)
-        generator = torch.Generator().manual_seed(len(gradients))
-        return gradients * (1 + 1.2e-7 * torch.randint(-1, 2, gradients.shape, generator=generator))
+    def rounded(*arguments: Any) -> Iterator[Tensor]:
+        for gradients in gradient_rows(*arguments):
+            generator = torch.Generator().manual_seed(len(gradients))
+            yield gradients * (1 + 1.2e-7 * torch.randint(-1, 2, gradients.shape, generator=generator))
 
-    monkeypatch.setattr(clipped_sum, "per_record_gradients", rounded)
+    for module in (encoded_sum_module, probe_codes):
+        monkeypatch.setattr(module, "gradient_rows", rounded)
     assert failed(codebook) == set()
 
 
@@ -62,6 +64,24 @@ def test_a_box_that_is_a_hair_larger_than_accounted_is_found(codebook: Codebook)
         "encoded_sum",
         "encoded_sum_edges",
     }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda rows: rows.flip(0), lambda rows: rows * 1.001, lambda rows: rows - rows.mean(0, keepdim=True)],
+    ids=["other records", "scaled", "mixes records"],
+)
+def test_rows_that_are_no_gradients_of_records_are_found(
+    codebook: Codebook, monkeypatch: pytest.MonkeyPatch, change: Callable[[Tensor], Tensor]
+) -> None:
+    """The engine and the probe read the same rows: only the loop over single records shows that they are wrong."""
+
+    def wrong(*arguments: Any) -> Iterator[Tensor]:
+        yield from map(change, gradient_rows(*arguments))
+
+    for module in (encoded_sum_module, probe_codes):
+        monkeypatch.setattr(module, "gradient_rows", wrong)
+    assert "encoded_sum" in failed(codebook)
 
 
 def test_another_codebook_is_found() -> None:
