@@ -177,16 +177,16 @@ def check_budget(recipe: Recipe) -> Iterator[Finding]:
     if tuning is None or budget.epsilon == "auto":
         return
     from dprecipe.privacy import gdp
-    from dprecipe.privacy.tuning.plan import base_budget, total_epsilon
+    from dprecipe.privacy.tuning.plan import allows_run, base_budget, total_epsilon
     from dprecipe.privacy.tuning.runs import make_runs
 
-    runs = make_runs(*tuning.runs.selection)
-    try:
-        base = base_budget(budget.epsilon, budget.delta, runs).epsilon
-    except ValueError:
-        base = 0.0
-    if base < MIN_BASE:
-        needed = 1.001 * total_epsilon(gdp.mu_for(MIN_BASE, budget.delta), budget.delta, runs)
+    runs, least = make_runs(*tuning.runs.selection), gdp.mu_for(MIN_BASE, budget.delta)
+    if not allows_run(budget.epsilon, budget.delta, runs, least):
+        try:
+            base = base_budget(budget.epsilon, budget.delta, runs).epsilon
+        except ValueError:
+            base = 0.0
+        needed = 1.001 * total_epsilon(least, budget.delta, runs)
         needed = math.ceil(needed * 1000) / 1000
         number = "count" if tuning.runs.kind == "fixed" else "mean"
         yield Finding(

@@ -47,6 +47,8 @@ from dprecipe.privacy.worst_case import shift_charges
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
 
+_KEPT = 1024
+"""Answers that are kept, of either question: a plan asks what its calibration asked."""
 _CLOSE_ORDERS = 128
 _MANY_STEPS = 8
 _WHOLE_ORDERS = tuple(order for order in curves.DEFAULT_ORDERS if order >= 2 and order == int(order))
@@ -106,7 +108,11 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
     _check_accountant(accountant)
     if not 0 < delta < 1:
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
-    charges = tuple(charges)
+    return _epsilon_answer(tuple(charges), delta, Neighbouring(neighbouring), accountant)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _epsilon_answer(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring, accountant: str) -> Answer:
     work = summarise_charges(charges, neighbouring)
     full_chance = work.ever_full
     if not full_chance:
@@ -159,7 +165,13 @@ def delta_answers(
     _check_accountant(accountant)
     if not all(e >= 0 for e in epsilons):
         raise ValueError(f"expected epsilon >= 0, got {list(epsilons)}")
-    charges = tuple(charges)
+    return list(_delta_answers(tuple(charges), tuple(map(float, epsilons)), Neighbouring(neighbouring), accountant))
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _delta_answers(
+    charges: tuple[Charge, ...], epsilons: tuple[float, ...], neighbouring: Neighbouring, accountant: str
+) -> Sequence[Answer]:
     work = summarise_charges(charges, neighbouring)
     full_chance = work.ever_full
     if not full_chance:

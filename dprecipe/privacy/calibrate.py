@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dprecipe.privacy import rounding
 from dprecipe.privacy.accountants import epsilon_answer
@@ -16,6 +16,9 @@ MAX_EVENTS = 10**9
 _AIM = 1 - 5e-5
 _CLOSE = 1 - 1e-4
 _EVALUATIONS = 80
+_SECANTS = 8
+_FAR = 0.7
+"""The largest step of a secant, in log σ."""
 
 
 class CalibrationError(ValueError):
@@ -52,8 +55,11 @@ def noise_multiplier(
     """
     _check_budget(epsilon)
 
+    known: dict[float, float] = {}
+
     def cost(sigma: float) -> float:
-        return _cost(make(sigma), delta, neighbouring, accountant)
+        known[sigma] = _cost(make(sigma), delta, neighbouring, accountant)
+        return known[sigma]
 
     def cheap(sigma: float) -> float:
         return _cost(_stand_ins(make(sigma)), delta, neighbouring, "rdp")
@@ -65,7 +71,7 @@ def noise_multiplier(
     start = 1.0
     if accountant == "pld" or _stand_ins(charges := make(start)) != list(charges):
         # The cheap ε is larger or smaller by a nearly constant factor: solve with it, correct the factor, repeat.
-        ratio = 0.915 if accountant == "pld" else 1.0
+        ratio, apart = 0.915 if accountant == "pld" else 1.0, math.inf
         for _ in range(4):
             try:
                 start = solve(cheap, start, _AIM * epsilon / ratio, 1 - 1e-5)
@@ -74,10 +80,33 @@ def noise_multiplier(
             value = cost(start)
             if _CLOSE * epsilon <= value <= epsilon:
                 return start
-            if not 0 < value < math.inf:
-                break
+            if not 0 < value < math.inf or abs(math.log(value / epsilon)) > apart / 2:
+                break  # the factor is not nearly constant
+            apart = abs(math.log(value / epsilon))
             ratio = value / cheap(start)
+        for _ in range(_SECANTS):
+            guess = _secant(known, _AIM * epsilon)
+            if guess is None or not 0 < (value := cost(guess)) < math.inf:
+                break
+            start = guess
+            if _CLOSE * epsilon <= value <= epsilon:
+                return start
     return solve(cost, start, epsilon, _CLOSE)
+
+
+def _secant(known: Mapping[float, float], aim: float) -> float | None:
+    """Where the line through the two known points nearest to a cost meets it, on log-log axes; None where there are no
+    two, or the line says nothing new. `known`: costs by σ."""
+    near = sorted((abs(math.log(value / aim)), sigma) for sigma, value in known.items() if 0 < value < math.inf)
+    if len(near) < 2:
+        return None
+    (_, first), (_, second) = near[:2]
+    rise = math.log(known[second] / known[first])
+    slope = math.log(second / first) / rise if rise else 0.0
+    if not slope < 0:
+        return None
+    guess = rounding.round_up(first * math.exp(min(max(slope * math.log(aim / known[first]), -_FAR), _FAR)))
+    return guess if MIN_NOISE <= guess <= MAX_NOISE and guess not in known else None
 
 
 def calibrate_count(

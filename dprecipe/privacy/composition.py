@@ -33,7 +33,14 @@ _MAX_WINDOWS = 24
 
 
 class WindowError(Exception):
-    """The composed distribution needs more bins than allowed."""
+    """The composed distribution needs more bins than allowed.
+
+    `times`: how many times as many, on this grid.
+    """
+
+    def __init__(self, times: float = 2.0) -> None:
+        super().__init__(f"{times:g} times as many bins as allowed are needed")
+        self.times = times
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,22 +222,31 @@ class Composition:
             totals += n * np.array([log_m, mean, float(tilted_N @ (l_N - mean) ** 2)])
         return float(totals[0]), float(totals[1]), float(totals[2])
 
+    def share_of_bins(self, theta: float) -> float:
+        """How many bins the window at θ needs, over how many are allowed."""
+        *_, first, last = self._reach(theta)
+        return (last - first + 2) / self._max_bins
+
+    def _reach(self, theta: float) -> tuple[float, float, float, int, int]:
+        """Of the tilted composition: K, mean, spread, and the grid points between which all but exp(-32) of it is."""
+        k, mean, variance = self._moments(theta)
+        spread = math.sqrt(max(variance, self._step**2))
+        tilts = [t / spread for t in (1.0, 2.0, 3.5, 5.0, 6.5, 8.0, 10.0)]
+        top = min((self.cumulant(theta + t) - k + _SLACK) / t for t in tilts)
+        bottom = max(-(self.cumulant(theta - t) - k + _SLACK) / t for t in tilts)
+        first, last = math.floor(bottom / self._step), math.ceil(top / self._step)
+        return k, mean, spread, max(first, self._first), min(last, self._last)
+
     def window(self, theta: float) -> Window:
         """The composed distribution around its tilted mean.
 
         Raises:
             WindowError: more bins needed than allowed.
         """
-        k, mean, variance = self._moments(theta)
-        spread = math.sqrt(max(variance, self._step**2))
-        tilts = [t / spread for t in (1.0, 2.0, 3.5, 5.0, 6.5, 8.0, 10.0)]
-        top = min((self.cumulant(theta + t) - k + _SLACK) / t for t in tilts)
-        bottom = max(-(self.cumulant(theta - t) - k + _SLACK) / t for t in tilts)
-        first = max(math.floor(bottom / self._step), self._first)
-        last = min(math.ceil(top / self._step), self._last)
+        k, mean, spread, first, last = self._reach(theta)
         size = _fast_size(last - first + 2)
         if size > self._max_bins:
-            raise WindowError
+            raise WindowError((last - first + 2) / self._max_bins)
         masses_N, raised = self._convolve(theta, size)
         masses_N = np.roll(masses_N, -(first % size))
         losses_N = self._step * (first + np.arange(size))

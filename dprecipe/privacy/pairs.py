@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from dprecipe.privacy.loss import Array, GridError, Loss, from_cells, symmetrise_loss
+
+_FEW = 1 << 16
 
 
 def gaussian(mu: float, step: float, tail: float, max_cells: int) -> Loss:
@@ -137,12 +140,10 @@ def _on_grid(
 
 def _mixture_cells(x_N: Array, sigma: float, parts: tuple[tuple[float, float], ...]) -> Array:
     """Mass of Σ w N(m, σ²) between neighbouring x; each from the tail that does not cancel."""
-    from scipy import special
-
     total_N = np.zeros(len(x_N) - 1)
     for weight, mean in parts:
         z_N = (x_N - mean) / sigma
-        tail_N = special.ndtr(-np.abs(z_N))
+        tail_N = _normal_tail(np.abs(z_N))
         low_N, high_N = tail_N[:-1], tail_N[1:]
         same_N = np.where(z_N[:-1] >= 0, low_N - high_N, high_N - low_N)
         across_N = (z_N[:-1] < 0) & (z_N[1:] > 0)
@@ -150,11 +151,24 @@ def _mixture_cells(x_N: Array, sigma: float, parts: tuple[tuple[float, float], .
     return np.maximum(total_N, 0.0)
 
 
-def _deviations(tail: float) -> float:
-    """z >= 0 with Φ(-z) <= tail."""
+def _normal_tail(z_N: Array) -> Array:
+    """Φ(-z), z >= 0, to a few units in the last place. Importing scipy takes longer than a few thousand of them."""
+    if len(z_N) <= _FEW:
+        return np.array([0.5 * math.erfc(z) for z in (z_N * math.sqrt(0.5)).tolist()])
     from scipy import special
 
-    return float(max(0.0, -special.ndtri(min(tail, 0.5)))) + 1e-9
+    tail_N: Array = special.ndtr(-z_N)
+    return tail_N
+
+
+@lru_cache(maxsize=256)
+def _deviations(tail: float) -> float:
+    """z >= 0 with Φ(-z) <= tail, and hardly more than the least."""
+    low, high = 0.0, 40.0  # Φ(-40) is no double
+    while high - low > 1e-10:
+        middle = (low + high) / 2
+        low, high = (middle, high) if 0.5 * math.erfc(middle * math.sqrt(0.5)) > tail else (low, middle)
+    return high + 1e-9
 
 
 def _log_mixture(q: float, exponent: float) -> float:

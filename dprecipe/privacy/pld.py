@@ -5,7 +5,7 @@ the worse.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dprecipe.privacy import pairs
@@ -25,9 +25,10 @@ from dprecipe.privacy.workload import Workload
 
 TOLERANCE = 5e-5
 """Share of ε that the grid may add."""
-
 _TAIL_SHARE = 1e-8
 """Share of δ that each direction's truncated tails may add."""
+_MANY, _PROBE, _WIDER = 100_000, 8, 1.25
+"""From so many events on a grid `_PROBE` times as coarse is asked first: windows are hardly `_WIDER` times as wide."""
 _FAR_BELOW = 4.0
 """A grid for a cost this many times as large as the one that comes out adds more to it than it should."""
 
@@ -50,16 +51,17 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
     Source: `loss`, `composition`.
     """
     theta = order - 1
-    step = grid_step(work, rdp_epsilon, theta, tolerance)
-    for attempt in range(12):
+    asked = grid_step(work, rdp_epsilon, theta, tolerance)
+    step = _first_step(work, asked, _TAIL_SHARE * delta, lambda one: one.best_tilt(delta, theta))
+    for _ in range(12):
         try:
             value = _epsilon_on(work, delta, step, theta)
         except (LossRangeError, NoPairError):
             break
-        except (GridError, WindowError):
-            step *= 2
+        except (GridError, WindowError) as error:
+            step = coarsen(step, error)
             continue
-        coarse = attempt > 0
+        coarse = step > asked
         presumed = rdp_epsilon
         while not coarse and 0 < value < presumed / _FAR_BELOW:
             presumed = value
@@ -96,9 +98,10 @@ def deltas(
     Source: `loss`, `composition`.
     """
     thetas = [order - 1 for _, order in guesses]
-    step = min(grid_step(work, max(e, scale), t, TOLERANCE) for e, t in zip(epsilons, thetas, strict=True))
+    asked = min(grid_step(work, max(e, scale), t, TOLERANCE) for e, t in zip(epsilons, thetas, strict=True))
     tail = _TAIL_SHARE * max(min(guess for guess, _ in guesses), 1e-200)
-    for attempt in range(12):
+    step = _first_step(work, asked, tail, lambda one: thetas[0])
+    for _ in range(12):
         try:
             values = [0.0] * len(epsilons)
             for composition in compose_directions(work, step, tail):
@@ -106,12 +109,32 @@ def deltas(
                     if e >= work.max_loss:
                         continue
                     values[i] = max(values[i], composition.delta(e, theta, values[i]))
-            return [Bound(value, attempt > 0 or not work.exact_losses) for value in values]
+            return [Bound(value, step > asked or not work.exact_losses) for value in values]
         except (LossRangeError, NoPairError):
             break
-        except (GridError, WindowError):
-            step *= 2
+        except (GridError, WindowError) as error:
+            step = coarsen(step, error)
     return [Bound(1.0, True) for _ in epsilons]
+
+
+def _first_step(work: Workload, step: float, tail: float, tilt: Callable[[Composition], float]) -> float:
+    """`step`, or that of a coarser grid, where very many events make a window with too many points: that is asked on a
+    grid so coarse that it takes a small part of the time. Every grid gives an upper bound; a coarser one a looser.
+    """
+    if work.steps < _MANY:
+        return step
+    try:
+        composition = compose_directions(work, _PROBE * step, tail)[0]
+    except (GridError, LossRangeError, NoPairError):
+        return step
+    times = composition.share_of_bins(tilt(composition)) * _PROBE / _WIDER
+    return coarsen(step, WindowError(times)) if times > 1 else step
+
+
+def coarsen(step: float, error: GridError | WindowError) -> float:
+    """The next grid after one with too many points: two, four or eight times as coarse, by how many were too many."""
+    times = error.times if isinstance(error, WindowError) else 2.0
+    return step * 2.0 ** min(max(1, math.ceil(math.log2(times))), 3)
 
 
 def grid_step(work: Workload, epsilon: float, theta: float, tolerance: float) -> float:

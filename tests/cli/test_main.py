@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 import typer
 
+from dprecipe import __main__ as entry
 from dprecipe.cli import main as cli
 from dprecipe.faults import BudgetSpent, Finding, Place, PlanRefused
 
@@ -44,6 +46,21 @@ def test_exit_codes(
     assert call(monkeypatch, *arguments) == code
     out = capsys.readouterr()
     assert "Traceback" not in out.out + out.err
+
+
+@pytest.mark.parametrize(
+    ("command", "is_short"), [("validate", True), ("--version", True), ("run", False), ("x", False)]
+)
+def test_a_short_command_leaves_garbage_alone(
+    command: str, is_short: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(gc, "set_threshold", asked.append)
+    monkeypatch.setattr(gc, "freeze", lambda: asked.append(0))
+    monkeypatch.setattr("sys.argv", ["dprecipe", command])
+    with pytest.raises(SystemExit):
+        entry.main()
+    assert asked == ([entry.MANY, 0] if is_short else [])
 
 
 def ended(error: BaseException) -> int:

@@ -10,6 +10,7 @@ import pytest
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan, plan_chosen, plan_trial
+from dprecipe.planning.tuning import check_budget
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.stages.events import NoisyCount
@@ -226,3 +227,14 @@ def test_a_score_whose_noise_leaves_training_nothing_is_refused_with_a_place() -
     with pytest.raises(PlanRefused) as refused:
         plan(read(RECIPE, (PAID[0], "tuning.score.noise_multiplier=0.3")))
     assert refused.value.findings[0].remedy
+
+
+def test_a_budget_that_leaves_each_run_enough_is_checked_without_solving_for_it(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one run may cost is solved for where it is told: for 20 fixed runs that takes seconds."""
+    solved: list[float] = []
+    monkeypatch.setattr("dprecipe.privacy.tuning.plan.base_budget", lambda epsilon, *_: solved.append(epsilon))
+    many = read(RECIPE, ("tuning.runs={kind: fixed, count: 20}",)).recipe
+    assert list(check_budget(many)) == []
+    assert not solved

@@ -248,7 +248,43 @@ def test_guarantee_of_nothing():
 def test_a_contradiction_between_accountants_is_a_fault(monkeypatch):
     monkeypatch.setattr(pld, "epsilon", lambda *args: pld.Bound(99.0, coarse=False))
     with pytest.raises(accountants.AccountantsDisagree, match="internal fault"):
-        accountants.epsilon(sampled(0.01, 1.0, 100), 1e-5, ADD, "pld")
+        accountants.epsilon(sampled(0.0103, 1.07, 97), 1e-5, ADD, "pld")
+
+
+def test_what_was_asked_before_is_not_composed_again(monkeypatch):
+    charges = sampled(0.0107, 1.09, 89)
+    asked = (charges, 1e-5, ADD, "pld"), (charges, [0.5, 1.0], ADD, "pld")
+    first = accountants.epsilon_answer(*asked[0]), accountants.delta_answers(*asked[1])
+    for name in ("epsilon", "deltas"):
+        monkeypatch.setattr(pld, name, lambda *args: pytest.fail("it is composed again"))
+    assert (accountants.epsilon_answer(*asked[0]), accountants.delta_answers(*asked[1])) == first
+    with pytest.raises(pytest.fail.Exception):
+        accountants.epsilon(sampled(0.0107, 1.09, 88), 1e-5, ADD, "pld")
+
+
+@pytest.mark.parametrize("bins", [1 << 13, 1 << 16])
+def test_of_very_many_events_the_grids_that_would_fail_are_left_out(bins, monkeypatch):
+    """The same grids in the end as by doubling, and so the same numbers."""
+    charges, steps, usual = sampled(1e-3, 1.6, 200_000), [], pld.compose_directions
+
+    def compose(work, step, tail):
+        steps.append(step)
+        return usual(work, step, tail)
+
+    def ask():
+        accountants._epsilon_answer.cache_clear()
+        accountants._delta_answers.cache_clear()
+        steps.clear()
+        epsilon = accountants.epsilon(charges, 1e-8, ADD, "pld")
+        return epsilon, accountants.delta_answers(charges, [epsilon, 2 * epsilon], ADD, "pld"), len(steps)
+
+    monkeypatch.setattr(pld, "MAX_BINS", bins)
+    monkeypatch.setattr(pld, "compose_directions", compose)
+    epsilon, deltas, tried = ask()
+    monkeypatch.setattr(pld, "_MANY", math.inf)
+    monkeypatch.setattr(pld, "coarsen", lambda step, error: 2 * step)
+    assert ask()[:2] == (epsilon, deltas)
+    assert len(steps) > tried
 
 
 def test_next_to_the_largest_loss_a_grid_is_no_contradiction():

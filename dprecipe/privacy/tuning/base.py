@@ -91,8 +91,8 @@ def _by_losses(work: Workload) -> Curves | None:
             return pairs[0], pairs[-1]
         except (LossRangeError, NoPairError):
             return None
-        except (GridError, WindowError):
-            step *= 2
+        except (GridError, WindowError) as error:
+            step = pld.coarsen(step, error)
     return None
 
 

@@ -41,9 +41,7 @@ def base_budget(epsilon: float, delta: float, runs: RunDistribution, bound: str 
         raise ValueError(f"expected 0 < epsilon < 100, got {epsilon}")
 
     def fits(mu: float) -> bool:
-        profile = SelectedProfile((Charge(Gaussian(1 / mu), 1),), runs, Neighbouring.ADD_OR_REMOVE_ONE)
-        bounds = (bound,) if bound is not None else profile.bounds[::-1]
-        return any(profile.bounded_epsilon(name, delta) <= epsilon for name in bounds)
+        return allows_run(epsilon, delta, runs, mu, bound)
 
     high = gdp.mu_for(epsilon, delta)  # what a single run may cost
     low = high / 2
@@ -58,14 +56,29 @@ def base_budget(epsilon: float, delta: float, runs: RunDistribution, bound: str 
     return BaseBudget(rounding.round_down(gdp.epsilon(mu, delta)), mu)
 
 
+def allows_run(epsilon: float, delta: float, runs: RunDistribution, mu: float, bound: str | None = None) -> bool:
+    """Whether releasing the best of `runs` runs, each a Gaussian mechanism of μ > 0, costs at most `epsilon` at δ: by
+    one bound, or by any. The simple ones are asked first, and those that take time only if they say no.
+
+    Raises:
+        ValueError: ε or δ out of range, or no such bound.
+    """
+    profile = _profile_of(mu, runs)
+    bounds = profile.bounds if bound is None else (bound,)
+    return any(profile.bounded_epsilon(name, delta) <= epsilon for name in bounds)
+
+
 def total_epsilon(mu: float, delta: float, runs: RunDistribution) -> float:
     """ε at δ of releasing the best of `runs` runs, each a Gaussian mechanism of μ > 0.
 
     Raises:
         ValueError: δ out of range.
     """
-    profile = SelectedProfile((Charge(Gaussian(1 / mu), 1),), runs, Neighbouring.ADD_OR_REMOVE_ONE)
-    return profile.epsilon(delta).value
+    return _profile_of(mu, runs).epsilon(delta).value
+
+
+def _profile_of(mu: float, runs: RunDistribution) -> SelectedProfile:
+    return SelectedProfile((Charge(Gaussian(1 / mu), 1),), runs, Neighbouring.ADD_OR_REMOVE_ONE)
 
 
 def select_best(base: Sequence[Charge], distribution: str, mean: float, shape: float | None = None) -> Charge:
