@@ -203,9 +203,8 @@ def _deltas(work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[floa
     kind = _conversion(accountant)
 
     def by_orders(e: float) -> Optimum:
-        return _over_orders(
-            work, functools.partial(_delta_at, epsilon=e, kind=kind), 0.0 if e >= work.max_loss else 1.0
-        )
+        at_infinity = 0.0 if e >= work.max_loss else 1.0
+        return _over_orders(work, lambda o, r: conversion.delta(o, r, e, kind), at_infinity)
 
     bests = [by_orders(e) for e in epsilons]
     renyi = [_rdp_answer(best, accountant) for best in bests]
@@ -247,10 +246,6 @@ def _curve_of_one(event: Event, orders: tuple[float, ...], relation: Neighbourin
 
 def _conversion(accountant: str) -> Conversion:
     return "classic" if accountant == "rdp_classic" else "improved"
-
-
-def _delta_at(orders: Sequence[float], rdp: Array, *, epsilon: float, kind: Conversion) -> Optimum:
-    return conversion.delta(orders, rdp, epsilon, kind)
 
 
 def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Optimum], at_infinity: float) -> Optimum:
