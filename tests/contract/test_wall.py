@@ -16,6 +16,7 @@ BEHIND = (
     "training",
     "models/zoo",
     "models/build.py",
+    "models/draw_free.py",
     "models/initial.py",
     "models/lora.py",
     "models/private.py",
