@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import traceback
 from collections.abc import Iterator, Set
@@ -24,7 +25,8 @@ def importing_libraries(package: str = PACKAGE) -> Iterator[None]:
         RunFailed: a library is missing, or its import raises.
     """
     try:
-        yield
+        with _pausing_collection():
+            yield
     except Fault:
         raise
     except Exception as error:  # the import of a library may raise anything
@@ -40,6 +42,22 @@ def importing_libraries(package: str = PACKAGE) -> Iterator[None]:
             f"{name} can't be imported ({type(error).__name__}: {text}), and a library that training needs imports it",
             _remedy(name),
         ) from error
+
+
+@contextmanager
+def _pausing_collection() -> Iterator[None]:
+    """Inside, no garbage is collected: imports make hundreds of thousands of objects that stay, and each collection
+    would look at them again. Afterwards they count as old."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()  # into the oldest generation
+        if collecting:
+            gc.enable()
 
 
 def _find_broken_package(error: Exception, own: Set[str]) -> str:

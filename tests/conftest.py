@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,9 @@ from dprecipe.release.untrusted import to_bytes
 # How long an example takes says how busy the machine is.
 settings.register_profile("dprecipe", deadline=None)
 settings.load_profile("dprecipe")
+
+# As the command does: a last search for garbage takes a second after torch.
+atexit.register(gc.freeze)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -21,6 +22,30 @@ BROKEN = {
     "torchvision": "import torch\ntorch.library.register_fake('torchvision::nms')(lambda: None)\n",
     "torchmetrics": "raise OSError('libcublas.so.12: cannot open shared object file')\n",
 }
+
+
+def test_garbage_is_collected_again_after_an_import_and_what_it_made_counts_as_old() -> None:
+    gc.collect()
+    with importing_libraries():
+        assert not gc.isenabled()
+        made = [[number] for number in range(1000)]
+    young = [thing for generation in (0, 1) for thing in gc.get_objects(generation)]
+    assert gc.isenabled()
+    assert not any(thing is made for thing in young)
+    assert gc.get_freeze_count() == 0
+
+
+def test_collection_is_on_again_after_a_failed_import_and_stays_off_where_it_was() -> None:
+    with pytest.raises(RunFailed), importing_libraries():
+        import_module("torch").absent_thing  # noqa: B018
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with importing_libraries():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def run_beside(folder: Path, package: str, *command: str) -> subprocess.CompletedProcess[str]:
