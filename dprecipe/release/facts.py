@@ -7,6 +7,7 @@ import hmac
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
@@ -155,6 +156,12 @@ class Spent:
 
 def list_versions() -> dict[str, str]:
     """The installed versions of the packages that a run uses, by distribution name; nothing is imported."""
+    return dict(_find_versions())
+
+
+@cache
+def _find_versions() -> Mapping[str, str]:
+    """Once in a process: it goes on with the packages that it has imported."""
     versions = {"dprecipe": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:

@@ -51,6 +51,19 @@ def test_mu_of_sampled_noise_bounds_the_profile_between_the_points_of_its_grid()
     assert bound.mu < without_sampling / 5
 
 
+@pytest.mark.parametrize("rate", [1e-4, 0.05, 0.5])
+def test_mu_is_the_largest_over_all_points_of_the_grid(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dprecipe.privacy import accountants, gdp
+
+    charges = [Charge(PoissonGaussian(rate, 1.1), 20)]
+    bound = claim.find_gaussian_bound(charges, ADD, 2.5)
+    grid = [5.0 * i / claim.GRID for i in range(claim.GRID + 1)]
+    deltas = [delta for _, delta in accountants.profile(charges, ADD, "pld", grid)]
+    largest = max(gdp.mu_for(right, delta) for right, delta in zip(grid[1:], deltas, strict=False))
+    monkeypatch.setattr(claim, "_largest_mu", lambda points: largest)
+    assert claim.find_gaussian_bound(charges, ADD, 2.5) == bound
+
+
 def test_no_mu_without_a_claim() -> None:
     charges = [Charge(PoissonGaussian(0.05, 1.1), 200)]
     assert claim.find_gaussian_bound([], ADD, 0.0) is None
