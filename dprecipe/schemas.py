@@ -19,6 +19,8 @@ Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PART_SUFFIX = ".part"
+INHERITING = frozenset(("test", "public"))
+"""Sources that take over from `train` what they do not state."""
 DATA_KEYS = ("const", "enum", "default", "examples")
 
 
@@ -31,6 +33,9 @@ def recipe_schema() -> Schema:
         definitions |= {name: _split_unions(body) for name, body in full.pop("$defs").items()}
         definitions[root.__name__] = _split_unions(full)
     parts = {name + PART_SUFFIX: _make_optional(body) for name, body in deepcopy(definitions).items()}
+    for body in definitions.values():
+        for role in INHERITING & body.get("properties", {}).keys() if "train" in body.get("properties", {}) else ():
+            body["properties"][role] = _make_optional(body["properties"][role])
     for root in (Recipe, PublicRecipe):
         parts[root.__name__ + PART_SUFFIX]["properties"]["extends"] = {
             "type": "string",

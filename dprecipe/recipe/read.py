@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.recipe.inherit import drop_consequences, inherit_records, name_origin
 from dprecipe.recipe.root import AnyRecipe, PublicRecipe, Recipe, choose_root
 from dprecipe.text.extends import Chain, OpenParent, read_chain
 from dprecipe.text.files import read_file
@@ -182,6 +183,7 @@ def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenPar
     merged, findings = overlay_trees(tree, over)
     tree = merged if isinstance(merged, Mapping) else tree
     results += findings
+    tree = inherit_records(tree)
     if any(finding.code in SHARED for finding in results):
         # Values behind anchors are unknown, so findings about the rest would be guesses.
         raise RecipeError(sort_findings(results, texts), texts)
@@ -205,7 +207,7 @@ def _validated(tree: Mapping, findings: list[Finding]) -> AnyRecipe | None:
     except ValidationError as error:
         from dprecipe.recipe.explain import explain_errors  # needed only by recipes that are wrong
 
-        findings += explain_errors(error, tree)
+        findings += drop_consequences(explain_errors(error, tree))
         return None
     from dprecipe.recipe.screening import screen_recipe
 
@@ -214,11 +216,15 @@ def _validated(tree: Mapping, findings: list[Finding]) -> AnyRecipe | None:
 
 
 def sort_findings(findings: Iterable[Finding], texts: AnyMapping[str, str]) -> tuple[Finding, ...]:
-    """The findings without repetitions, in the order of the texts and the places in them."""
+    """The findings without repetitions, in the order of the texts and the places in them. What several sources share is
+    written once, and a finding about it is reported once."""
+    different: dict[Finding, Finding] = {}
+    for finding in findings:
+        different.setdefault(replace(finding, path=name_origin(finding.path)), finding)
     files = {file: index for index, file in enumerate(texts)}
 
     def position(finding: Finding) -> tuple[int, int, int]:
         place = finding.place
         return (-1, 0, 0) if place is None else (files.get(place.file, -1), place.line, place.column)
 
-    return tuple(sorted(dict.fromkeys(findings), key=position))
+    return tuple(sorted(different.values(), key=position))

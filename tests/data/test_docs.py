@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from dprecipe.data.checks import check_data
 from dprecipe.data.schema import Data
+from dprecipe.recipe.inherit import inherit_records
+from dprecipe.text.load import parse
+from dprecipe.text.tree import Mapping, to_plain
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -23,7 +25,10 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_examples_are_sound(text: str) -> None:
-    data = Data.model_validate_json(json.dumps(yaml.safe_load(text)["data"], default=str))
+    tree, findings = parse(text, "data.md")
+    assert findings == ()
+    assert isinstance(tree, Mapping)
+    data = Data.model_validate_json(json.dumps(to_plain(inherit_records(tree))["data"]))
     assert check_data(data) == []
 
 

@@ -11,7 +11,7 @@ import posixpath
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -65,6 +65,9 @@ class SourceBlock(Block):
         source: str
         records: Records | None
         access: Access
+
+    shared: ClassVar[tuple[str, ...]] = ()
+    """The keys that describe records and not files: other sources of the recipe take them over from `data.train`."""
 
     @property
     @abstractmethod

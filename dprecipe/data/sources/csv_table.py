@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -64,6 +64,8 @@ class Csv(_Csv, ColumnLabelled):
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
 
+    shared: ClassVar[tuple[str, ...]] = ("columns", "label", "delimiter")
+
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from label_contradictions(self.label, self.columns, path)
         yield from _Csv.contradictions(self, path)
@@ -84,6 +86,8 @@ class PublicCsv(_Csv):
     delimiter: Delimiter = ","
     records: Records | None = Field(None, description=RECORDS)
     access: Literal["public"] = "public"
+
+    shared: ClassVar[tuple[str, ...]] = ("columns", "delimiter")
 
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_csv import read_csv

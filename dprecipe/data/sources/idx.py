@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -54,6 +54,8 @@ class Idx(_Idx, Labelled):
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
 
+    shared: ClassVar[tuple[str, ...]] = ("shape", "classes")
+
     @property
     def files(self) -> Mapping[str, str]:
         return {"images": self.images, "labels": self.labels}
@@ -77,6 +79,8 @@ class PublicIdx(_Idx):
     shape: Shape = Field((28, 28), description="of one image, checked against the file")
     records: Records | None = Field(None, description=RECORDS)
     access: Literal["public"] = "public"
+
+    shared: ClassVar[tuple[str, ...]] = ("shape",)
 
     @property
     def files(self) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -57,6 +57,8 @@ class Npz(_Npz, Labelled):
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
 
+    shared: ClassVar[tuple[str, ...]] = ("features", "labels", "shape", "classes", "range")
+
     @property
     def class_count(self) -> int:
         return self.classes or 1
@@ -91,6 +93,8 @@ class PublicNpz(_Npz):
     range: Range | None = Field(None, description=UNREAD)
     records: Records | None = Field(None, description=RECORDS)
     access: Literal["public"] = "public"
+
+    shared: ClassVar[tuple[str, ...]] = ("shape",)
 
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_npz import read_npz

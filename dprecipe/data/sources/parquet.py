@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -74,6 +74,8 @@ class Parquet(_Parquet, ColumnLabelled):
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
 
+    shared: ClassVar[tuple[str, ...]] = ("columns", "image", "label")
+
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from label_contradictions(self.label, self.columns, path)
         yield from _Parquet.contradictions(self, path)
@@ -94,6 +96,8 @@ class PublicParquet(_Parquet):
     label: Label | None = Field(None, description=UNREAD)
     records: Records | None = Field(None, description=RECORDS)
     access: Literal["public"] = "public"
+
+    shared: ClassVar[tuple[str, ...]] = ("columns", "image")
 
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_parquet import read_parquet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Union
+from typing import TYPE_CHECKING, Annotated, Union, get_args
 
 from pydantic import Field
 
@@ -21,6 +21,12 @@ SOURCES: tuple[tuple[type[Labelled], type[SourceBlock]], ...] = (
     (Npz, PublicNpz),
 )
 """Each with labels, and as unlabelled public records."""
+
+
+def kind_of(block: type[SourceBlock]) -> str:
+    """The word that names a source in a recipe."""
+    return str(get_args(block.model_fields["source"].annotation)[0])
+
 
 AnySource = SourceBlock
 if TYPE_CHECKING:

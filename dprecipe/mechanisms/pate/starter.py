@@ -55,10 +55,7 @@ data:
     label: {column: outcome, values: ["no", "yes"]}
   public:                    # the teachers vote on these, and the student learns from them; no label is read
     source: &SOURCE
-    path: public.&SOURCE
-    columns:
-      age: {kind: numeric, min: 0, max: 120}
-      colour: {kind: category, values: [red, green, blue]}
+    path: public.&SOURCE     # columns are those of train
   size: 10000                # number of training records; declared, and treated as public
   unit: record               # or {column: user_id, max_records: 8}: all records of a user
   preprocess:
