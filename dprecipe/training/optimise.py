@@ -14,14 +14,20 @@ from dprecipe.language.training import Adam, EmaAverage, LearningRateSchedule, S
 from dprecipe.mechanisms.plan import Length
 
 
-def optimizer_of(spec: Sgd | Adam, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser; its weight decay is decoupled, so it reads the weights and never touches a gradient."""
+def optimizer_of(spec: Sgd | Adam, model: nn.Module, *, fused: bool = False) -> torch.optim.Optimizer:
+    """The optimiser; its weight decay is decoupled, so it reads the weights and never touches a gradient. `fused`: each
+    step is one pass over all weights, which rounds otherwise."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     if isinstance(spec, Adam):
         return torch.optim.AdamW(
-            parameters, lr=1.0, betas=(spec.beta1, spec.beta2), eps=spec.eps, weight_decay=spec.weight_decay
+            parameters,
+            lr=1.0,
+            betas=(spec.beta1, spec.beta2),
+            eps=spec.eps,
+            weight_decay=spec.weight_decay,
+            fused=fused or None,
         )
-    return torch.optim.SGD(parameters, lr=1.0, momentum=spec.momentum, nesterov=spec.nesterov)
+    return torch.optim.SGD(parameters, lr=1.0, momentum=spec.momentum, nesterov=spec.nesterov, fused=fused or None)
 
 
 def apply_weight_decay(spec: Sgd | Adam, optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -2,7 +2,8 @@
 
 Guarantees: a teacher's votes are a function of its part, its number and the `Lesson`. Nothing passes from one teacher
 to another: seeds are made of the number alone, the length is fixed, and where teachers learn together their weights,
-gradients and batches are rows that no operation mixes, and as many of them whatever the parts hold.
+gradients and batches are rows that no operation mixes, and as many of them whatever the parts hold. So shapes are
+public, and no record of one part changes a bit of another's votes.
 
 A teacher without records votes for class 0 on every query, as does one whose training left the finite numbers; one that
 is fitted to records of a single class votes for that. All of this concerns its own part alone.
@@ -13,6 +14,7 @@ Axes: T teachers of a group, B records of a batch, Q queries.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -67,7 +69,7 @@ class Lesson(Block):
 
     def group(self, device: torch.device) -> int:
         """How many teachers learn together."""
-        if self.training is None or make_augmentation(self.preprocess, torch.Generator()) is not None:
+        if self.training is None:
             return 1
         parameters = sum(p.numel() for p in self.initial(0).parameters())
         if device.type == "cuda":
@@ -180,6 +182,11 @@ class _Pupil:
         drawn = torch.Generator(device).manual_seed(lesson.seed_of(teacher, "augmentation"))
         self._augment = make_augmentation(lesson.preprocess, drawn)
 
+    @property
+    def augments(self) -> bool:
+        """Whether its records are moved."""
+        return self._augment is not None
+
     def numbers(self, size: int) -> NDArray[np.int64]:
         """The records of the next batch, (B,): one random order of the part after the other, cut every `size`."""
         while len(self._ahead) < size:
@@ -197,37 +204,63 @@ class _Pupil:
 def train_one(lesson: Lesson, pupil: _Pupil) -> nn.Module:
     """One teacher's network, trained."""
     module, training = pupil.module, _training(lesson)
+    fast = _pooling_first(module)
     for optimizer in _steps(lesson, module):
         features, labels = pupil.batch(training.batch_size)
         optimizer.zero_grad()
-        torch.autograd.backward(cross_entropy(module(features), labels).mean())
+        torch.autograd.backward(cross_entropy(fast(features), labels).mean())
         _step(lesson, optimizer)
     return module
+
+
+def _pooling_first(module: nn.Module) -> nn.Module:
+    """The same function and the same gradients, to the bit: the largest of some numbers is found before ReLU, which
+    ascends, is applied to it alone. Layers are shared."""
+    if type(module) is not nn.Sequential:
+        return module
+    layers = list(module)
+    for place, (layer, following) in enumerate(itertools.pairwise(layers)):
+        if type(layer) is nn.ReLU and type(following) is nn.MaxPool2d and not following.return_indices:
+            layers[place : place + 2] = following, layer
+    return nn.Sequential(*layers)
 
 
 def train_group(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]:
     """The networks of several, trained at once: what `train_one` makes of each, to rounding."""
     training, shell = _training(lesson), pupils[0].module
     stacked, _ = stack_module_state([pupil.module for pupil in pupils])
-    features = torch.cat([pupil.features for pupil in pupils])
-    labels = torch.cat([pupil.labels for pupil in pupils])
-    sizes = [len(pupil.labels) for pupil in pupils]
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     has_records = nn.ParameterList(stacked.values())
     weights = dict(zip(stacked, has_records, strict=True))
     outputs = torch.func.vmap(lambda weights, batch: functional_call(shell, weights, (batch,)))
+    batches = _group_batches(pupils, training.batch_size)
     for optimizer in _steps(lesson, has_records):
-        numbers = [start + pupil.numbers(training.batch_size) for start, pupil in zip(starts, pupils, strict=True)]
-        chosen_TB = torch.from_numpy(np.stack(numbers)).to(labels.device)
+        features, labels = next(batches)
         optimizer.zero_grad()
-        logits = outputs(weights, features[chosen_TB])
+        logits = outputs(weights, features)
         # A sum over teachers: the gradient of each one's weights is that of its own mean loss.
-        losses = cross_entropy(logits.flatten(0, 1), labels[chosen_TB].flatten())
+        losses = cross_entropy(logits.flatten(0, 1), labels.flatten())
         torch.autograd.backward(losses.sum() / training.batch_size)
         _step(lesson, optimizer)
     for row, pupil in enumerate(pupils):
         pupil.module.load_state_dict({name: value[row].detach() for name, value in weights.items()})
         yield pupil.module
+
+
+def _group_batches(pupils: Sequence[_Pupil], size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The next batch of each, without end: (T, B, …) and (T, B)."""
+    if pupils[0].augments:
+        while True:
+            batches = [pupil.batch(size) for pupil in pupils]
+            yield torch.stack([features for features, _ in batches]), torch.stack([labels for _, labels in batches])
+    features = torch.cat([pupil.features for pupil in pupils])
+    labels = torch.cat([pupil.labels for pupil in pupils])
+    starts = np.concatenate([[0], np.cumsum([len(pupil.labels) for pupil in pupils])[:-1]])
+    while True:
+        numbers = [start + pupil.numbers(size) for start, pupil in zip(starts, pupils, strict=True)]
+        chosen_TB = torch.from_numpy(np.stack(numbers)).to(labels.device)
+        # Whole records are copied: several times as fast as `features[chosen_TB]`.
+        chosen = torch.unflatten(features.index_select(0, chosen_TB.flatten()), 0, chosen_TB.shape)
+        yield chosen, labels[chosen_TB]
 
 
 def predict_labels(module: nn.Module, queries: Floats, physical_batch: int, device: torch.device) -> NDArray[np.int64]:
@@ -263,7 +296,7 @@ def _steps(lesson: Lesson, module: nn.Module) -> Iterator[torch.optim.Optimizer]
     """The optimiser at each step of the lesson, its learning rate set."""
     spec = _training(lesson).optimizer
     rate = learning_rate(spec, Length(lesson.steps, lesson.steps_per_epoch))
-    optimizer = optimizer_of(spec, module)
+    optimizer = optimizer_of(spec, module, fused=next(module.parameters()).device.type in ("cpu", "cuda"))
     for step in range(lesson.steps):
         for group in optimizer.param_groups:
             group["lr"] = rate(step)
