@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dprecipe.cli.plan import plan_lines
 from dprecipe.data.files import data_root as find_data_root
-from dprecipe.faults import Interrupted, UsageFault
+from dprecipe.faults import BudgetSpent, Interrupted, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.public_record import NO_GUARANTEE
@@ -78,7 +78,7 @@ def run(
     shows_time = not plan.hides_duration or is_output_watched()
     time = f" in {finished.seconds:.0f} s" if shows_time else ""
     write_output([*finished.remarks, f"{finished.stop_reason}: {spent}{score}{time}", next_step])
-    return 0
+    return 0 if finished.has_model else BudgetSpent.exit_code
 
 
 def _check_libraries() -> None:

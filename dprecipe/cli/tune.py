@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dprecipe.cli.plan import plan_lines
-from dprecipe.faults import PlanRefused, UsageFault
+from dprecipe.faults import BudgetSpent, PlanRefused, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.verifiable import find_unverifiable
@@ -42,6 +42,11 @@ def tune(
         from dprecipe.training.tuning.run import tune as tune_plan
 
     done = tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs, cluster=cluster)
+    if not done.has_model:
+        spent = f"spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
+        publish = f"publish {done.release}; check it with: dprecipe verify {done.release}"
+        write_output([*done.remarks, f"lost: {spent}", publish])
+        return BudgetSpent.exit_code
     chosen = {} if done.plan.tuning is None else done.plan.tuning.chosen or {}
     values = ", ".join(f"{key} = {value}" for key, value in sorted(chosen.items()))
     metric = plan.tuning.block.score.metric

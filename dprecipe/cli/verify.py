@@ -34,7 +34,7 @@ def verified_lines(verified: Verified) -> list[str]:
         f"  mechanism     {mechanism.kind}, {predicate.sampling.steps_charged:,} {part.progress[1]} charged, "
         f"{part.describe_noise(mechanism)}",
         *([f"  lacks         {missing}"] if missing else []),
-        f"  released      {', '.join(claim.released)}; files: "
+        f"  released      {', '.join(claim.released) or 'nothing that was learned'}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
         *(f"  DECLARED      {text}" for text in list_declared(predicate)),
         *(f"  {name:<13} {text}" for name, text in part.list_statements(mechanism)),

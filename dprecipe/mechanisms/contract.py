@@ -175,6 +175,10 @@ class MechanismPlan(Protocol):
         """What the run releases, in order."""
 
     @property
+    def indivisible(self) -> tuple[Charge, ...]:
+        """What the run is charged whenever it begins, however it ends; empty where it can end early at a lower cost."""
+
+    @property
     def length(self) -> Length:
         """The length of the run."""
 

@@ -6,7 +6,7 @@ models before anything in it is used. What only one mechanism states is in its r
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -16,7 +16,9 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Sentence = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Probability = Annotated[float, Field(ge=0, le=1)]
-Stop = Literal["completed", "budget", "interrupted"]
+Stop = Literal["completed", "budget", "interrupted", "lost"]
+LOST: Final = "lost"
+"""Why a run ended without a model: see `dprecipe.release.lost`."""
 Status = Literal["covered", "public", "declared", "private_internal", "none"]
 
 

@@ -113,6 +113,10 @@ class UsualPlan:
         return None
 
     @property
+    def indivisible(self) -> tuple[Charge, ...]:
+        return ()
+
+    @property
     def released(self) -> tuple[str, ...]:
         return ("final weights",)
 
@@ -235,6 +239,11 @@ class Plan:
         """What its stages release, in order, once: before the mechanism's own events, or before the first of several
         runs."""
         return list_charges(self.stages)
+
+    @property
+    def indivisible(self) -> tuple[Charge, ...]:
+        """What the run is charged after its stages whenever it begins, however it ends."""
+        return self.room.indivisible if self.tuning is None else (self.tuning.charge,)
 
     @property
     def length(self) -> Length:

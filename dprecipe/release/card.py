@@ -12,6 +12,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.release import origins
+from dprecipe.release.lost import SENTENCE, is_lost
 from dprecipe.release.schema import ClassifierScore, Predicate
 
 METRICS = "dprecipe.metrics/v1"
@@ -83,7 +84,7 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
 
 {description}
 
-## Privacy
+{_lost_paragraph(predicate)}## Privacy
 
 {plain_text(claim.sentence)}
 {_declared_paragraphs(predicate)}
@@ -117,6 +118,11 @@ The whole recipe is in `certificate.json`.
 """
 
 
+def _lost_paragraph(predicate: Predicate) -> str:
+    """What a reader has to know first of a release without a model."""
+    return f"**{plain_text(SENTENCE)}.**\n\n" if is_lost(predicate) else ""
+
+
 def _declared_paragraphs(predicate: Predicate) -> str:
     """One paragraph for each assumption about what came from Python."""
     return "".join(
@@ -140,6 +146,8 @@ def describe_lost_steps(predicate: Predicate) -> str:
 
 
 def _training_section(plan: Plan, predicate: Predicate) -> str:
+    if is_lost(predicate):
+        return f"There is no model: `{plan.model.kind}` was not trained, or all of it was lost."
     text, missing = _describe_training(plan, predicate), describe_lost_steps(predicate)
     return f"{text}\n{missing[:1].upper()}{missing[1:]}." if missing else text
 

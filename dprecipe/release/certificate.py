@@ -5,17 +5,17 @@ The guarantee is computed from the ledger's charges, never from the plan: what w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, cast
 
 from pydantic import TypeAdapter
 
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.facts import Access, BudgetFacts, Status, Stop
+from dprecipe.mechanisms.facts import LOST, Access, BudgetFacts, Status, Stop
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.privacy.events import Charge, count_events
+from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import origins, schema, stages, tensors, tuned, untrusted
 from dprecipe.release.checks import MAX_DEVICE, check_facts, shorten_record
@@ -92,10 +92,11 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers
     Raises:
         RunFailed: a score on private records was given.
     """
+    is_lost = spent.stop_reason == LOST
     return schema.Predicate(
-        claim=make_claim(plan, numbers, run.insecure_seed is not None),
+        claim=make_claim(plan, numbers, run.insecure_seed is not None, is_lost),
         mechanism=mechanism_of(plan.mechanism).certificate.describe_mechanism(plan, spent.charges, numbers.own),
-        sampling=_sampling(plan, spent.charges, run.steps_lost),
+        sampling=_sampling(plan, spent, run.steps_lost),
         events=schema.Events(
             run_length=tuple(RUNS.validate_python(charge.to_json()) for charge in spent.charges),
             total=count_events(spent.charges),
@@ -114,8 +115,8 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers
         tensors=tuple(
             schema.TensorFacts(name=t.name, shape=t.shape, made_by=t.made_by, dtype=t.dtype) for t in run.tensors
         ),
-        stages=stages.describe_stages(plan, run.stages),
-        data_access=_data_access(plan, run),
+        stages=None if is_lost else stages.describe_stages(plan, run.stages),
+        data_access=_data_access(plan, run, is_lost),
         tuning=tuned.describe_tuning(plan),
         budget=_budget(plan, numbers.epsilon, spent),
         randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),
@@ -128,9 +129,10 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers
     )
 
 
-def _sampling(plan: Plan, charges: Sequence[Charge], steps_lost: int) -> schema.SamplingFacts:
+def _sampling(plan: Plan, spent: Spent, steps_lost: int) -> schema.SamplingFacts:
     part = mechanism_of(plan.mechanism).certificate
-    details, charged = plan.room, part.count_steps_charged(charges)
+    details, charged = plan.room, part.count_steps_charged(spent.charges)
+    trained = 0 if spent.stop_reason == LOST else charged - steps_lost
     return schema.SamplingFacts(
         scheme=details.scheme,
         rate=details.sampling_rate,
@@ -140,7 +142,7 @@ def _sampling(plan: Plan, charges: Sequence[Charge], steps_lost: int) -> schema.
         largest_batch=details.max_batch_size,
         steps_planned=plan.length.steps,
         steps_charged=charged,
-        steps_trained=None if tuned.hides_iterates(plan) else charged - steps_lost,
+        steps_trained=None if tuned.hides_iterates(plan) else trained,
     )
 
 
@@ -153,7 +155,7 @@ def _score_facts(score: PublicScore) -> schema.ClassifierScore | schema.NumericS
     return schema.ClassifierScore(accuracy=score.accuracy, loss=loss, records=records)
 
 
-def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
+def _data_access(plan: Plan, run: RunFacts, is_lost: bool) -> schema.DataAccess:
     test, public = plan.data.test, plan.publishes_scores
     if run.score is not None and not public:
         raise RunFailed("internal fault: a score on private records was about to be released", "please report this")
@@ -164,7 +166,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     part = mechanism_of(plan.mechanism).certificate
     if public:
         status, text = "public", _describe_public_records(run)
-        if plan.tuning is not None:
+        if plan.tuning is not None and not is_lost:
             text += "; the score chose this model among several, and flatters it"
     elif test is not None:
         status, text = "private_internal", tuned.describe_private_scores(plan)
@@ -181,7 +183,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
             + ("images made from a seed, and from no real data" if run.initial.prior else "public data alone")
             + ": the file is named under provenance, and the data it was learned from are not covered",
         ),
-        preprocessing=stages.ACCESS if plan.stages else origins.describe_preprocessing(run.data),
+        preprocessing=stages.describe_access(is_lost) if plan.stages else origins.describe_preprocessing(run.data),
         tuning=tuned.describe_access(plan),
         evaluation=schema.EvaluationAccess(status=status, text=text, released=score),
     )

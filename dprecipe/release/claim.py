@@ -15,6 +15,7 @@ from dprecipe.privacy import accountants, cross_check, gdp, rounding, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import summarise_charges
+from dprecipe.release.lost import SENTENCE
 from dprecipe.release.schema import Accountant, Claim, GaussianBound, ProfilePoint, Role
 
 GRID = 200
@@ -158,9 +159,10 @@ def _largest_mu(points: Sequence[tuple[float, float]]) -> float:
     return largest
 
 
-def make_claim(plan: Plan, numbers: Numbers, insecure: bool) -> Claim:
-    """The claim that follows from the numbers."""
+def make_claim(plan: Plan, numbers: Numbers, insecure: bool, lost: bool = False) -> Claim:
+    """The claim that follows from the numbers. `lost`: the run ended without a model, and releases nothing of it."""
     budget, part = plan.budget, mechanism_of(plan.mechanism).certificate
+    released = () if lost else plan.released
     unit = part.describe_unit(plan)
     return Claim(
         epsilon=numbers.epsilon,
@@ -168,10 +170,10 @@ def make_claim(plan: Plan, numbers: Numbers, insecure: bool) -> Claim:
         neighbouring=budget.neighbouring.value,
         unit=unit,
         sentence=(
-            write_claim(numbers.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure)
-            + part.qualify_claim(plan, numbers.own)
+            write_claim(numbers.epsilon, budget.delta, budget.neighbouring, unit.name, released, insecure)
+            + ("" if lost else part.qualify_claim(plan, numbers.own))
         ),
-        released=plan.released,
+        released=released,
         not_protected=list_unprotected(plan),
         profile=numbers.profile,
         gdp=numbers.gdp,
@@ -186,10 +188,13 @@ def write_claim(
     released: Sequence[str],
     insecure: bool,
 ) -> str:
-    """The claim in words."""
+    """The claim in words; of a run that released no model, the claim for all that it drew."""
     change = neighbouring.words.format(unit=unit)
+    what = f"The {' and the '.join(released)} of this run satisfy"
+    if not released:
+        what = f"{SENTENCE}. All that was drawn for it satisfies"
     formal = (
-        f"The {' and the '.join(released)} of this run satisfy (ε = {epsilon!r}, δ = {delta!r}) differential "
+        f"{what} (ε = {epsilon!r}, δ = {delta!r}) differential "
         f"privacy with respect to {change}: for every set of possible outcomes, {change} changes its "
         f"probability by at most a factor of exp({epsilon!r}), plus {delta!r}."
     )

@@ -83,12 +83,15 @@ def _write_report(
     _write_new(draft / "card.md", card.render_markdown(plan, result).encode())
 
 
-def list_released_files(plan: Plan) -> frozenset[str]:
-    """The names of all files that a run of the plan releases, without the certificate's own."""
-    names = MODEL_FILES | {"metrics.json"}
+def list_released_files(plan: Plan, is_lost: bool = False) -> frozenset[str]:
+    """The names of all files that a run of the plan releases, without the certificate's own. `is_lost`: it ended
+    without a model."""
+    names = frozenset({"metrics.json"})
     if plan.release.report:
         names |= REPORT_FILES
-    return names | mechanism_of(plan.mechanism).certificate.list_companions(plan)
+    if is_lost:
+        return names
+    return names | MODEL_FILES | mechanism_of(plan.mechanism).certificate.list_companions(plan)
 
 
 def load_signing_key(plan: Plan) -> Ed25519PrivateKey | None:

@@ -16,6 +16,7 @@ from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
 from dprecipe.release import origins, plots, tuned
 from dprecipe.release.card import describe_lost_steps
+from dprecipe.release.lost import is_lost
 from dprecipe.release.page import (
     NOT_CHECKED,
     POLICY,
@@ -55,8 +56,8 @@ def render_html(
     sections = [
         _claim(predicate),
         *_declared(predicate),
-        *map(_mechanism_section, mechanism_of(plan.mechanism).certificate.list_sections(predicate.mechanism)),
-        render_section(title, f'<div class="plots">{figures}</div>'),
+        *([] if is_lost(predicate) else _list_mechanism_sections(plan, predicate)),
+        *([render_section(title, f'<div class="plots">{figures}</div>')] if figures else []),
         *render_stages(plan, predicate),
         _events(predicate),
         _assumptions(plan, predicate),
@@ -132,6 +133,11 @@ def _declared(predicate: Predicate) -> list[str]:
     return [render_section(f"{title}, and checked by nobody", render_bullets(declared) + table)]
 
 
+def _list_mechanism_sections(plan: Plan, predicate: Predicate) -> list[str]:
+    part = mechanism_of(plan.mechanism).certificate
+    return [_mechanism_section(section) for section in part.list_sections(predicate.mechanism)]
+
+
 def _mechanism_section(part: Section) -> str:
     """A section of the mechanism's own."""
     cells = "".join(
@@ -146,7 +152,10 @@ def _mechanism_section(part: Section) -> str:
 def list_figures(
     plan: Plan, predicate: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]
 ) -> list[Figure]:
-    """All figures of a run. For a last-iterate release, only those of its mechanism: nothing along the way."""
+    """All figures of a run. For a last-iterate release, only those of its mechanism: nothing along the way. None of a
+    run that ended without a model."""
+    if is_lost(predicate):
+        return []
     claim, budget, part = predicate.claim, predicate.budget, mechanism_of(plan.mechanism).certificate
     profile = [point.epsilon for point in claim.profile]
     mechanism_figures = part.list_figures(plan, predicate.mechanism, charges, claim.epsilon, profile)

@@ -304,7 +304,9 @@ class Predicate(Block):
     events: Events
     accounting: Annotated[tuple[Accountant, ...], Field(min_length=2)]
     assumptions: Annotated[tuple[AssumptionFacts, ...], Field(max_length=100)]
-    tensors: Annotated[tuple[TensorFacts, ...], Field(min_length=1, max_length=100_000)]
+    tensors: Annotated[tuple[TensorFacts, ...], Field(max_length=100_000)] = Field(
+        description="empty only where the run ended without a model (`budget.stop_reason`: lost)"
+    )
     stages: Annotated[tuple[PaidStageFacts, ...], Field(max_length=100)] | None = Field(
         description="paid steps of preprocessing, in order; null: there is none"
     )
@@ -313,7 +315,9 @@ class Predicate(Block):
     budget: BudgetFacts
     randomness: Randomness
     numerics: Numerics
-    checks: Annotated[tuple[CheckFacts, ...], Field(min_length=1, max_length=100)]
+    checks: Annotated[tuple[CheckFacts, ...], Field(max_length=100)] = Field(
+        description="empty only where a tuned run ended without a model: each run had its own"
+    )
     provenance: Provenance
     what_a_signature_does_not_prove: Sentence
 

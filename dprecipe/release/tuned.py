@@ -10,7 +10,7 @@ from dprecipe.mechanisms.facts import Access
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
-from dprecipe.release import schema
+from dprecipe.release import lost, schema
 
 
 def hides_iterates(plan: Plan) -> bool:
@@ -42,8 +42,10 @@ def describe_tuning(plan: Plan) -> schema.TuningFacts | None:
 
 
 def read_chosen(stated: schema.Predicate) -> Mapping[str, Value] | None:
-    """The values that a certificate says were chosen; None where it is not of a tuned run."""
-    return None if stated.tuning is None else {each.key: each.value for each in stated.tuning.chosen}
+    """The values that a certificate says were chosen; None where it is not of a tuned run, or all runs were lost."""
+    if stated.tuning is None or lost.is_lost(stated):
+        return None
+    return {each.key: each.value for each in stated.tuning.chosen}
 
 
 def describe_access(plan: Plan) -> Access:
@@ -56,10 +58,12 @@ def describe_access(plan: Plan) -> Access:
             "them would spend more than is counted here",
         )
     tried = "; ".join(describe_candidates(each) for each in tuned.block.over)
-    chosen = ", ".join(f"{key} = {value}" for key, value in sorted((tuned.chosen or {}).items()))
+    chosen = "Chosen: " + ", ".join(f"{key} = {value}" for key, value in sorted((tuned.chosen or {}).items()))
+    if tuned.chosen is None:
+        chosen = "None was chosen: no run has a model"
     text = (
         f"this is the best of several runs, by {describe_score(tuned.block)}; their "
-        f"number: {describe_runs(tuned.block)}. Each drew its values by itself. Tried were {tried}. Chosen: {chosen}. "
+        f"number: {describe_runs(tuned.block)}. Each drew its values by itself. Tried were {tried}. {chosen}. "
         "All runs together are one event; the recipe's other constants were chosen without these records"
     )
     return Access(status="covered", text=text if len(text) <= 4000 else f"{text[:3990]} …")

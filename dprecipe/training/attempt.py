@@ -29,6 +29,7 @@ from typing import final
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import Interrupted, RunFailed
+from dprecipe.mechanisms.facts import LOST
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge, run_lengths
@@ -36,10 +37,10 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.timeline import phase
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.provenance import Private, RunProvenance, check_identity
-from dprecipe.training.publish import Finished, publish
-from dprecipe.training.runner import Run, Start
+from dprecipe.training.publish import Finished, publish, publish_nothing
+from dprecipe.training.runner import EndedWithoutModel, Run, Start
 from dprecipe.training.signals import stopping_on_signals
-from dprecipe.training.stages import StageRuns
+from dprecipe.training.stages import LostStage, StageRuns
 from dprecipe.training.trial_result import locate_result, write_result
 
 
@@ -86,7 +87,7 @@ class Attempt:
 
         Raises:
             Interrupted: the user stopped it; what was drawn is kept.
-            BudgetSpent, RunFailed: see `StageRuns.run`.
+            LostStage, RunFailed: see `StageRuns.run`.
         """
         stop_requested = False
 
@@ -149,6 +150,26 @@ class Attempt:
             verified=published.verified,
         )
 
+    def publish_nothing(self, why: str) -> Run:
+        """Make the release of a run that has ended without a model: see `dprecipe.release.lost`.
+
+        Raises:
+            RunFailed: see `dprecipe.training.publish.publish_nothing`.
+        """
+        folder, plan = self._folder, self._plan
+        published = publish_nothing(plan, folder, self._start.moment, self._provenance, self._commitment)
+        return Run(
+            folder=folder.path,
+            release=folder.release,
+            plan=plan,
+            epsilon=published.epsilon,
+            stop_reason=LOST,
+            score=None,
+            seconds=time.monotonic() - self._opened,
+            remarks=(f"nothing was learned: {why}",),
+            verified=published.verified,
+        )
+
 
 @contextmanager
 def open_attempt(
@@ -167,7 +188,8 @@ def open_attempt(
     preprocessing; where the plan has any, they are run before the block, and `Attempt.constants` are their results.
 
     Raises:
-        Interrupted, BudgetSpent: see `Attempt.run_stages`.
+        Interrupted, LostStage: see `Attempt.run_stages`.
+        EndedWithoutModel: the result of a paid step was lost in a crash, and the budget does not hold the step again.
         UsageFault: the run is complete, or was started with other records or another model.
         RunFailed: another process spends on it, the ledger is damaged or of another plan, or the disk refuses.
     """
@@ -184,7 +206,13 @@ def open_attempt(
         attempt = Attempt(plan, folder, start, provenance, identity.get("commitment"), ledger)
         if plan.stages and not start.trial:
             with phase("preprocess"):
-                attempt.run_stages(records)
+                try:
+                    attempt.run_stages(records)
+                except LostStage as lost:
+                    if lost.kept and not start.accept_lost_steps:
+                        raise
+                    ledger.close(LOST)
+                    raise EndedWithoutModel(attempt.publish_nothing(lost.message), lost) from None
         with phase("loop"):
             yield attempt
     finally:

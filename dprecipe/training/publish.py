@@ -94,6 +94,30 @@ def publish(
         return _publish(plan, folder, ledger, facts, finished, description)
 
 
+@phase("certificate")
+def publish_nothing(
+    plan: Plan, folder: RunFolder, started: datetime, provenance: RunProvenance, commitment: str | None
+) -> PublishedRun:
+    """Write the `release/` of a run that ended without a model, and verify it with nothing but its files.
+
+    Guarantees: nothing that was drawn is in it; the certificate claims what the ledger says was spent.
+
+    Raises:
+        RunFailed: see `publish`.
+    """
+    report_progress("nothing was learned; computing the certificate of what was spent, and verifying it")
+    with lock_ledger(folder.ledger) as ledger:
+        facts = replace(
+            provenance.facts((), commitment, *state_times(plan, started)), insecure_seed=ledger.insecure_seed
+        )
+
+        def check(draft: Path) -> None:
+            check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
+
+        epsilon = release_folder.publish_draft(folder.release, plan, ledger, facts, [], lambda path: None, check)
+    return PublishedRun(epsilon, ledger.insecure_seed is None)
+
+
 def run_facts(
     plan: Plan,
     ledger: Ledger,

@@ -16,7 +16,7 @@ from dprecipe.release.folder import load_signing_key
 from dprecipe.timeline import measure_run, phase
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import gather_records
-from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Start, runner_of
+from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Start, runner_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,7 +47,7 @@ def run(
 
     Raises:
         UsageFault: the folder exists (or, with `resume`, does not); or the plan is that of a tuned run.
-        BudgetSpent: so many steps were lost, and that was not accepted.
+        BudgetSpent: so many steps were lost, or a kept result of a paid step, and that was not accepted.
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
@@ -74,7 +74,12 @@ def run(
     if not resume:
         RunFolder.create(path, plan)
     gathered.write(folder.private)
-    return runner.attempt(plan, folder, program, start)
+    try:
+        return runner.attempt(plan, folder, program, start)
+    except EndedWithoutModel as ended:
+        if several:  # the other processes wait for this one
+            raise ended.fault from None
+        return ended.run
 
 
 def rehearse(plan: Plan) -> Rehearsal:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from dprecipe.data.facts import Role
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
-from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.faults import Fault, RunFailed, UsageFault
+from dprecipe.mechanisms.facts import LOST
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.training.folder import RunFolder
@@ -39,6 +40,20 @@ class Run:
     """What else there is to say of it, in words."""
     verified: bool = True
     """The release verifies. Not so where an attempt's randomness was fixed: it is none, and says so."""
+
+    @property
+    def has_model(self) -> bool:
+        """Whether there is a model in the release, or what it was paid for was lost (`dprecipe.release.lost`)."""
+        return self.stop_reason != LOST
+
+
+class EndedWithoutModel(Exception):
+    """The attempt has ended and published `run`, which has no model, because of `fault`."""
+
+    def __init__(self, run: Run, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.run = run
+        self.fault = fault
 
 
 @dataclass(frozen=True, slots=True)

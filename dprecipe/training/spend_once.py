@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from dprecipe.faults import BudgetSpent
 from dprecipe.mechanisms.plan import Plan
@@ -28,8 +28,8 @@ def is_reserved(event: Event, before: Ledger | None) -> bool:
     return before is not None and before.unsettled[-1:] == (Charge(event, 1),)
 
 
-def check_affordable(plan: Plan, event: Event, before: Ledger | None, coming: Sequence[Charge] = ()) -> None:
-    """The budget holds the event, and all that is `coming` before it; or it is reserved already.
+def check_affordable(plan: Plan, event: Event, before: Ledger | None) -> None:
+    """The budget holds the event; or it is reserved already.
 
     Raises:
         BudgetSpent: it does not.
@@ -37,7 +37,7 @@ def check_affordable(plan: Plan, event: Event, before: Ledger | None, coming: Se
     if is_settled(event, before) or is_reserved(event, before):
         return
     budget = plan.budget
-    charges = [*(() if before is None else before.charges), *coming, Charge(event, 1)]
+    charges = [*(() if before is None else before.charges), Charge(event, 1)]
     if not accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon:
         raise BudgetSpent(
             "the ledger leaves no room for this run: something was charged and lost", "start anew in another folder"

@@ -6,6 +6,7 @@
 |---|---|---|
 | before the reservation is on disk | drawn by the next attempt | nothing |
 | after it, before the file is | never seen; drawn anew, where the budget holds a further charge | twice |
+| the same, where it holds no other | never seen: the run ends without a model (`dprecipe.release.lost`) | once |
 | after the file is, before the settlement | read by the next attempt | once: a reservation counts as spent |
 
 A file that is gone although its step was charged is another matter: before the first step of training the step is drawn
@@ -32,12 +33,21 @@ from dprecipe.faults import BudgetSpent, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.noise.entropy import Secrets
-from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.progress import report_progress
+from dprecipe.release.lost import holds_again
 
 SCHEMA = "dprecipe.stage/v1"
+
+
+class LostStage(BudgetSpent):
+    """The result of a paid step is not there, and the budget does not hold the step again."""
+
+    def __init__(self, message: str, remedy: str, kept: bool) -> None:
+        super().__init__(message, remedy)
+        self.kept = kept
+        """The result was on disk once, so that there may be a copy."""
 
 
 class StageRuns:
@@ -62,7 +72,7 @@ class StageRuns:
         `records`: training records, on which all paid steps are pending. `stopped` is asked before each draw.
 
         Raises:
-            BudgetSpent: a result was lost, and the budget does not hold its step a second time.
+            LostStage: a result was lost, and the budget does not hold its step a second time.
             RunFailed: the disk refuses, or a file is not of this run.
         """
         for stage in self._plan.stages:
@@ -99,10 +109,15 @@ class StageRuns:
 
     def _release(self, stage: PaidStage, records: Records) -> StageConstants:
         """Reserve, draw, keep, settle."""
-        if not self._is_affordable(stage.charges):
-            raise BudgetSpent(
+        if not holds_again(self._plan, self.charged, stage):
+            before = self._ledger.before
+            kept = before is not None and _count(stage.charges) <= _count(before.settled)
+            end = "" if self._plan.tuning is not None else "; or end the run without a model: --accept-lost-steps"
+            raise LostStage(
                 f"the result of {stage.path} was lost after it was charged, and the budget does not hold it once more",
-                "put private/stages back, if there is a copy; or start a new run, which spends a second budget",
+                f"put private/stages back, if there is a copy, and write --resume{end} (a new run on the same records "
+                "spends a second budget)",
+                kept,
             )
         self._make_folder()  # before anything is spent
         self._ledger.reserve_all(stage.charges)
@@ -112,14 +127,6 @@ class StageRuns:
         self._write(stage, constants)
         self._ledger.settle_all(stage.charges)
         return constants
-
-    def _is_affordable(self, charges: Sequence[Charge]) -> bool:
-        """Whether these are part of what the plan was solved for, or the budget holds them beside all that is spent."""
-        together = [*self.charged, *charges]
-        if _count(together) <= _count(self._plan.events):
-            return True
-        budget = self._plan.budget
-        return accountants.epsilon(together, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon
 
     def _path(self, stage: PaidStage) -> Path:
         return _path_of(self._folder, stage)

@@ -20,7 +20,7 @@ import dprecipe
 from dprecipe.data.paid.constants import CountConstants, StageConstants, dump_constants, parse_constants
 from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.records import Records
-from dprecipe.faults import BudgetSpent, CertificateInvalid, DataFault, Interrupted, RunFailed, UsageFault
+from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import load
 from dprecipe.planning.make import plan as make_plan
@@ -34,8 +34,9 @@ from dprecipe.training import gather, stages
 from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.provenance import RunProvenance, private_of
+from dprecipe.training.publish import PublishedRun
 from dprecipe.training.run import rehearse, run
-from dprecipe.training.runner import Start
+from dprecipe.training.runner import EndedWithoutModel, Start
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -237,8 +238,8 @@ def test_killed_between_result_and_settlement_a_stage_is_charged_once_and_never_
     assert draws.events == count_events(plan.stage_charges) == count_events(read(folder.ledger).charges)
 
 
-def test_what_a_second_draw_would_overspend_is_refused(
-    root: Path, train: Records, tmp_path: Path, draws: Draws
+def test_what_a_second_draw_would_overspend_is_not_drawn_and_ends_the_run(
+    root: Path, train: Records, tmp_path: Path, draws: Draws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid = "data.preprocess=[{dp_pca: {components: 2, row_norm: 3.0, share: 0.9}}]"
     plan = plan_of(root, paid, text=NUMBERS)
@@ -253,10 +254,12 @@ def test_what_a_second_draw_would_overspend_is_refused(
     with pytest.raises(Killed):
         attempt_once()
     draws.dies_before = None
-    with pytest.raises(BudgetSpent, match="dp_pca was lost"):
+    monkeypatch.setattr("dprecipe.training.attempt.publish_nothing", lambda *_: PublishedRun(1.0, True))
+    with pytest.raises(EndedWithoutModel, match="dp_pca was lost"):
         attempt_once()
     assert draws.events == 0
     assert count_events(read(folder.ledger).charges) == 1
+    assert read(folder.ledger).stop_reason == "lost"
 
 
 COUNT = CountConstants(units=300.0)

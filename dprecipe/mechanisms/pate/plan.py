@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 from dprecipe.mechanisms.contract import MechanismPlan
-from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
 from dprecipe.privacy.events import Charge, Event
@@ -102,6 +102,11 @@ class PatePlan(UsualPlan):
     @property
     def events(self) -> tuple[Charge, ...]:
         return (*self.votes, *(() if self.publication is None else (self.publication.charge,)))
+
+    @property
+    def indivisible(self) -> tuple[Charge, ...]:
+        limit = self.filter_limit
+        return () if limit is None else (Charge(FilterRest(1 / math.sqrt(limit)), 1),)
 
     @property
     def length(self) -> Length:

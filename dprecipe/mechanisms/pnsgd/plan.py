@@ -108,6 +108,10 @@ class PnsgdPlan(UsualPlan):
         return (Charge(self.event, 1),)
 
     @property
+    def indivisible(self) -> tuple[Charge, ...]:
+        return self.events
+
+    @property
     def length(self) -> Length:
         return Length(self.event.steps, self.event.batches)
 

@@ -21,6 +21,7 @@ from dprecipe import durable
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.language.tuning import Tuning
+from dprecipe.mechanisms.facts import LOST
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.planning.candidates import list_points
@@ -37,7 +38,7 @@ from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.provenance import RunProvenance, private_of
-from dprecipe.training.runner import PythonInputs, Start, runner_of
+from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Start, runner_of
 from dprecipe.training.spend_once import check_affordable, is_reserved, is_settled, spend_once
 from dprecipe.training.stages import list_missing
 from dprecipe.training.tuning.cluster import LOCAL, check_address
@@ -47,7 +48,7 @@ from dprecipe.training.tuning.pool import TrialPool
 from dprecipe.training.tuning.ray_pool import RayPool, open_ray_pool
 from dprecipe.training.tuning.removal import locate_trials, remove_losers
 from dprecipe.training.tuning.trials import Trials
-from dprecipe.training.tuning.winner import choose_winner, publish_winner
+from dprecipe.training.tuning.winner import choose_winner, describe_losses, list_models, publish_winner
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,13 @@ class TunedRun:
     epsilon: float
     score: PublicScore | None
     """Of the released model, on the public records by which it was chosen."""
+    remarks: tuple[str, ...] = ()
+    """What else there is to say, in words; of a tuned run without a model, why."""
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a model is in the release: all runs may have been lost."""
+        return self.plan.tuning is not None and self.plan.tuning.chosen is not None
 
 
 def tune(
@@ -78,7 +86,7 @@ def tune(
     cluster as many as it has room for.
 
     Guarantees: the ledger holds the tuned run before the number of runs is drawn; `release/` appears whole, at the end,
-    verified, or not at all, and holds the winner alone.
+    verified, or not at all, and holds the winner alone; where no run has a model, it says so and holds none.
 
     Raises:
         UsageFault: the plan is not of a tuned run; the folder exists (or, with `resume`, does not); `jobs` below 1; no
@@ -110,17 +118,24 @@ def tune(
         _check_drawn(folder, event, before)
         _check_room(plan, event, before, list_missing(plan, folder.stages))
 
-    with _open_pool(plan, folder, root, gathered, jobs, cluster) as pool:
-        if not resume:
-            RunFolder.create(path, plan)
-        gathered.write(folder.private)
-        private = {"commitment": private_of(gathered.prepared("train"))}
-        commitment = provenance.identity(folder, private)["commitment"]
-        with open_attempt(plan, folder, start, provenance, private, check, gathered.prepared("train")) as attempt:
-            stages = tuple(map(digest_constants, attempt.constants))
-            pool.start_from(attempt.constants)
-            drawn = _make(plan, folder, event, attempt, pool, stages)
-            attempt.ledger.close("completed")
+    try:
+        with _open_pool(plan, folder, root, gathered, jobs, cluster) as pool:
+            if not resume:
+                RunFolder.create(path, plan)
+            gathered.write(folder.private)
+            private = {"commitment": private_of(gathered.prepared("train"))}
+            commitment = provenance.identity(folder, private)["commitment"]
+            with open_attempt(plan, folder, start, provenance, private, check, gathered.prepared("train")) as attempt:
+                stages = tuple(map(digest_constants, attempt.constants))
+                pool.start_from(attempt.constants)
+                drawn = _make(plan, folder, event, attempt, pool, stages)
+                if not list_models(pool.trials, drawn):
+                    attempt.ledger.close(LOST)
+                    done = attempt.publish_nothing(f"no run has a model; {describe_losses(folder)}")
+                    return TunedRun(folder.path, done.release, plan, done.epsilon, None, done.remarks)
+                attempt.ledger.close("completed")
+    except EndedWithoutModel as ended:
+        return TunedRun(folder.path, folder.release, plan, ended.run.epsilon, None, ended.run.remarks)
     winner = choose_winner(plan, pool.trials, drawn)
     report_progress("computing the certificate, and verifying the release from its folder alone")
     chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment, stages)
@@ -224,8 +239,8 @@ def _check_drawn(folder: RunFolder, event: Event, before: Ledger | None) -> None
 
 
 def _check_room(plan: Plan, event: Event, before: Ledger | None, missing: Sequence[PaidStage]) -> None:
-    """The budget holds all that is to come, or an attempt before has reserved the tuned run. `missing`: paid steps of
-    preprocessing without a result.
+    """The budget holds the tuned run, or an attempt before has reserved it. `missing`: paid steps of preprocessing
+    without a result, which are looked at when they are run (`StageRuns`).
 
     Raises:
         BudgetSpent: it does not.
@@ -236,4 +251,4 @@ def _check_room(plan: Plan, event: Event, before: Ledger | None, missing: Sequen
             f"what {missing[0].path} released is not in private/stages, and runs were made with it",
             "put private/stages back, if there is a copy; or start a new run, which spends a second budget",
         )
-    check_affordable(plan, event, before, [charge for stage in missing for charge in stage.charges])
+    check_affordable(plan, event, before)

@@ -46,17 +46,23 @@ def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
     if plan.tuning is None:
         raise RunFailed("internal fault: a plan of one run chooses among several", "please report this")
     metric = plan.tuning.block.score.metric
-    numbers = [number for number in range(len(drawn.points)) if not trials.has_no_model(number)]
+    numbers = list_models(trials, drawn)
     if not numbers:
-        raise RunFailed(
-            "no run has a model: each was lost, or its values make no model; the budget is spent",
-            f"read why in the files *.lost of {trials.folder(0).path.parent}, which are private; then start anew in "
-            "another folder, which spends a second budget",
-        )
+        raise RunFailed("internal fault: a model was to be chosen, and no run has one", "please report this")
     facts = {number: read_result(locate_result(trials.folder(number))) for number in numbers}
     scores = [_read_score(plan, trials, number) for number in numbers]
     best = numbers[choose(scores, [drawn.ties[number] for number in numbers], largest=metric == "accuracy")]
     return Winner(best, drawn.points[best], locate_result(trials.folder(best)), facts[best])
+
+
+def list_models(trials: Trials, drawn: DrawnRuns) -> list[int]:
+    """The runs that have a model: the others were lost, or their values make none."""
+    return [number for number in range(len(drawn.points)) if not trials.has_no_model(number)]
+
+
+def describe_losses(folder: RunFolder) -> str:
+    """Where it says why runs have no model."""
+    return f"each was lost, or its values make none: the files *.lost in {folder.private / 'trials'} say why"
 
 
 def score_of(score: PublicScore | None, metric: str) -> float | None:

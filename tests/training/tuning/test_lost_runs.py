@@ -20,7 +20,7 @@ from dprecipe.training.tuning.order import RunOrder, RunTerms, make_parcel
 from dprecipe.training.tuning.parcel import unpack
 from dprecipe.training.tuning.pool import TrialPool
 from dprecipe.training.tuning.trials import Trials
-from dprecipe.training.tuning.winner import choose_winner
+from dprecipe.training.tuning.winner import choose_winner, list_models
 
 Tuned = Callable[..., Plan]
 POINT = {"training.optimizer.lr": 1.0, "mechanism.clip.norm": 0.5}
@@ -68,9 +68,9 @@ def test_a_run_that_fails_after_it_began_is_lost_and_never_made_again(
     assert runner.attempts == 3
     assert all(pool.trials.has_no_model(number) for number in range(3))
     assert str(fault) in (pool.trials.read_loss(0) or "")
-    with pytest.raises(RunFailed, match="no run has a model: each was lost") as caught:
+    assert list_models(pool.trials, DRAWN) == []
+    with pytest.raises(RunFailed, match="no run has one"):
         choose_winner(plan, pool.trials, DRAWN)
-    assert str(tmp_path / "trials") in caught.value.remedy
 
 
 @pytest.mark.parametrize(("begins", "fault"), [(False, RunFailed("no")), (True, Interrupted("stopped"))])

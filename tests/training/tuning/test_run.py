@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import dprecipe
-from dprecipe.faults import Fault, Interrupted, PlanRefused, UsageFault
+from dprecipe.faults import CertificateInvalid, Fault, Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.ledger import read
@@ -212,3 +212,69 @@ def tampered() -> Callable[[Path, str, object], tuple[str, ...]]:
         return ()
 
     return change
+
+
+def lose(*terms: object) -> None:
+    raise RunFailed("the memory of cuda ran out")
+
+
+def test_where_all_runs_are_lost_the_release_says_that_nothing_was_learned(
+    tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, out = tuned("tuning.runs={kind: fixed, count: 2}"), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("dprecipe.training.attempt.write_result", lose)
+        done = tune(plan, out)
+    assert not done.has_model
+    assert "no run has a model" in done.remarks[0]
+    assert {entry.name for entry in done.release.iterdir()} >= {"certificate.json", "metrics.json"}
+    assert not {"model.json", "model.safetensors"} & {entry.name for entry in done.release.iterdir()}
+    verified = verify(done.release)
+    stated = verified.statement.predicate
+    assert verified.claim.epsilon == pytest.approx(plan.guarantee.epsilon)  # the event of all runs, whatever they made
+    assert stated.tuning is not None
+    assert (stated.tuning.chosen, stated.tensors, stated.budget.stop_reason) == ((), (), "lost")
+    ledger = read(out / "private" / "ledger.jsonl")
+    assert (ledger.charges, ledger.stop_reason) == (plan.events, "lost")
+    certificate = json.loads((done.release / "certificate.json").read_text("utf-8"))
+    certificate["predicate"]["budget"]["stop_reason"] = "completed"
+    (done.release / "certificate.json").write_bytes(to_bytes(certificate))
+    with pytest.raises(CertificateInvalid):
+        verify(done.release)
+
+
+KILLED_AFTER_LOSSES = """
+import os, signal, sys
+from pathlib import Path
+from dprecipe.faults import RunFailed
+from dprecipe.planning.make import plan
+from dprecipe.recipe.read import read
+from dprecipe.training import attempt
+from dprecipe.training.tuning.run import tune
+
+def lose(*terms):
+    raise RunFailed("the memory of cuda ran out")
+
+attempt.write_result = lose
+attempt.publish_nothing = lambda *terms: os.kill(os.getpid(), signal.SIGKILL)
+tune(plan(read(Path(sys.argv[1]), sys.argv[3:])), sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_a_tuned_run_without_a_model_that_is_killed_before_its_release_ends_in_one(
+    tuned: Tuned, tmp_path: Path
+) -> None:
+    plan, out, recipe = tuned(*FIXED), tmp_path / "run", tmp_path / "small.yaml"
+    words = [sys.executable, "-c", KILLED_AFTER_LOSSES, str(recipe), str(out), *FIXED]
+    killed = subprocess.run(words, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (out / "release").exists()
+    command = [sys.executable, "-m", "dprecipe", "tune", str(recipe), "--resume", "--out", str(out)]
+    command += [word for each in FIXED for word in ("--set", each)]
+    resumed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert resumed.returncode == 3, resumed.stderr
+    assert "no run has a model" in resumed.stdout
+    ledger = read(out / "private" / "ledger.jsonl")
+    assert (ledger.charges, ledger.attempts, ledger.stop_reason) == (plan.events, 2, "lost")
+    assert verify(out / "release").claim.released == ()

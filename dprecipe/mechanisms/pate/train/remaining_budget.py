@@ -7,9 +7,8 @@ charged, so the ledger adds up to the filter's limit, whatever was answered.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import final
 
 from dprecipe.mechanisms.pate.charges import is_of_votes
@@ -17,11 +16,9 @@ from dprecipe.mechanisms.pate.events import FilterRest, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.privacy.ledger import Ledger, LedgerWriter
-from dprecipe.training.spend_once import check_affordable
+from dprecipe.privacy.ledger import LedgerWriter
 
 
 @final
@@ -75,20 +72,6 @@ class RemainingBudget:
         if rest is not None:
             self.reserve(rest, 1)
             self.settle(rest, 1)
-
-
-def check_filter(plan: Plan, before: Ledger | None, missing: Sequence[PaidStage]) -> None:
-    """The budget holds the filter's whole limit, which every run is charged, beside what was spent and the paid steps
-    that are `missing`: steps whose results were lost, or were never drawn. Nothing to check once votes have begun.
-
-    Raises:
-        BudgetSpent: it does not.
-    """
-    limit = plan.room_as(PatePlan).filter_limit
-    if limit is None or before is None or not missing or any(is_of_votes(c.event) for c in before.charges):
-        return
-    coming = [charge for stage in missing for charge in stage.charges]
-    check_affordable(plan, FilterRest(1 / math.sqrt(limit)), before, coming)
 
 
 def _counted(charges: Iterable[Charge]) -> Counter[Event]:

@@ -32,11 +32,10 @@ from dprecipe.mechanisms.pate.train.partition import load_key
 from dprecipe.mechanisms.pate.train.plan_student import score_student, train_plan_student
 from dprecipe.mechanisms.pate.train.pool import count_cpus
 from dprecipe.mechanisms.pate.train.program import PateProgram, lesson_of, prepare, teachers_of
-from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget, check_filter
+from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.ledger import Ledger
 from dprecipe.release.stages import digest_constants
 from dprecipe.training.attempt import open_attempt
 from dprecipe.training.evaluate import HeldOut, Score
@@ -48,7 +47,6 @@ from dprecipe.training.publish import Finished
 from dprecipe.training.released import trained_names
 from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
-from dprecipe.training.stages import list_missing
 
 REHEARSED = 100
 """Queries that a rehearsal asks."""
@@ -69,11 +67,7 @@ class VotingRunner(Runner[PateProgram]):
         public = private_of(program.public_records) if plan.stages else [program.public]
         private = {"commitment": program.ensemble.private(key), "public": public, "partition": [key]}
         stopped, records = threading.Event(), program.ensemble.records
-
-        def check(before: Ledger | None) -> None:
-            check_filter(plan, before, list_missing(plan, folder.stages))
-
-        with open_attempt(plan, folder, start, program.provenance, private, check, records) as attempt:
+        with open_attempt(plan, folder, start, program.provenance, private, records=records) as attempt:
             ledger, program = attempt.ledger, program.with_constants(attempt.constants)
             with stopping_on_signals(stopped.set, "part of the run"):
                 counts_QM = program.ensemble.counts(

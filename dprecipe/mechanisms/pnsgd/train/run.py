@@ -66,7 +66,6 @@ from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
 from dprecipe.training.spend_once import check_affordable, is_settled, spend_once
 from dprecipe.training.stage_check import stage_noise
-from dprecipe.training.stages import list_missing
 
 REHEARSED_SECONDS = 1.0
 MIN_GPU_OPERATIONS = 1 << 20
@@ -169,8 +168,7 @@ class PnsgdRunner(Runner[PnsgdProgram]):
                     "running again would spend again",
                     "restore the run's own files, or start over in a new folder",
                 )
-            missing = list_missing(plan, folder.stages)
-            check_affordable(plan, event, before, [charge for stage in missing for charge in stage.charges])
+            check_affordable(plan, event, before)
 
         private, stopped = {"commitment": private_of(program.sets.train)}, threading.Event()
         records = program.sets.train

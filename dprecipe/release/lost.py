@@ -1,0 +1,87 @@
+"""A run that ends without a model: what its budget paid for was lost, and the budget holds it no second time.
+
+| what was lost | when the run ends so |
+|---|---|
+| all runs of a tuned run | once all have ended: their event is settled, and none has a model |
+| the result of a paid step, before training | if the budget does not hold the step again beside what is to come |
+
+The release then has a certificate, which claims what the ledger says was spent, metrics without a score, and a report.
+It has no weights, no constants of preprocessing and no chosen values: nothing that was learned from a record.
+
+Guarantees: the claim covers more than is released, since nothing of what was drawn is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from dprecipe.faults import Fault
+from dprecipe.mechanisms.facts import LOST
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.stages import PaidStage
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge, Event, count_events
+from dprecipe.release.schema import Predicate
+
+SENTENCE = (
+    "Nothing was learned: what this run had paid for was lost before a model came of it, and its budget holds it no "
+    "second time. There is no model in this release"
+)
+
+
+def is_lost(stated: Predicate) -> bool:
+    """Whether a certificate is of a run that ended without a model."""
+    return stated.budget.stop_reason == LOST
+
+
+def holds_again(plan: Plan, charged: Sequence[Charge], stage: PaidStage) -> bool:
+    """Whether the budget holds a paid step again: what was charged, the step, the steps that were never charged, and
+    what the run is charged as a whole (`MechanismPlan.indivisible`), all together."""
+    together = _count([*charged, *stage.charges])
+    planned = _count(plan.events)
+    if together <= planned:
+        return True
+    coming = (_count(plan.stage_charges) - together) + _count(plan.indivisible)
+    charges = [Charge(event, count) for event, count in (together + coming).items()]
+    budget = plan.budget
+    return accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon
+
+
+def find_impossible_loss(stated: Predicate, plan: Plan, charges: Sequence[Charge]) -> list[str]:
+    """Why no run of the plan can have ended without a model after these charges; nothing for any other ending."""
+    if not is_lost(stated):
+        return []
+    where = "budget.stop_reason: this run can't have ended without a model"
+    problems = []
+    if stated.tensors:
+        problems.append("tensors: a run that ended without a model releases none")
+    if stated.data_access.evaluation.released is not None:
+        problems.append("data_access.evaluation.released: a run that ended without a model has no score")
+    own = _count(charges) - _count(plan.stage_charges)
+    if plan.tuning is not None and own[plan.tuning.charge.event]:
+        if not stated.budget.events_settled:
+            problems.append(f"{where}: its runs have not ended")
+        return problems
+    if not _count(charges).keys() <= _count(plan.stage_charges).keys():
+        return [*problems, f"{where}: training had begun, and a lost step does not end it"]
+    if stated.budget.attempts < 2:
+        return [*problems, f"{where}: one attempt draws each paid step and keeps its result"]
+    try:
+        if all(holds_again(plan, charges, stage) for stage in _list_charged(plan, charges)):
+            problems.append(f"{where}: the budget holds every paid step that was charged once more")
+    except (Fault, ValueError, ArithmeticError):
+        pass  # recomputing the claim reports this
+    return problems
+
+
+def _list_charged(plan: Plan, charges: Sequence[Charge]) -> Iterable[PaidStage]:
+    charged = _count(charges)
+    return [stage for stage in plan.stages if _count(stage.charges) <= charged and count_events(stage.charges)]
+
+
+def _count(charges: Iterable[Charge]) -> Counter[Event]:
+    counts: Counter[Event] = Counter()
+    for charge in charges:
+        counts[charge.event] += charge.count
+    return counts
