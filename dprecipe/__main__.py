@@ -17,12 +17,15 @@ def main() -> NoReturn:
 
     Imports make no garbage, and at the end of a process its memory is freed as a whole: a collector that looks for
     garbage takes a seventh of a short command's time for nothing, and a second at the end of one that has imported
-    torch. Commands that train keep the usual collector until then.
+    torch. Commands that train keep the usual collector until then,
+    but for what imports make.
     """
     if SHORT.issuperset(sys.argv[1:2]):
         gc.set_threshold(MANY)
     from dprecipe.cli.main import main
+    from dprecipe.libraries import own_process
 
+    own_process()
     try:
         main()
     finally:

@@ -12,8 +12,16 @@ from importlib import metadata
 from dprecipe.faults import Fault, RunFailed
 
 PACKAGE = "dprecipe"
+_is_own_process = False
 TORCHVISION_OFFSET = 15
 """torchvision 0.(n + 15) is made for torch 2.n, and fails with any other."""
+
+
+def own_process() -> None:
+    """Tell that this process runs a command and nothing else: what there is after an import of libraries then stays to
+    the end. In another program's process some of it may become garbage."""
+    global _is_own_process
+    _is_own_process = True
 
 
 @contextmanager
@@ -47,13 +55,15 @@ def importing_libraries(package: str = PACKAGE) -> Iterator[None]:
 @contextmanager
 def _pausing_collection() -> Iterator[None]:
     """Inside, no garbage is collected: imports make hundreds of thousands of objects that stay, and each collection
-    would look at them again. Afterwards they count as old."""
+    would look at them again. Afterwards they count as old, or are never looked at: see `own_process`."""
     collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
+        if _is_own_process:
+            gc.freeze()
+        elif not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()  # into the oldest generation
         if collecting:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe import libraries
 from dprecipe.faults import RunFailed
 from dprecipe.libraries import importing_libraries
 
@@ -33,6 +34,16 @@ def test_garbage_is_collected_again_after_an_import_and_what_it_made_counts_as_o
     assert gc.isenabled()
     assert not any(thing is made for thing in young)
     assert gc.get_freeze_count() == 0
+
+
+def test_in_a_process_of_its_own_nothing_that_imports_made_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "_is_own_process", True)
+    try:
+        with importing_libraries():
+            pass
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
 
 
 def test_collection_is_on_again_after_a_failed_import_and_stays_off_where_it_was() -> None:

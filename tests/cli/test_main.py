@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from dprecipe import __main__ as entry
+from dprecipe import libraries
 from dprecipe.cli import main as cli
 from dprecipe.faults import BudgetSpent, Finding, Place, PlanRefused
 
@@ -58,8 +59,10 @@ def test_a_short_command_leaves_garbage_alone_and_every_one_at_its_end(
     monkeypatch.setattr(gc, "set_threshold", asked.append)
     monkeypatch.setattr(gc, "freeze", lambda: asked.append(0))
     monkeypatch.setattr("sys.argv", ["dprecipe", command])
+    monkeypatch.setattr(libraries, "_is_own_process", False)
     with pytest.raises(SystemExit):
         entry.main()
+    assert libraries._is_own_process
     assert asked == ([entry.MANY, 0] if is_short else [0])
 
 
