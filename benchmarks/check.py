@@ -4,9 +4,9 @@ Not a test: it measures (minutes), reports, and ends with 0. With `--strict` it 
 beyond its range or is gone, or a benchmark failed. Ratios are of our time to another program's: less is better. A range
 is widened by 5 % on both sides, since rounds of one day understate it.
 
-Run: python benchmarks/check.py [NAME ...] [--strict] [--measured FOLDER] [--update]
+Run: python benchmarks/check.py [NAME ...] [--strict] [--measured FOLDER] [--update | --widen]
 `--measured`: compare the files NAME.json of that folder, and measure nothing. `--update`: what was measured becomes the
-table; look at the difference before you commit it.
+table; look at the difference before you commit it. `--widen`: the same code was measured once more, and ranges grow.
 """
 
 from __future__ import annotations
@@ -85,13 +85,24 @@ def report(verdicts: Sequence[Verdict], known: Mapping[str, Any], measured: Mapp
 
 
 def update(known: dict[str, Any], measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The table with what was measured; of a quick measurement, other ratios stay."""
+    """The table with what was measured in its place; of a quick measurement, other ratios stay."""
     result = dict(known)
     for name, now in measured.items():
         kept = known.get(name, {}).get("ratios", {}) if now.get("quick") else {}
         entry = {key: now[key] for key in ("commit", "date", "machine")}
         result[name] = {**entry, "ratios": {**kept, **now["ratios"]}}
     return dict(sorted(result.items()))
+
+
+def widen(known: dict[str, Any], measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The table with ranges that hold what was measured too; medians, and what is said of the machine, stay."""
+    result = json.loads(json.dumps(known))
+    for name in measured.keys() & result.keys():
+        for ratio, now in measured[name]["ratios"].items():
+            if (then := result[name]["ratios"].setdefault(ratio, now)) is not now:
+                both = {"low": min(then["low"], now["low"]), "high": max(then["high"], now["high"])}
+                result[name]["ratios"][ratio] = {**then, **both, "rounds": then["rounds"] + now["rounds"]}
+    return update(result, {name: now for name, now in measured.items() if name not in result})
 
 
 def measure(names: Sequence[str], folder: Path) -> list[str]:
@@ -112,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--strict", action="store_true", help="end with 1 where a ratio has grown beyond its range")
     parser.add_argument("--measured", type=Path, metavar="FOLDER", help="compare what --json wrote there")
     parser.add_argument("--update", action="store_true", help="make what was measured the table")
+    parser.add_argument("--widen", action="store_true", help="let the table's ranges hold what was measured")
     parser.add_argument("--table", type=Path, default=TABLE, metavar="FILE")
     given = parser.parse_args(arguments)
     names = given.names or CHECKED
@@ -130,8 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(report(verdicts, known, measured))
     for name in failed:
         print(f"{name} failed")
-    if given.update:
-        given.table.write_text(json.dumps(update(known, measured), indent=1) + "\n", encoding="utf-8")
+    if given.update or given.widen:
+        changed = update(known, measured) if given.update else widen(known, measured)
+        given.table.write_text(json.dumps(changed, indent=1) + "\n", encoding="utf-8")
     return int(given.strict and bool(failed or any(each.verdict in FAILURES for each in verdicts)))
 
 

@@ -97,6 +97,14 @@ def test_an_update_becomes_the_table_and_a_quick_one_leaves_the_rest(compare: Co
     assert compare("--strict", CNN=15.0)[0] == 0
 
 
+def test_a_wider_table_keeps_its_medians(compare: Compare, tmp_path: Path) -> None:
+    compare("--widen", quick=True, CNN=3.0, MLP=0.5)
+    assert {
+        name: (each["low"], each["median"], each["high"], each["rounds"])
+        for name, each in json.loads((tmp_path / "ratios.json").read_text("utf-8"))["engine"]["ratios"].items()
+    } == {"CNN: noise / sgd": (1.4, 1.5, 3.0, 6), "MLP: noise / sgd": (0.5, 2.0, 2.1, 6)}
+
+
 def test_nothing_measured_is_no_pass(check: ModuleType, tmp_path: Path) -> None:
     assert check.main(["--measured", str(tmp_path)]) == 1
 
