@@ -100,12 +100,15 @@ class Comparison:
             python = self._given.opacus_python if column in ("hooks", "ghost") else self._python
             script = self.row.script or SCRIPTS[column]
             settings = {**self.row.settings, "noise": self._noise, "mode": column}
+            if column == "plain" and self.row.plain_lr is not None:
+                settings["rates"] = {**settings["rates"], "lr": self.row.plain_lr}
             settings |= {"data_root": str(self._data), "out": str(out)}
             used = run_checked([python, str(PEERS / script), json.dumps(settings)], self._tree())
         else:
             tree = ROOT if column == "dprecipe" else self._given.before
             words = ["--out", str(out / "run"), "--data-root", str(self._data)]
-            used = run_checked([self._python, "-m", "dprecipe", "run", *self._recipe, *words], self._tree(tree))
+            command = [self._python, "-m", "dprecipe", "run", *self._recipe, *words]
+            used = run_checked(command, self._tree(tree), tree)  # `-m` looks in the current folder first
             file = out / "run" / "private" / "timing.json"
             if file.exists():
                 for each in json.loads(file.read_text("utf-8"))["phases"]:
@@ -152,7 +155,7 @@ def warm_up(given: argparse.Namespace) -> None:
     note("warming up …")
     for tree in (ROOT, given.before or ROOT):
         command = [sys.executable, "-c", "import lightning, sklearn.datasets, dprecipe.training.run"]
-        run_process(command, {"PYTHONPATH": str(tree)})
+        run_process(command, {"PYTHONPATH": str(tree)}, tree)
     run_process([given.opacus_python, "-c", "import opacus"])
 
 

@@ -100,13 +100,13 @@ class Unmeasured(Exception):
     """What can't be measured here, and why."""
 
 
-def run_checked(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Usage:
+def run_checked(command: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path = ROOT) -> Usage:
     """Of a process that has to succeed.
 
     Raises:
         Unmeasured: it failed; with the last line of what it said.
     """
-    used = run_process(command, environment)
+    used = run_process(command, environment, folder)
     if used.code:
         raise Unmeasured(f"ended with {used.code}: {(used.output.strip().splitlines() or [''])[-1][:160]}")
     return used

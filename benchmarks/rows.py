@@ -25,6 +25,8 @@ class Row:
     """What the scripts call noise, as a multiple of the solved multiplier."""
     needs: tuple[str, ...] = ()
     """Libraries that all programs import."""
+    plain_lr: float | None = None
+    """The learning rate without privacy, where that of clipped gradients would diverge."""
     rounds: int = 3
     make: Callable[[Path, str], None] | None = None
     """Writes files of the row to a folder, with an interpreter that has the libraries."""
@@ -97,8 +99,8 @@ PATE = {"teachers": 250, "teacher_steps": 40, "teacher_batch": 24, "teacher_rate
 ROWS = {
     "quickstart": dpsgd_row("quickstart.yaml", "digits", None, 75, 0.3, {"lr": 2.2, "momentum": 0.9}, rounds=5),
     "adult": dpsgd_row("adult-dpsgd.yaml", "adult", 512, 1272, 1.0, SGD, delta=1e-6, files=("adult",)),
-    "mnist": dpsgd_row("mnist-dpsgd.yaml", "mnist", 512, 236, 0.1, SGD, files=("mnist",)),
-    "cifar": dpsgd_row("cifar10-dpsgd.yaml", "cifar", 256, 24, 0.1, {"lr": 1.0, "momentum": 0.9}, files=("cifar10",)),
+    "mnist": dpsgd_row("mnist-dpsgd.yaml", "mnist", 512, 236, 0.1, SGD, files=("mnist",), plain_lr=0.05),
+    "cifar": dpsgd_row("cifar10-dpsgd.yaml", "cifar", 256, 24, 0.1, SGD, files=("cifar10",), plain_lr=0.05),
     "sms": dpsgd_row("sms-transformer.yaml", "sms", 512, 60, 0.5, {"lr": 0.003}, "Adam", files=("sms_spam",)),
     "lora": dpsgd_row(
         "recipe.yaml", "lora", 64, 40, 1.0, {"lr": 1e-3}, "Adam", needs=("transformers", "peft"), make=make_lora

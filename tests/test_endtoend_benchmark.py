@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import sys
 from pathlib import Path
@@ -90,3 +91,24 @@ def test_of_several_runs_the_later_column_wins(endtoend: ModuleType) -> None:
         "plain": 1, "dprecipe": 3, "hooks": 4
     }  # fmt: skip
     assert merged["left_out"] == {}
+
+
+def test_a_column_runs_the_code_of_its_own_checkout(endtoend: ModuleType, tmp_path: Path) -> None:
+    tree, data = tmp_path / "tree", tmp_path / "data"
+    (tree / "dprecipe").mkdir(parents=True)
+    (tree / "dprecipe" / "__init__.py").touch()
+    (tree / "dprecipe" / "__main__.py").write_text("print('accuracy 12.3 %')", "utf-8")
+    (data / "mnist").mkdir(parents=True)
+    given = argparse.Namespace(opacus_python=sys.executable, data_root=data, before=tree, threads=1, columns=None)
+    comparison = endtoend.Comparison("pate", given, tmp_path)
+    assert list(comparison.columns()) == ["plain", "before", "dprecipe"]
+    taken = comparison.measure("before")
+    assert (taken["accuracy"], taken["phases"]) == (12.3, {})
+    assert 0 < taken["processor"] < 10
+    assert taken["peak_mb"] > 1
+
+
+def test_a_row_without_its_files_or_libraries_says_so(endtoend: ModuleType, tmp_path: Path) -> None:
+    given = argparse.Namespace(opacus_python=sys.executable, data_root=tmp_path, before=None, threads=1)
+    with pytest.raises(endtoend.Unmeasured, match="--data-root has no mnist"):
+        endtoend.Comparison("pate", given, tmp_path)
