@@ -33,8 +33,8 @@ demo: $(BIN)/.train
 	$(BIN)/dprecipe run recipes/quickstart.yaml --out $(OUT)
 	$(BIN)/dprecipe verify $(OUT)/release
 
-# A process for each core, each with one thread.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+# A process for each core, each with one thread. Tests start many more, which read the bytecode that the first has kept.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
 test: $(BIN)/.dev
 	$(PYTEST)

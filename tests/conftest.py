@@ -23,6 +23,9 @@ from dprecipe.release.facts import ReleasedTensor, RunFacts
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.release.untrusted import to_bytes
 
+# Python's collector looks in vain while tests are imported, and after that again and again through all that was.
+gc.disable()
+
 # How long an example takes says how busy the machine is.
 settings.register_profile("dprecipe", deadline=None)
 settings.load_profile("dprecipe")
@@ -33,6 +36,11 @@ atexit.register(gc.freeze)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden outputs; read the diff")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
