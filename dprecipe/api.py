@@ -66,18 +66,25 @@ def tune(
     *,
     data_root: str | Path | None = None,
     resume: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
+    cluster: str | None = None,
 ) -> TunedRun:
     """Make the runs of a recipe with `tuning`, up to `jobs` at once, and release the best of them: see
-    `dprecipe.training.tuning.run.tune`. With several jobs a script has to be importable: guard its call of this by
-    `if __name__ == "__main__"`.
+    `dprecipe.training.tuning.run.tune`. `jobs`: 1 by default, and on a cluster as many as it has room for. With several
+    jobs a script has to be importable: guard its call of this by `if __name__ == "__main__"`.
+
+    `cluster`: on a cluster of Ray's, as `--ray` of the command: "local" starts one, "auto" finds that of this machine,
+    and HOST:PORT is the address of another one's head.
+
+    Raises:
+        UsageFault: Ray is not installed or no cluster is reachable, before anything is spent; see there for the others.
     """
     from dprecipe.libraries import importing_libraries
 
     with importing_libraries():
         from dprecipe.training.tuning.run import tune as tune_plan
 
-    return tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs)
+    return tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs, cluster=cluster)
 
 
 def verify(path: str | Path, public_key: str | Path | None = None) -> Verified:

@@ -65,14 +65,16 @@ def _check_paid(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
         yield Finding(
             "P184",
             "held-out records are counted one by one, and data.unit protects units that may have many of them",
-            "set data.unit to record, or declare data.test public if publishing these records harms nobody",
+            "set data.unit to record; or, if publishing these records harms nobody, set data.test.access to public and "
+            "remove tuning.score.noise_multiplier",
             "tuning.score.noise_multiplier",
         )
     if describe_data(recipe.data).target is not None:
         yield Finding(
             "P184",
             "what is paid for is a number of right answers, and this model predicts a number",
-            "declare data.test public if publishing these records harms nobody, or remove tuning",
+            "remove tuning; or, if publishing these records harms nobody, set data.test.access to public and remove "
+            "tuning.score.noise_multiplier",
             "tuning.score.noise_multiplier",
         )
     elif score.metric != "accuracy":

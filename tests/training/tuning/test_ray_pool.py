@@ -233,6 +233,22 @@ def test_a_cluster_gives_the_same_release_as_one_process(command: Callable[..., 
     assert "events.ledger" in different
 
 
+@pytest.mark.slow
+def test_python_tunes_on_a_cluster_as_the_command_does(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    """`cluster="local"` starts one: the release verifies, and its runs were made there."""
+    command(tmp_path / "unused")  # writes the recipe, and skips without Ray
+    script = (
+        "import sys, dprecipe\n"
+        "if __name__ == '__main__':\n"
+        "    plan = dprecipe.plan(dprecipe.load(sys.argv[1], {'training.steps': 6, 'tuning.runs.mean': 2}))\n"
+        "    done = dprecipe.tune(plan, sys.argv[2], cluster='local')\n"
+        "    print(done.has_model, dprecipe.verify(done.release).claim.epsilon == done.epsilon)\n"
+    )
+    done = execute([sys.executable, "-c", script, str(tmp_path / "small.yaml"), str(tmp_path / "run")])
+    assert done.stdout.split() == ["True", "True"], done.stderr
+    assert "starting Ray" in done.stderr
+
+
 def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         for key in one:
