@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ import pytest
 
 from dprecipe.faults import CertificateInvalid
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy import accountants
+from dprecipe.privacy import accountants, cross_check
+from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.release.verify import verify
@@ -86,8 +87,18 @@ IMPOSSIBLE: dict[str, tuple[tuple[str, ...], list[Attempt], int, str]] = {
 }
 
 
+@pytest.fixture
+def agreeing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second library that says what the claim says, at once: how a run ended is no question to it."""
+
+    def answer(charges: Sequence[Charge], delta: float, *more: Any) -> LibraryAnswer:
+        return LibraryAnswer("dp_accounting.pld", "0", accountants.epsilon(charges, delta, more[0], "pld"))
+
+    monkeypatch.setattr(cross_check, "ask_library", answer)
+
+
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_no_run_ends_so(what: str, forge: Callable[..., list[str]]) -> None:
+def test_no_run_ends_so(what: str, agreeing_library: None, forge: Callable[..., list[str]]) -> None:
     overrides, attempts, trained, named = IMPOSSIBLE[what]
     assert any(failure.startswith(named) for failure in forge(overrides, attempts, trained))
 
