@@ -60,23 +60,28 @@ class Comparison:
         if missing:
             raise Unmeasured(f"--data-root has no {', '.join(missing)}")
         self._data = given.data_root
-        recipe = ROOT / "recipes" / row.recipe
         if row.make is not None:
             try:
                 row.make(folder, self._python)
             except subprocess.CalledProcessError as error:
                 raise Unmeasured(f"its files can't be made: {error}") from error
-            self._data, recipe = folder, folder / row.recipe
-        self._recipe = [str(recipe), *(word for each in row.overrides for word in ("--set", each))]
+            self._data = folder
         self._noise = self._solve()
 
     def _solve(self) -> float:
         """The noise of the scripts: that of the plan."""
         if "noise" in self.row.settings:
             return float(self.row.settings["noise"])
-        planned = run_checked([self._python, "-m", "dprecipe", "plan", *self._recipe, "--format", "json"], self._tree())
+        planned = run_checked(
+            [self._python, "-m", "dprecipe", "plan", *self._recipe(), "--format", "json"], self._tree()
+        )
         solved = json.loads(planned.output[planned.output.index("{") :])["solved"]
         return float(solved["mechanism.noise.multiplier"]) * self.row.noise
+
+    def _recipe(self, tree: Path = ROOT) -> list[str]:
+        """That of the same checkout, whose language the recipe is written in; and what is overridden."""
+        folder = self._folder if self.row.make is not None else tree / "recipes"
+        return [str(folder / self.row.recipe), *(word for each in self.row.overrides for word in ("--set", each))]
 
     def _tree(self, tree: Path = ROOT) -> dict[str, str]:
         return {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": str(self._given.threads)}
@@ -107,7 +112,7 @@ class Comparison:
         else:
             tree = ROOT if column == "dprecipe" else self._given.before
             words = ["--out", str(out / "run"), "--data-root", str(self._data)]
-            command = [self._python, "-m", "dprecipe", "run", *self._recipe, *words]
+            command = [self._python, "-m", "dprecipe", "run", *self._recipe(tree), *words]
             used = run_checked(command, self._tree(tree), tree)  # `-m` looks in the current folder first
             file = out / "run" / "private" / "timing.json"
             if file.exists():

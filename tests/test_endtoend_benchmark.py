@@ -97,7 +97,9 @@ def test_a_column_runs_the_code_of_its_own_checkout(endtoend: ModuleType, tmp_pa
     tree, data = tmp_path / "tree", tmp_path / "data"
     (tree / "dprecipe").mkdir(parents=True)
     (tree / "dprecipe" / "__init__.py").touch()
-    (tree / "dprecipe" / "__main__.py").write_text("print('accuracy 12.3 %')", "utf-8")
+    (tree / "dprecipe" / "__main__.py").write_text(
+        f"import sys; assert sys.argv[2].startswith({str(tree)!r}); print('accuracy 12.3 %')", "utf-8"
+    )
     (data / "mnist").mkdir(parents=True)
     given = argparse.Namespace(opacus_python=sys.executable, data_root=data, before=tree, threads=1, columns=None)
     comparison = endtoend.Comparison("pate", given, tmp_path)

@@ -151,6 +151,10 @@ class TextClassifier(nn.Module):
         self.mix_in, self.mix_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.head = nn.Linear(width, classes)
+        for table in (self.tokens, self.positions):
+            nn.init.normal_(table.weight, std=0.02)
+        with torch.no_grad():
+            self.tokens.weight[0].zero_()
 
     def forward(self, tokens: Tensor) -> Tensor:
         counts = (tokens != 0).float()
