@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
@@ -15,6 +16,15 @@ def test_a_stream_is_the_chacha20_keystream_of_its_key() -> None:
     key = bytes(range(32))
     expected = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(64))
     assert Stream(key).words(8).astype("<u8").tobytes() == expected
+
+
+def test_keys_of_streams_are_those_of_hmac_sha256() -> None:
+    """In any order and for the same index again."""
+    root, secrets = hashlib.sha256(b"dprecipe insecure 7 2").digest(), Secrets(7, attempt=2)
+    for purpose, index in (("noise", 1), ("sampling", 1), ("noise", (5 << 32) + 3), ("noise", 1)):
+        inner = hashlib.sha256(bytes(b ^ 0x36 for b in root.ljust(64, b"\0")) + f"{purpose}/{index}".encode())
+        outer = hashlib.sha256(bytes(b ^ 0x5C for b in root.ljust(64, b"\0")) + inner.digest())
+        assert secrets.stream(purpose, index).key == outer.digest()  # type: ignore[arg-type]
 
 
 def test_a_stream_goes_on_where_it_was_left() -> None:

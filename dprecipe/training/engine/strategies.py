@@ -169,9 +169,9 @@ class Vectors:
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         left_NI, right_NO = weights.clean(self._left_NI), weights.clean(self._right_NO)
         total_OI = totals[0].view(right_NO.shape[1], -1)
-        blocks = list(_parts(len(left_NI), weights.block_size))
-        single = left_NI.dtype == torch.float32 and weights.block_size > 1
-        if single and len(blocks) <= BLOCKS and total_OI.numel() >= LARGE:
+        few = weights.block_size > 1 and len(left_NI) <= BLOCKS * weights.block_size
+        if few and left_NI.dtype == torch.float32 and total_OI.numel() >= LARGE:
+            blocks = list(_parts(len(left_NI), weights.block_size))
             weighted_NO = right_NO * weights.rounded()[:, None]
             sum_OI = weighted_NO[blocks[0]].T @ left_NI[blocks[0]]
             for block in blocks[1:]:
