@@ -159,7 +159,7 @@ def test_every_machine_is_asked_before_anything_is_spent(pool: Pools) -> None:
 FIXED = ("tuning.runs={kind: fixed, count: 3}", "training.steps=60")
 ORIGIN = """\
 # Randomness of an attempt that follows from its plan, in every process that inherits this folder.
-import hashlib, importlib.abc, importlib.util, sys
+import hashlib, hmac, importlib.abc, importlib.util, sys
 
 
 class Patch(importlib.abc.MetaPathFinder):
@@ -176,7 +176,8 @@ class Patch(importlib.abc.MetaPathFinder):
 
             def start(self, plan, *rest):
                 first(self, plan, *rest)
-                self.secrets._root = hashlib.sha256(plan.digest.encode()).digest()
+                root = hashlib.sha256(plan.digest.encode()).digest()
+                self.secrets._keyed = hmac.new(root, digestmod="sha256")
 
             module.Attempt.__init__ = start
 
