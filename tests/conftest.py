@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,6 @@ from dprecipe.release.facts import ReleasedTensor, RunFacts
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.release.untrusted import to_bytes
 
-# Python's collector looks in vain while tests are imported, and after that again and again through all that was.
-gc.disable()
-
 # How long an example takes says how busy the machine is.
 settings.register_profile("dprecipe", deadline=None)
 settings.load_profile("dprecipe")
@@ -38,9 +35,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden outputs; read the diff")
 
 
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Python's collector looks in vain while tests are imported, and after that again and again through all of that."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture
