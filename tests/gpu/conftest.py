@@ -20,27 +20,18 @@ from dprecipe.training import records
 from dprecipe.training.engine import clipped_sum, parts, planning, single, terms
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.probe import program as probe
+from tests.recipe_texts import DIGITS, DPSGD
 
 DEVICE = os.environ.get("DPRECIPE_GPU_TESTS_ON", "cuda")
-RECIPE = """\
+RECIPE = f"""\
 recipe: dprecipe/v1
 name: gpu
-data:
-  train: {source: digits, split: train}
-  test: {source: digits, split: test, access: public}
-  size: 1438
-model: {kind: mlp, hidden: [32]}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
-  sampling: {scheme: poisson, batch_size: 64}
-budget: {epsilon: 3.0, delta: 1e-5}
-training:
+{DIGITS}model: {{kind: mlp, hidden: [32]}}
+{DPSGD}training:
   steps: 20
-  optimizer: {kind: adam, lr: 0.01}
-  average: {kind: ema, decay: 0.9}
-runtime: {device: %s, physical_batch: 64, compile: false}
+  optimizer: {{kind: adam, lr: 0.01}}
+  average: {{kind: ema, decay: 0.9}}
+runtime: {{device: %s, physical_batch: 64, compile: false}}
 """
 
 

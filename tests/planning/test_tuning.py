@@ -16,37 +16,28 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.stages.events import NoisyCount
 from dprecipe.privacy.tuning.events import SelectedBest
 from dprecipe.recipe.read import Loaded, read, read_text
+from tests.recipe_texts import DIGITS, DPSGD
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "tuned-digits.yaml"
-STAGED = """\
+STAGED = f"""\
 recipe: dprecipe/v1
 name: staged
-data:
-  train: {source: digits, split: train}
-  test: {source: digits, split: test, access: public}
-  size: 1438
-  preprocess:
-    - flatten: {}
-    - dp_quantiles: {columns: all, bounds: [0, 16], noise_multiplier: 400.0}
-    - dp_standardize: {share: 0.1}
-    - dp_pca: {components: 20, row_norm: 10.0, noise_multiplier: 12.0}
-    - clip_features: {norm: 6.0}
-model: {kind: logistic_regression}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
-  sampling: {scheme: poisson, batch_size: 64}
-budget: {epsilon: 3.0, delta: 1e-5}
-training:
+{DIGITS}  preprocess:
+    - flatten: {{}}
+    - dp_quantiles: {{columns: all, bounds: [0, 16], noise_multiplier: 400.0}}
+    - dp_standardize: {{share: 0.1}}
+    - dp_pca: {{components: 20, row_norm: 10.0, noise_multiplier: 12.0}}
+    - clip_features: {{norm: 6.0}}
+model: {{kind: logistic_regression}}
+{DPSGD}training:
   steps: 6
-  optimizer: {kind: sgd, lr: 1.0}
+  optimizer: {{kind: sgd, lr: 1.0}}
 tuning:
-  runs: {kind: negative_binomial, mean: 4, shape: 0.5}
+  runs: {{kind: negative_binomial, mean: 4, shape: 0.5}}
   over:
-    - {key: training.optimizer.lr, range: [0.1, 4.0], scale: log}
-    - {key: data.preprocess.4.clip_features.norm, values: [3.0, 6.0]}
-  score: {metric: accuracy}
+    - {{key: training.optimizer.lr, range: [0.1, 4.0], scale: log}}
+    - {{key: data.preprocess.4.clip_features.norm, values: [3.0, 6.0]}}
+  score: {{metric: accuracy}}
 """
 POINT = {"training.optimizer.lr": 0.75, "mechanism.clip.norm": 0.1, "model.hidden.0": 48}
 

@@ -10,26 +10,17 @@ import pytest
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
+from tests.recipe_texts import DIGITS, DPSGD
 
-RECIPE = """\
+RECIPE = f"""\
 recipe: dprecipe/v1
 name: small
-data:
-  train: {source: digits, split: train}
-  test: {source: digits, split: test, access: public}
-  size: 1438
-  preprocess: [{clip_features: {norm: 4.0}}]
-model: {kind: logistic_regression}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
-  sampling: {scheme: poisson, batch_size: 64}
-budget: {epsilon: 3.0, delta: 1e-5}
-training:
+{DIGITS}  preprocess: [{{clip_features: {{norm: 4.0}}}}]
+model: {{kind: logistic_regression}}
+{DPSGD}training:
   steps: 30
-  optimizer: {kind: sgd, lr: 1.0}
-release: {report: false}
+  optimizer: {{kind: sgd, lr: 1.0}}
+release: {{report: false}}
 """
 
 
