@@ -1,13 +1,16 @@
-"""What the trainer costs: the program of a recipe under it, callbacks and all, against the same steps in a bare loop.
+"""What surrounds the engine in a step: a recipe's program under its trainer, in a bare loop, and the engine alone.
 
-Both take turns in one process (A B A B …), on synthetic records. Seconds are the processor's, of one thread; the least
-of each is shown, the ratio is the median of the rounds.
+`alone`: clipped sum, noise and update, of batches that are there. `bare`: the program's own steps, with gate, ledger,
+drawing and gathering. `trained`: the same under the trainer, callbacks and all. They take turns in one process
+(A B C A B C …), on synthetic records. Seconds are the processor's, of one thread; the least of each is shown, ratios
+are the medians of the rounds.
 
 Run: python benchmarks/trainer.py [--rounds N] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from dataclasses import replace
@@ -15,18 +18,25 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as lightning
+import numpy as np
 import torch
 from figures import ROOT, Spread, alternate, parser_of, ratio, write_json
 
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
+from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.gate import Gate
+from dprecipe.training.losses import cross_entropy
+from dprecipe.training.noise import add_noise
 from dprecipe.training.noisy_steps import NoisySteps
+from dprecipe.training.optimise import FlatGradient, optimizer_of
 from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, prepare
 from dprecipe.training.records import Store
 from dprecipe.training.runner import runner_of
@@ -34,6 +44,8 @@ from dprecipe.training.stepwise import fit_steps
 from dprecipe.training.watch import SpentCurve, Watch
 
 ROUNDS = 4
+BATCHES = 50
+"""Batches that the engine takes in turn: as in a run, they are not in the cache."""
 CASES = {
     "MNIST network, batches of 512": (
         ["mnist-dpsgd.yaml", "mechanism.sampling.batch_size=512", "runtime.compile=false"],
@@ -43,6 +55,7 @@ CASES = {
         ["quickstart.yaml", "mechanism.sampling={scheme: poisson, batch_size: 64}", "training.steps=3000"],
         300,
     ),
+    "UCI Adult's columns, batches of 512": (["adult-dpsgd.yaml", "mechanism.sampling.batch_size=512"], 300),
 }
 
 
@@ -98,23 +111,41 @@ def bare(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> floa
     return clock.seconds
 
 
+def alone(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> float:
+    """Seconds a step of the engine."""
+    model, clock, secrets = program.model.train(), Clock(), Secrets()
+    optimizer, gradient = optimizer_of(plan.training.descent, model), FlatGradient(list(model.parameters()))
+    size, rows = math.ceil(plan.room.largest_expected_batch), plan.runtime.physical_batch
+    generator = np.random.default_rng(0)
+    drawn = [generator.integers(plan.data.size, size=size) for _ in range(min(steps, BATCHES))]
+    batches = [BatchPart(*map(torch.from_numpy, program.sets.train.batch(some))) for some in drawn]
+    for step in range(steps):
+        summed = clipped_sum(model, cross_entropy, batches[step % len(batches)], Clipping.flat(0.1), rows).value
+        gradient.set(add_noise(summed, Distribution("gaussian"), 0.1, secrets.stream("noise", step)).div_(size))
+        optimizer.step()
+        clock.tick(step)
+    return clock.seconds
+
+
 def main() -> None:
     given = parser_of(__doc__).parse_args()
     torch.set_num_threads(1)
     ratios: dict[str, Spread] = {}
-    print(f"{'program':34} {'bare':>9} {'trainer':>9}   trainer / bare")
+    print(f"{'program':36} {'alone':>9} {'bare':>9} {'trainer':>9}   trainer / bare, trainer / engine")
     for name, ((file, *overrides), steps) in CASES.items():
         plan = make_plan(read(ROOT / "recipes" / file, overrides))
         program = prepare(plan, runner_of(plan).tests, lambda plan=plan: Sets(Synthetic(plan)))
         result = Synthetic(plan).batch(slice(0, plan.data.size))
-        program = replace(program, store=Store(Records(*result), program.device))
+        records = Records(*result)
+        program = replace(program, store=Store(records, program.device), sets=Sets(records))
         with tempfile.TemporaryDirectory() as folder:
             common = (plan, program, Path(folder), steps)
-            ways = {way.__name__: lambda way=way, common=common: way(*common) for way in (bare, trained)}
+            ways = {way.__name__: lambda way=way, common=common: way(*common) for way in (alone, bare, trained)}
             times = alternate(ways, given.rounds or ROUNDS, warm_up=0)
         spread = ratios[f"{name}: trainer / bare"] = ratio(times["trained"], times["bare"])
-        least, under = min(times["bare"]), min(times["trained"])
-        print(f"{name:34} {1000 * least:6.2f} ms {1000 * under:6.2f} ms   {spread}", flush=True)
+        whole = ratios[f"{name}: trainer / engine"] = ratio(times["trained"], times["alone"])
+        least = "".join(f"{1000 * min(times[way]):7.2f} ms" for way in ways)
+        print(f"{name:36}{least}   {spread}, {whole}", flush=True)
     write_json(given.json, "trainer", ratios, quick=given.quick)
 
 

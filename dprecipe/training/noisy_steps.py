@@ -37,7 +37,7 @@ from dprecipe.training.processes import FollowerGate, Processes, SingleProcess
 from dprecipe.training.records import Store, StoredBatch
 from dprecipe.training.snapshot import TensorSnapshot
 
-CALL_SECONDS = 0.05
+CALL_SECONDS = 0.2
 """The trainer is called back at least so often: shown progress moves, and Ctrl-C is heard in every step anyway."""
 
 
