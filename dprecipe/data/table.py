@@ -115,10 +115,11 @@ class Collector:
 
     @property
     def numeric(self) -> frozenset[str]:
-        """The columns that are read as numbers."""
+        """The columns that may be read as numbers. One that names units or records is not: 7 and 7.0 are two names, and
+        which of them a text becomes must not depend on its neighbours."""
         label = self._label
         target = () if label is None or label.range is None else (label.column,)
-        return frozenset((*self._encoder.numeric, *target))
+        return frozenset((*self._encoder.numeric, *target)) - {self._reading.name_column}
 
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
         """Encode a chunk of rows and append it.

@@ -14,7 +14,7 @@ from dprecipe.noise.entropy import Stream
 # Draws in blocks that stay in the cache.
 BLOCK = 1 << 15
 _BELOW = np.uint64(2**63 - 1)
-_FOUND = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
+_FOUND = np.show_config(mode="dicts")["SIMD Extensions"].get("found", ())  # numpy leaves out what is empty
 VECTORISED = sys.platform == "linux" and not {"X86_V4", "AVX512_SKX"}.isdisjoint(_FOUND)
 """numpy computes logarithms and tangents of doubles eight at a time here: a tangent then takes half as long as torch's
 sine."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import mpmath
 import numpy as np
@@ -46,6 +49,19 @@ def test_a_turn_is_cosine_and_sine_of_twice_the_angle(monkeypatch: pytest.Monkey
                 twice = 2 * mpmath.mpf(angle)
                 assert abs(c - size * mpmath.cos(twice)) < 2.0**-49 * size
                 assert abs(s - size * mpmath.sin(twice)) < 2.0**-49 * size
+
+
+def test_a_processor_without_any_extension_draws_too() -> None:
+    """numpy then lists none: not even an empty list."""
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", ())
+    told = subprocess.run(
+        [sys.executable, "-c", "from dprecipe.noise.draws import VECTORISED; print(VECTORISED)"],
+        env={**os.environ, "NPY_DISABLE_CPU_FEATURES": " ".join(found)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.stdout.strip() == "False", told.stderr
 
 
 def test_the_distribution_is_normal(draws: np.ndarray) -> None:

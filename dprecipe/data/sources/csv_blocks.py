@@ -105,7 +105,7 @@ def _values(column: Any, numeric: bool) -> Values:
 
 
 def _numbers(column: Any) -> Numbers | None:
-    """Texts as numbers, empty ones masked; None if one is no number."""
+    """Texts as finite numbers, empty ones masked; None if one is none."""
     import pyarrow as pa
     import pyarrow.compute as compute
 
@@ -114,4 +114,5 @@ def _numbers(column: Any) -> Numbers | None:
         numbers = compute.cast(compute.if_else(empty, "0", column), pa.float64())
     except pa.ArrowInvalid:
         return None
-    return np.ma.MaskedArray(numbers.to_numpy(), empty.to_numpy(zero_copy_only=False))
+    values = numbers.to_numpy()
+    return np.ma.MaskedArray(values, empty.to_numpy(zero_copy_only=False)) if np.isfinite(values).all() else None

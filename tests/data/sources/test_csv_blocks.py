@@ -158,3 +158,34 @@ def test_ranges_and_line_numbers_run_on_over_blocks(tmp_path: Path, monkeypatch:
     with pytest.raises(DataFault) as caught:
         part(29, 40)
     assert "line 33" in caught.value.private
+
+
+@pytest.mark.parametrize("split", ["1,1,7\n" * 5 + "\n" + "1,1,7\n" * 5, "1,1,7\n" * 40 + "1,1,x\n" + "1,1,7\n" * 40])
+def test_a_unit_named_by_a_column_of_numbers_stays_one_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
+) -> None:
+    """Where a block is left to the exact reader, or holds a text, as where it is not: 7 is never 7.0 as well."""
+    (tmp_path / "t.csv").write_text(f"age,score,id\n{split}")
+    declared = {
+        "source": "csv",
+        "path": "t.csv",
+        "columns": {
+            "age": {"kind": "numeric", "min": 0, "max": 9},
+            "id": {"kind": "integer", "min": 0, "max": 9, "missing": 0, "marks": ["x"]},
+        },
+        "label": {"column": "score", "range": [0, 1]},
+    }
+    unit = {"column": "id", "max_records": 2}
+    data = Data.model_validate_json(json.dumps({"train": declared, "size": {"max": 9}, "unit": unit}))
+    for size in (1 << 30, 16):
+        set_block_bytes(monkeypatch, size)
+        records = read(data.train, data, tmp_path, "train")[0]
+        assert records.identities is not None
+        assert records.identities.names == tuple(dict.fromkeys(line.rpartition(",")[2] for line in split.split()))
+
+
+def test_texts_that_stand_for_no_finite_number_stay_texts() -> None:
+    """So that a mark for a missing value is found as it is written."""
+    block = split_block(b"1,x\nInfinity,y\n", ",", 2, POSITIONS, {"a"})
+    assert block is not None
+    assert block.columns["a"] == ["1", "Infinity"]
