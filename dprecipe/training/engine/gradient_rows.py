@@ -46,7 +46,7 @@ def gradient_rows(
         if part.units is None:
             yield from gradients.rows(at_once)
         else:
-            for rows_NP in gradients.rows(len(part.labels)):
+            for rows_NP in gradients.rows(gradients.padded):
                 yield mean_by_unit(rows_NP, part.units)
 
 
@@ -65,10 +65,12 @@ class _PassGradients:
         # As many rows as for sums: see `bookkeeping.MIN_ROWS`, and `sizes`.
         least = physical_batch if one_size(self._device) else min(MIN_ROWS, physical_batch)
         size = math.ceil(least / labels[0].numel())
+        self.padded = max(size, self._count)
+        """Records of the pass."""
         calls = find_terms(model, loss, pad_records(features, size), pad_records(labels, size), plan)
         self._by_name: dict[str, list[Term]] = {}
         for terms in calls:
-            store_layer_rows(terms, max(size, self._count), self._device, plan.room)
+            store_layer_rows(terms, self.padded, self._device, plan.room)
             for name, term in terms:
                 self._by_name.setdefault(name, []).append(term)
         self._places = {name: place for name, (place, _) in places_of(model, None).items()}
@@ -78,16 +80,18 @@ class _PassGradients:
 
     def rows(self, at_once: int) -> Iterator[Tensor]:
         """(R, P) of at most `at_once` records, in turn; each overwrites the one before."""
+        # Where parts have one size so have products, whatever part of them is padding.
+        end = self.padded if one_size(self._device) else self._count
         # Parameters that no loss depends on keep their zeros.
-        rows_RP = torch.zeros(min(at_once, self._count), self._size, dtype=self._dtype, device=self._device)
+        rows_RP = torch.zeros(min(at_once, end), self._size, dtype=self._dtype, device=self._device)
         for start in range(0, self._count, at_once):
-            stop = min(start + at_once, self._count)
+            stop = min(start + at_once, end)
             for name, terms in self._by_name.items():
                 step = chunk_size(sum(term.per_record for term in terms), self._device)
                 for first in range(start, stop, step):
                     few = slice(first, min(first + step, stop))
                     _write(terms, few, rows_RP[first - start : few.stop - start, self._places[name]])
-            yield rows_RP[: stop - start]
+            yield rows_RP[: min(stop, self._count) - start]
 
 
 def _write(terms: list[Term], part: slice, into_RP: Tensor) -> None:

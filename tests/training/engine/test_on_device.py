@@ -15,7 +15,18 @@ from dprecipe.data.records import Records
 from dprecipe.mechanisms.encoded import codebook
 from dprecipe.mechanisms.encoded.train import encoded_sum
 from dprecipe.training import records
-from dprecipe.training.engine import choice, compiled, parts, planning, shares, single, sizes, strategies, terms
+from dprecipe.training.engine import (
+    choice,
+    compiled,
+    gradient_rows,
+    parts,
+    planning,
+    shares,
+    single,
+    sizes,
+    strategies,
+    terms,
+)
 from dprecipe.training.engine import clipped_sum as clipped_sum_module
 from dprecipe.training.engine.backward import GradientPlan
 from dprecipe.training.engine.clipped_sum import BatchPart, Loss, clipped_sum, clipped_sum_of_rows
@@ -57,7 +68,7 @@ def test_a_model_with_dropout_on_a_device_is_planned(monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU is taken for a device on which parts have one size."""
-    for module in (parts, clipped_sum_module, planning, records, encoded_sum, terms, single):
+    for module in (parts, clipped_sum_module, gradient_rows, planning, records, encoded_sum, terms, single):
         monkeypatch.setattr(module, "one_size", lambda device: True)
 
 
@@ -226,7 +237,7 @@ def test_strategies_are_timed_as_a_batch_will_be_added_up(
     one: bool, expected: float, single: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a large batch, in double precision; on a CPU as before."""
-    for module in (parts, clipped_sum_module, planning):
+    for module in (parts, clipped_sum_module, gradient_rows, planning):
         monkeypatch.setattr(module, "one_size", lambda device: one)
     seen = []
     real = shares.choose_cheapest
@@ -280,13 +291,35 @@ def test_codes_are_made_of_blocks_of_one_size(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(encoded_sum, "BLOCK", 40 * 8)
     encoder = encoded_sum.Encoder(codebook.draw_gaussian_codebook((40,), 6, 1e-5, 0), 1.0, torch.device("cpu"))
     sizes_seen = []
-    real = encoder._encode
-    monkeypatch.setattr(encoder, "_encode", lambda grads, into: sizes_seen.append(len(grads)) or real(grads, into))
+    real = encoder._codes
+    monkeypatch.setattr(encoder, "_codes", lambda grads, *more: sizes_seen.append(len(grads)) or real(grads, *more))
     for count in (1, 8, 11):
         codes = encoder.encode(gradients[:count])
         assert codes.shape == (count, 40)
         assert torch.allclose(encoder.sum([gradients[:count]]), codes.sum(0))
     assert set(sizes_seen) == {8}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_rows_of_gradients_come_from_products_of_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many records there are, and whether they are units by themselves or not."""
+    model, real = classifier(Seen()), gradient_rows._write
+    sizes_seen: set[tuple[int, int]] = set()
+
+    def noted(terms: list[terms.Term], part: slice, into: Tensor) -> None:
+        sizes_seen.add((part.start, part.stop))
+        real(terms, part, into)
+
+    monkeypatch.setattr(gradient_rows, "_write", noted)
+    for count in (1, 3, 5):
+        batch = records_of(count)
+        expected = clipped_sum_module.per_record_gradients(model, cross_entropy, batch.features, batch.labels)
+        for units, sizes_expected in ((None, {(0, 6)}), (torch.arange(count), {(0, 8)})):
+            sizes_seen.clear()
+            part = BatchPart(batch.features, batch.labels, units)
+            few = [rows.clone() for rows in gradient_rows.gradient_rows(model, cross_entropy, part, 8, 6)]
+            torch.testing.assert_close(torch.cat(few), expected)
+            assert sizes_seen == sizes_expected
 
 
 @pytest.mark.parametrize("pixels", [False, True])
