@@ -25,6 +25,11 @@ STRIDE = 20
 COVERED = 1 + 1e-10
 """Above 1 by more than `gdp.delta` may be above the truth."""
 
+MAX_DELTA = 1 - 1e-4
+"""Nearer to 1, δ is too coarse a double for its μ; runs that cost so much protect nobody."""
+MU_MARGIN = 1 + 1e-9
+"""Above 1 by more than `gdp.mu_for` may be below the truth, for a δ of at most `MAX_DELTA`."""
+
 FACTORS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
 """The profile's ε, as multiples of the claimed one."""
 
@@ -138,10 +143,10 @@ def find_gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, e
         return None if mu is None else GaussianBound(mu=rounding.round_up(mu), from_epsilon=0.0, to_epsilon=None)
     grid = [2 * epsilon * i / GRID for i in range(GRID + 1)]
     deltas = [delta for _, delta in accountants.profile(charges, neighbouring, "pld", grid)]
-    if not max(deltas) < 1 - 1e-9:
+    if not max(deltas) < MAX_DELTA:
         return None
     mu = _largest_mu(list(zip(grid[1:], deltas, strict=False)))
-    return GaussianBound(mu=rounding.round_up(mu * (1 + 1e-9)), from_epsilon=0.0, to_epsilon=grid[-1])
+    return GaussianBound(mu=rounding.round_up(mu * MU_MARGIN), from_epsilon=0.0, to_epsilon=grid[-1])
 
 
 def _largest_mu(points: Sequence[tuple[float, float]]) -> float:

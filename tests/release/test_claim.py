@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import mpmath
 import pytest
 from scipy.stats import norm
 
@@ -12,6 +13,7 @@ from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.facts import PrivacyUnit
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.privacy import gdp
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
@@ -53,7 +55,7 @@ def test_mu_of_sampled_noise_bounds_the_profile_between_the_points_of_its_grid()
 
 @pytest.mark.parametrize("rate", [1e-4, 0.05, 0.5])
 def test_mu_is_the_largest_over_all_points_of_the_grid(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dprecipe.privacy import accountants, gdp
+    from dprecipe.privacy import accountants
 
     charges = [Charge(PoissonGaussian(rate, 1.1), 20)]
     bound = claim.find_gaussian_bound(charges, ADD, 2.5)
@@ -62,6 +64,21 @@ def test_mu_is_the_largest_over_all_points_of_the_grid(rate: float, monkeypatch:
     largest = max(gdp.mu_for(right, delta) for right, delta in zip(grid[1:], deltas, strict=False))
     monkeypatch.setattr(claim, "_largest_mu", lambda points: largest)
     assert claim.find_gaussian_bound(charges, ADD, 2.5) == bound
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.5, 0.99, claim.MAX_DELTA])
+def test_the_margin_covers_the_rounding_of_mu(epsilon: float, delta: float) -> None:
+    """In 60 digits: a Gaussian of the stated μ has a δ of at least that of the profile's point."""
+    with mpmath.workdps(60):
+        mu, e = mpmath.mpf(gdp.mu_for(epsilon, delta)) * mpmath.mpf(claim.MU_MARGIN), mpmath.mpf(epsilon)
+        exact = mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
+        assert exact >= mpmath.mpf(delta)
+
+
+def test_no_mu_of_a_run_that_protects_nobody() -> None:
+    charges = [Charge(PoissonGaussian(0.9, 0.2), 20)]
+    assert claim.find_gaussian_bound(charges, ADD, 400.0) is None
 
 
 def test_no_mu_without_a_claim() -> None:
