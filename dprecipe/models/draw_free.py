@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook as has_hooks_for_all
 
 from dprecipe.models.lora import LowRankLayer
 from dprecipe.models.zoo.convex import InUnits, LocationModel
@@ -26,15 +27,23 @@ DRAW_FREE = frozenset(
 )
 """Layers that never draw, by exact type: a subclass may."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HOOKS_OF_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def is_draw_free(module: nn.Module) -> bool:
     """Whether no call of the module, nor its backward pass, can draw a random number.
 
-    Guarantees: True only if every submodule is of a type in `DRAW_FREE`, without hooks and without a `forward` of its
-    own. Everything else counts as drawing, whether it does or not.
+    Guarantees: True only if every submodule is of a type in `DRAW_FREE`, has all methods of its type, and neither it
+    nor a parameter nor all modules have hooks. Everything else counts as drawing, whether it does or not.
     """
-    return all(
-        type(layer) in DRAW_FREE and "forward" not in vars(layer) and not any(getattr(layer, hooks) for hooks in _HOOKS)
-        for layer in module.modules()
+    return (
+        not has_hooks_for_all()
+        and all(type(layer) in DRAW_FREE and not _is_altered(layer) for layer in module.modules())
+        and not any(getattr(parameter, hooks) for parameter in module.parameters() for hooks in _HOOKS_OF_PARAMETERS)
     )
+
+
+def _is_altered(layer: nn.Module) -> bool:
+    """Whether a layer has hooks, or methods other than those of its type."""
+    own = any(callable(getattr(type(layer), name, None)) for name in vars(layer))
+    return own or any(getattr(layer, hooks) for hooks in _HOOKS)

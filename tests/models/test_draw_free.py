@@ -30,6 +30,18 @@ def replaced() -> nn.Module:
     return module
 
 
+def inner_method_replaced() -> nn.Module:
+    module = nn.Conv2d(1, 1, 1)
+    module._conv_forward = lambda *_: torch.rand(1)  # type: ignore[method-assign]
+    return module
+
+
+def parameter_hooked(register: str) -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 2))
+    getattr(module[0].weight, register)(torch.rand_like)
+    return module
+
+
 @pytest.mark.parametrize(
     ("model", "shape", "values"),
     [
@@ -55,6 +67,9 @@ def test_models_of_the_zoo_draw_nothing(model: Model, shape: tuple[int, ...], va
         nn.LSTM(3, 2, num_layers=2, dropout=0.5),
         OwnLinear(3, 2),
         replaced(),
+        inner_method_replaced(),
+        parameter_hooked("register_hook"),
+        parameter_hooked("register_post_accumulate_grad_hook"),
         hooked("register_forward_hook"),
         hooked("register_forward_pre_hook"),
         hooked("register_full_backward_hook"),
@@ -63,6 +78,15 @@ def test_models_of_the_zoo_draw_nothing(model: Model, shape: tuple[int, ...], va
 )
 def test_everything_else_counts_as_drawing(module: nn.Module) -> None:
     assert not is_draw_free(module)
+
+
+def test_a_hook_for_all_modules_counts_as_drawing() -> None:
+    hook = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert not is_draw_free(nn.Linear(3, 2))
+    finally:
+        hook.remove()
+    assert is_draw_free(nn.Linear(3, 2))
 
 
 @pytest.mark.parametrize(
