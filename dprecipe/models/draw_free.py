@@ -37,7 +37,7 @@ def is_draw_free(module: nn.Module) -> bool:
     nor a parameter nor all modules have hooks. Everything else counts as drawing, whether it does or not.
     """
     return (
-        not has_hooks_for_all()
+        not has_hooks_for_all()  # type: ignore[no-untyped-call]
         and all(type(layer) in DRAW_FREE and not _is_altered(layer) for layer in module.modules())
         and not any(getattr(parameter, hooks) for parameter in module.parameters() for hooks in _HOOKS_OF_PARAMETERS)
     )
