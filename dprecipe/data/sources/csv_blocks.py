@@ -7,6 +7,7 @@ by `read_csv`, which decides what a file means and what is wrong with it: here, 
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -65,8 +66,8 @@ def split_block(
 
 
 def _is_plain(block: bytes, delimiter: str) -> bool:
-    if b"\0" in block or block.count(b"\r") != block.count(b"\r\n"):
-        return False
+    if b"\0" in block or block.count(b"\r") != block.count(b"\r\n") or block.startswith(codecs.BOM_UTF8):
+        return False  # pyarrow takes a mark of byte order off each block: only a file's first is none of its text
     if b"\n\n" in block or b"\n\r\n" in block or block.startswith((b"\n", b"\r\n")):
         return False
     content = np.frombuffer(block, np.uint8)

@@ -129,6 +129,7 @@ def test_a_block_of_plain_lines() -> None:
         b"1,x\n2\n",  # a field is missing
         b"1,x,2\n",
         b"1,\xff\n",  # not UTF-8
+        b"\xef\xbb\xbf1,x\n",  # a mark of byte order within the file
         b"1,\0\n",
         b"1," + b"x" * 131_073 + b"\n",
     ],
