@@ -67,11 +67,18 @@ class FlatGradient:
         self._parameters = parameters
         self._vectors: list[tuple[slice, Tensor]] = []
         self._parts: list[Tensor] = []
+        self._count = 0
 
     def set(self, gradient_P: Tensor) -> None:
-        """Set `.grad` of every parameter: each number is rounded to the parameter's own type."""
+        """Set `.grad` of every parameter: each number is rounded to the parameter's own type.
+
+        Raises:
+            ValueError: it has not one number for each of theirs.
+        """
         if not self._parts:
             self._allocate()
+        if len(gradient_P) != self._count:
+            raise ValueError(f"a gradient of {len(gradient_P)} numbers for {self._count} parameters")
         for place, vector in self._vectors:
             vector.copy_(gradient_P[place])
         for parameter, part in zip(self._parameters, self._parts, strict=True):
@@ -87,6 +94,7 @@ class FlatGradient:
             self._vectors.append((slice(start, stop), vector))
             self._parts += cut_like(vector, parameters)
             start = stop
+        self._count = start
 
 
 class Average:

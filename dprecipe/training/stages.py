@@ -83,6 +83,7 @@ class StageRuns:
                 if not isinstance(records, Records):
                     raise RunFailed("internal fault: a paid step has no records to read", "please report this")
                 again = self._check_lost(stage)
+                self._check_room(stage)
                 report_progress(f"{stage.kind} reads the private records, with its noise{again}")
                 kept = self._release(stage, records.with_all_constants(self.constants))
             self.constants = (*self.constants, kept)
@@ -107,8 +108,12 @@ class StageRuns:
             return "; it was charged before, its result is not there, and it is charged again"
         return ""
 
-    def _release(self, stage: PaidStage, records: Records) -> StageConstants:
-        """Reserve, draw, keep, settle."""
+    def _check_room(self, stage: PaidStage) -> None:
+        """Check that the budget holds the step, again if it was charged before.
+
+        Raises:
+            LostStage: it does not.
+        """
         if not holds_again(self._plan, self.charged, stage):
             before = self._ledger.before
             kept = before is not None and _count(stage.charges) <= _count(before.settled)
@@ -119,6 +124,9 @@ class StageRuns:
                 "spends a second budget)",
                 kept,
             )
+
+    def _release(self, stage: PaidStage, records: Records) -> StageConstants:
+        """Reserve, draw, keep, settle."""
         self._make_folder()  # before anything is spent
         self._ledger.reserve_all(stage.charges)
         self.charged = run_lengths([*self.charged, *stage.charges])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from dprecipe.data.facts import describe_data
 from dprecipe.data.load import load
 from dprecipe.data.schema import Data
+from dprecipe.recipe.read import read
 
 ROOT = Path(os.environ.get("DPRECIPE_DATA", ""))
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -24,8 +23,7 @@ def needs(folder: str) -> pytest.MarkDecorator:
 
 
 def data_of(recipe: str) -> Data:
-    tree = yaml.safe_load((RECIPES / recipe).read_text(encoding="utf-8"))
-    return Data.model_validate_json(json.dumps(tree["data"]))
+    return read(RECIPES / recipe).recipe.data
 
 
 def both(data: Data):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -43,3 +44,10 @@ def test_a_gradient_that_was_put_away_is_set_again() -> None:
 
 def test_without_trained_parameters_nothing_is_set() -> None:
     FlatGradient([]).set(torch.zeros(0, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_gradient_of_another_length_is_refused(count: int) -> None:
+    flat = FlatGradient([nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(3))])
+    with pytest.raises(ValueError, match=f"{count} numbers for 5"):
+        flat.set(torch.zeros(count, dtype=torch.float64))

@@ -14,7 +14,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
 import dprecipe
-from dprecipe.faults import BudgetSpent, CertificateInvalid, PlanRefused
+from dprecipe.faults import CertificateInvalid, PlanRefused
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.theory.recheck import RecheckedRun
 from dprecipe.models.load import load
@@ -209,15 +209,16 @@ def test_a_release_with_other_constants_or_a_step_left_out_does_not_verify(
         dprecipe.verify(release)
 
 
-def test_a_lost_step_without_room_for_another_is_refused_before_it_is_drawn(paid: Planned, tmp_path: Path) -> None:
+def test_a_lost_step_without_room_for_another_is_not_drawn_and_ends_the_run(paid: Planned, tmp_path: Path) -> None:
     """The run has one price, so that it can't be shortened: the whole has to fit again."""
     plan = paid()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dprecipe.training.stages.release_stage", _die)
         with pytest.raises(KeyboardInterrupt):
             run(plan, tmp_path / "lost")
-    with pytest.raises(BudgetSpent):
-        run(plan, tmp_path / "lost", resume=True)
+    done = run(plan, tmp_path / "lost", resume=True)
+    assert (done.stop_reason, done.has_model) == ("lost", False)
+    dprecipe.verify(done.release)
     assert read(tmp_path / "lost" / "private" / "ledger.jsonl").charges == (Charge(plan.events[0].event, 1),)
 
 
