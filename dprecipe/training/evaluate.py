@@ -65,6 +65,9 @@ class HeldOut:
         self._size = physical_batch
         self._target = target
 
+    def __len__(self) -> int:
+        return len(self._records)
+
     @phase("scores")
     def score(self, state: Mapping[str, Tensor]) -> Score:
         """Score the model with the weights in `state`, in evaluation mode; its code may write to them."""

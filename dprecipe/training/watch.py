@@ -6,6 +6,7 @@ It reads; the only thing it ever asks of the program is to stop after the step i
 from __future__ import annotations
 
 import bisect
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from typing import Any, final
 
 import lightning.pytorch as lightning
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.plan import Length, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
 from dprecipe.progress import Progress, report_progress
@@ -22,6 +23,10 @@ from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.signals import stopping_on_signals
 
 POINTS = 24
+SCORING_SHARE = 0.1
+"""Of the work of training, at most, for scores on the way."""
+FORWARD = 1 / 3
+"""The work of a score over that of a gradient."""
 
 
 @final
@@ -51,6 +56,17 @@ class SpentCurve:
         return self._known[point]
 
 
+def steps_between_scores(length: Length, records: int, held_out: int) -> int:
+    """After how many steps the held-out records are scored, of a run that learns from so many `records` in an epoch:
+    from twice to twenty times in a run, and more rarely than after each epoch where scoring would take more than about
+    a tenth of the work. Only numbers that the recipe declares and that of the held-out records decide it, never time.
+    """
+    steps, epoch = length.steps, length.steps_per_epoch
+    usual = max(steps // 20, min(epoch, steps // 5))
+    affordable = math.ceil(held_out * FORWARD * epoch / (SCORING_SHARE * records))
+    return max(1, usual, min(affordable, steps // 2))
+
+
 @final
 class Watch(lightning.Callback):
     """See the module."""
@@ -72,7 +88,8 @@ class Watch(lightning.Callback):
         self._record = record
         self._checkpoint = checkpoint
         self._shown = shown
-        self._every = max(1, plan.length.steps // 20, min(plan.length.steps_per_epoch, plan.length.steps // 5))
+        scored = 0 if held_out is None else len(held_out)
+        self._every = steps_between_scores(plan.length, plan.data.max_units, scored)
         self._saved = time.monotonic()
         self._saved_events = -1
         self._score: Score | None = None

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.plan import Length, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
-from dprecipe.training.watch import SpentCurve
+from dprecipe.training.watch import SpentCurve, steps_between_scores
 
 
 def spent(plan: Plan, charges: list[Charge]) -> float:
@@ -30,3 +30,18 @@ def test_what_is_shown_as_spent_is_no_less_than_that_and_never_more_than_the_bud
         assert shown <= plan.budget.epsilon
     assert count_events(plan.events) == 30
     assert curve.at(30 + lost) <= plan.budget.epsilon
+
+
+@pytest.mark.parametrize(
+    ("steps", "epoch", "held_out", "expected"),
+    [
+        (30, 5, 0, 5),  # after each epoch
+        (30, 5, 100, 5),
+        (30, 5, 1000, 12),  # a score of as many records as 12 steps learn from takes a third of their time
+        (30, 5, 10**9, 15),  # twice in a run
+        (3000, 5, 100, 150),  # twenty times
+        (1, 1, 10**9, 1),
+    ],
+)
+def test_scores_take_a_small_part_of_the_time(steps: int, epoch: int, held_out: int, expected: int) -> None:
+    assert steps_between_scores(Length(steps, epoch), 1400, held_out) == expected
