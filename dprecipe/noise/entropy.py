@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, final
 
 import numpy as np
@@ -45,13 +45,27 @@ class Secrets:
             root = os.urandom(32)
         else:
             root = hashlib.sha256(f"dprecipe insecure {insecure_seed} {attempt}".encode()).digest()
+        self._set_root(root)
+
+    def _set_root(self, root: bytes) -> None:
+        self._root = root
         self._keyed = hmac.new(root, digestmod="sha256")  # copied for each stream, in a third of the time
+
+    def __reduce__(self) -> tuple[Callable[..., Secrets], tuple[bytes, int | None]]:
+        """The leader of several processes sends its secrets to the others."""
+        return _restore, (self._root, self.insecure_seed)
 
     def stream(self, purpose: Purpose, index: int) -> Stream:
         """The stream of one purpose at one step. Asking twice gives the same stream: ask once."""
         derived = self._keyed.copy()
         derived.update(f"{purpose}/{index}".encode())
         return Stream(derived.digest())
+
+
+def _restore(root: bytes, insecure_seed: int | None) -> Secrets:
+    secrets = Secrets(insecure_seed)
+    secrets._set_root(root)
+    return secrets
 
 
 @final

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -59,6 +60,14 @@ def test_t12_two_attempts_never_share_noise() -> None:
     one, two = Secrets(), Secrets()
     draws = [s.stream("noise", 1).words(4).tobytes() for s in (one, two)]
     assert len(set(draws)) == 2
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_secrets_that_are_sent_to_another_process_are_the_same(seed: int | None) -> None:
+    secrets = Secrets(seed, attempt=3)
+    received = pickle.loads(pickle.dumps(secrets))
+    assert received.insecure_seed == seed
+    assert np.array_equal(received.stream("noise", 7).words(9), secrets.stream("noise", 7).words(9))
 
 
 def test_t12_purposes_and_steps_have_streams_of_their_own() -> None:
