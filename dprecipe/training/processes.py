@@ -10,6 +10,7 @@ rounding in double precision.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -193,8 +194,15 @@ def join_processes(device: torch.device) -> Processes:
                 distributed.init_process_group("cpu:gloo,cuda:nccl", timeout=PATIENCE)
             else:
                 distributed.init_process_group("gloo", timeout=PATIENCE)
+        atexit.register(_leave_processes)
     with reporting_unreachable():
         return ProcessGroup(device)
+
+
+def _leave_processes() -> None:
+    """End the threads of the group before the process ends: torch aborts where one outlives its owner."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 @contextmanager
