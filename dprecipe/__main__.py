@@ -26,13 +26,14 @@ def main() -> NoReturn:
     from dprecipe.cli.main import main
     from dprecipe.libraries import own_process
 
-    if "WORLD_SIZE" in os.environ:
-        main()
-    own_process()
+    alone = "WORLD_SIZE" not in os.environ
+    if alone:
+        own_process()
     try:
         main()
     finally:
-        gc.freeze()
+        if alone:
+            gc.freeze()
 
 
 if __name__ == "__main__":

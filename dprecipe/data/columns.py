@@ -31,9 +31,9 @@ class ColumnBlock(Block):
     """The step of `preprocess` that makes it features; None if it needs none."""
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """The number of its features; 0 where a step decides it."""
+        return 1
 
     @property
     def limits(self) -> tuple[float, float] | None:
@@ -45,7 +45,63 @@ class ColumnBlock(Block):
         yield from ()
 
 
-class Numeric(ColumnBlock):
+class IncompleteColumn(ColumnBlock):
+    """A column whose fields may be missing."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def missing(self) -> object: ...
+        @property
+        def marks(self) -> Marks | None: ...
+
+    @property
+    @abstractmethod
+    def example(self) -> str:
+        """A value that a missing field may count as, as a recipe has it."""
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        if self.marks is not None and self.missing is None:
+            yield Finding(
+                "R203",
+                "`marks` lists texts that count as missing, and no value for missing fields is given",
+                f"add missing: {self.example}, or another value for missing fields",
+                f"{path}.marks",
+            )
+
+
+class Quantity(IncompleteColumn):
+    """A number within a declared range."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def min(self) -> float: ...
+        @property
+        def max(self) -> float: ...
+        @property
+        def missing(self) -> float | None: ...
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return float(self.min), float(self.max)
+
+    @property
+    def example(self) -> str:
+        return write_number(self.min)
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        if not self.min < self.max:
+            yield Finding(
+                "R203",
+                f"min {write_number(self.min)} is not below max {write_number(self.max)}",
+                "write the range of possible values, from domain knowledge and not measured on private data",
+                path,
+            )
+        yield from super().contradictions(path)
+
+
+class Numeric(Quantity):
     """A number, clamped to the declared range and mapped to [0, 1]; the range is declared, never measured."""
 
     kind: Literal["numeric"]
@@ -54,20 +110,8 @@ class Numeric(ColumnBlock):
     missing: float | None = Field(None, description=MISSING)
     marks: Marks | None = Field(None, description=MARKS)
 
-    @property
-    def width(self) -> int:
-        return 1
 
-    @property
-    def limits(self) -> tuple[float, float] | None:
-        return self.min, self.max
-
-    def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from _empty_range(self.min, self.max, path)
-        yield from _idle_marks(self.marks, self.missing, f"{self.min:g}", path)
-
-
-class Integer(ColumnBlock):
+class Integer(Quantity):
     """A whole number, clamped to the declared range and mapped to [0, 1]; any other number is an error."""
 
     kind: Literal["integer"]
@@ -76,20 +120,8 @@ class Integer(ColumnBlock):
     missing: int | None = Field(None, description=MISSING)
     marks: Marks | None = Field(None, description=MARKS)
 
-    @property
-    def width(self) -> int:
-        return 1
 
-    @property
-    def limits(self) -> tuple[float, float] | None:
-        return float(self.min), float(self.max)
-
-    def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from _empty_range(self.min, self.max, path)
-        yield from _idle_marks(self.marks, self.missing, str(self.min), path)
-
-
-class Boolean(ColumnBlock):
+class Boolean(IncompleteColumn):
     """No or yes, which become 0 and 1."""
 
     kind: Literal["boolean"]
@@ -100,15 +132,15 @@ class Boolean(ColumnBlock):
     marks: Marks | None = Field(None, description=MARKS)
 
     @property
-    def width(self) -> int:
-        return 1
+    def example(self) -> str:
+        return "false"
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from find_repeated(self.values or (), f"{path}.values")
-        yield from _idle_marks(self.marks, self.missing, "false", path)
+        yield from super().contradictions(path)
 
 
-class Ordinal(ColumnBlock):
+class Ordinal(IncompleteColumn):
     """One of values that have an order, from 0 for the first to 1 for the last; any other is an error."""
 
     kind: Literal["ordinal"]
@@ -117,12 +149,12 @@ class Ordinal(ColumnBlock):
     marks: Marks | None = Field(None, description=MARKS)
 
     @property
-    def width(self) -> int:
-        return 1
+    def example(self) -> str:
+        return self.values[0]
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from find_repeated(self.values, f"{path}.values")
-        yield from _idle_marks(self.marks, self.missing, self.values[0], path)
+        yield from super().contradictions(path)
         if self.missing is not None and self.missing.strip() not in [value.strip() for value in self.values]:
             yield Finding(
                 "R203",
@@ -136,7 +168,7 @@ DatePart = Literal["time", "month", "weekday", "hour"]
 PART_WIDTHS: dict[DatePart, int] = {"time": 1, "month": 12, "weekday": 7, "hour": 24}
 
 
-class Date(ColumnBlock):
+class Date(IncompleteColumn):
     """A day, or a day and a time of day. `time` is its place between `min` (0) and `max` (1), as an age is against a
     declared day; months, weekdays and hours are indicators."""
 
@@ -154,6 +186,10 @@ class Date(ColumnBlock):
     def width(self) -> int:
         return sum(PART_WIDTHS[part] for part in self.parts)
 
+    @property
+    def example(self) -> str:
+        return str(self.min)
+
     def contradictions(self, path: str) -> Iterator[Finding]:
         if not self.min < self.max:
             yield Finding(
@@ -163,7 +199,7 @@ class Date(ColumnBlock):
                 path,
             )
         yield from find_repeated(self.parts, f"{path}.parts")
-        yield from _idle_marks(self.marks, self.missing, str(self.min), path)
+        yield from super().contradictions(path)
         if self.format is not None:
             yield from _unknown_format(self.format, f"{path}.format")
 
@@ -205,24 +241,9 @@ else:
 Columns = Annotated[dict[str, Column], Field(min_length=1)]
 
 
-def _empty_range(low: float, high: float, path: str) -> Iterator[Finding]:
-    if not low < high:
-        yield Finding(
-            "R203",
-            f"min {low:g} is not below max {high:g}",
-            "write the range of possible values, from domain knowledge and not measured on private data",
-            path,
-        )
-
-
-def _idle_marks(marks: Marks | None, missing: object, example: str, path: str) -> Iterator[Finding]:
-    if marks is not None and missing is None:
-        yield Finding(
-            "R203",
-            "`marks` lists texts that count as missing, and no value for missing fields is given",
-            f"add missing: {example}, or another value for missing fields",
-            f"{path}.marks",
-        )
+def write_number(value: float) -> str:
+    """A number as a message has it: a whole one whole, however large."""
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _unknown_format(text: str, path: str) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta
-from typing import Protocol, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,11 @@ from dprecipe.data.columns import (
     Category,
     ColumnBlock,
     Date,
+    IncompleteColumn,
     Integer,
-    Numeric,
     Ordinal,
+    Quantity,
+    write_number,
 )
 from dprecipe.data.counts import ColumnCounts
 from dprecipe.data.problems import Problems
@@ -50,21 +52,10 @@ class ColumnReport:
         self._problems.add(f"{file}, column {self._column!r}", problem, remedy, line)
 
 
-class _Incomplete(Protocol):
-    """A column whose fields may be missing."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def missing(self) -> object: ...
-    @property
-    def marks(self) -> tuple[str, ...] | None: ...
-
-
 def encode_column(values: Values, column: ColumnBlock, part: Part, report: ColumnReport, counts: ColumnCounts) -> None:
     """The features of a column that needs no other step than `one_hot`, into zeros (rows, `column.width`)."""
     match column:
-        case Numeric() | Integer():
+        case Quantity():
             part[:, 0] = _parse_quantity(values, column, report, counts)
         case Boolean():
             part[:, 0] = _parse_truth(texts_of(values), column, report, counts)
@@ -89,22 +80,21 @@ def _scale(numbers: NDArray[np.float64], limits: tuple[float, float]) -> NDArray
 
 
 def _parse_quantity(
-    values: Values, column: Numeric | Integer, report: ColumnReport, counts: ColumnCounts
+    values: Values, column: Quantity, report: ColumnReport, counts: ColumnCounts
 ) -> NDArray[np.float64]:
     numbers = parse_numbers(values)
     absent = np.isnan(numbers)
     rows = np.flatnonzero(absent).tolist()
     texts = texts_of(select_rows(values, rows)) if rows else []
-    example = f"min: {column.min:g}, max: {column.max:g}, missing: {column.min:g}"
-    for row, text in _report_missing(rows, texts, column, example, report, counts):
+    declared = f"min: {write_number(column.min)}, max: {write_number(column.max)}, "
+    for row, text in _report_missing(rows, texts, column, declared, report, counts):
         report.add(row, *describe_text(text, column))
     numbers[absent] = column.min if column.missing is None else column.missing
-    limits = (float(column.min), float(column.max))
-    count_clamped(counts, numbers[~absent], limits)
+    count_clamped(counts, numbers[~absent], column.limits)
     if isinstance(column, Integer):
         for row in np.flatnonzero(numbers != np.floor(numbers)).tolist():
             report.add(row, "a field is a number with a fraction", "correct the row, or declare the column as numeric")
-    return _scale(numbers, limits)
+    return _scale(numbers, column.limits)
 
 
 def _parse_truth(
@@ -118,11 +108,11 @@ def _parse_truth(
         found = look_up([text.casefold() for text in texts], words, np.nan)
     result = np.array(found, np.float64)
     rows = np.flatnonzero(np.isnan(result)).tolist()
-    declared = "" if column.values is None else "the declared "
-    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, "missing: false", report, counts):
+    which = "" if column.values is None else "the declared "
+    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, "", report, counts):
         report.add(
             row,
-            f"a field is none of {declared}values for no and yes",
+            f"a field is none of {which}values for no and yes",
             "declare the two texts, the one for no first: {kind: boolean, values: ['no', 'yes']}, or correct the row",
         )
     result[rows] = float(column.missing or False)
@@ -134,8 +124,8 @@ def _parse_ranks(
 ) -> NDArray[np.float64]:
     result = np.array(look_up(texts, ranks, -1), np.float64)
     rows = np.flatnonzero(result < 0).tolist()
-    example = f"values: [{', '.join(column.values)}], missing: {column.values[0]}"
-    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, example, report, counts):
+    declared = f"values: [{', '.join(column.values)}], "
+    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, declared, report, counts):
         report.add(
             row,
             f"a field is not among the {len(ranks)} declared values",
@@ -156,8 +146,8 @@ def _parse_dates(texts: Sequence[str], column: Date, report: ColumnReport, count
 
     found = map_texts(texts, parse)
     rows = [row for row, moment in enumerate(found) if moment is None]
-    example = f"min: {column.min}, max: {column.max}, missing: {column.min}"
-    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, example, report, counts):
+    declared = f"min: {column.min}, max: {column.max}, "
+    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, declared, report, counts):
         written = "in ISO 8601, such as 2024-05-17" if column.format is None else f"as {column.format}"
         report.add(
             row, f"a field is no date {written}", "declare how dates are written: {kind: date, …, format: '%d.%m.%Y'}"
@@ -192,13 +182,13 @@ def _write_parts(moments: Sequence[datetime], column: Date, part: Part, counts: 
 def _report_missing(
     rows: Sequence[int],
     texts: Sequence[str],
-    column: _Incomplete,
-    example: str,
+    column: IncompleteColumn,
+    declared: str,
     report: ColumnReport,
     counts: ColumnCounts,
 ) -> Iterator[tuple[int, str]]:
     """Count the rows that are missing, and report them where the column does not say what they count as; the others,
-    with their texts."""
+    with their texts. `declared`: what else the column declares, for the remedy."""
     marks = {mark.strip() for mark in column.marks or ()}
     for row, text in zip(rows, texts, strict=True):
         if text != "" and text.casefold() not in MARKS and text not in marks:
@@ -209,5 +199,5 @@ def _report_missing(
             report.add(
                 row,
                 "a field is empty" if text == "" else "a field holds a mark for a missing value, such as NA",
-                f"declare what a missing field counts as: {{kind: {column.kind}, {example}}}",
+                f"declare what a missing field counts as: {{kind: {column.kind}, {declared}missing: {column.example}}}",
             )

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from dprecipe.data.columns import Integer, Numeric
+from dprecipe.data.columns import Quantity, write_number
 from dprecipe.faults import DataFault
 
 MARKS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null", "none", ".", "-", "?"))
@@ -22,10 +22,10 @@ MAX_COMPARED_LENGTH = 100
 DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", ",": "a comma"}
 
 
-def describe_text(text: str, column: Numeric | Integer) -> tuple[str, str]:
+def describe_text(text: str, column: Quantity) -> tuple[str, str]:
     """What is wrong with a text that should be a number, and the remedy."""
     if re.match(r"[<>≤≥]=?\s*[0-9]", text):
-        low, high = f"{column.min:g}", f"{column.max:g}"
+        low, high = write_number(column.min), write_number(column.max)
         return (
             "a field has < or > before its number",
             "write only the number; or declare such texts as missing: "

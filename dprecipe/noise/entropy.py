@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, final
 
 import numpy as np
@@ -40,32 +40,25 @@ class Secrets:
 
     def __init__(self, insecure_seed: int | None = None, attempt: int = 1) -> None:
         """Draw a root from the operating system; or, for tests only, derive one from a seed and the attempt."""
-        self.insecure_seed = insecure_seed
         if insecure_seed is None:
             root = os.urandom(32)
         else:
             root = hashlib.sha256(f"dprecipe insecure {insecure_seed} {attempt}".encode()).digest()
-        self._set_root(root)
+        self.__setstate__((root, insecure_seed))
 
-    def _set_root(self, root: bytes) -> None:
-        self._root = root
-        self._keyed = hmac.new(root, digestmod="sha256")  # copied for each stream, in a third of the time
-
-    def __reduce__(self) -> tuple[Callable[..., Secrets], tuple[bytes, int | None]]:
+    def __getstate__(self) -> tuple[bytes, int | None]:
         """The leader of several processes sends its secrets to the others."""
-        return _restore, (self._root, self.insecure_seed)
+        return self._root, self.insecure_seed
+
+    def __setstate__(self, state: tuple[bytes, int | None]) -> None:
+        self._root, self.insecure_seed = state
+        self._keyed = hmac.new(self._root, digestmod="sha256")  # copied for each stream, in a third of the time
 
     def stream(self, purpose: Purpose, index: int) -> Stream:
         """The stream of one purpose at one step. Asking twice gives the same stream: ask once."""
         derived = self._keyed.copy()
         derived.update(f"{purpose}/{index}".encode())
         return Stream(derived.digest())
-
-
-def _restore(root: bytes, insecure_seed: int | None) -> Secrets:
-    secrets = Secrets(insecure_seed)
-    secrets._set_root(root)
-    return secrets
 
 
 @final

@@ -99,6 +99,12 @@ def test_fields_that_cannot_be_read(block: dict[str, Any], value: str, says: str
     assert len(value) < 5 or value not in caught.value.message + caught.value.remedy
 
 
+def test_the_remedy_of_a_large_integer_is_a_whole_number() -> None:
+    with pytest.raises(DataFault) as caught:
+        encoded({"kind": "integer", "min": 1234567, "max": 7654321}, ["1234567", ""])
+    assert "{kind: integer, min: 1234567, max: 7654321, missing: 1234567}" in caught.value.remedy
+
+
 @pytest.mark.parametrize(
     ("block", "path"),
     [

@@ -8,18 +8,16 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, final
 
-from dprecipe.data.encoders import Place
 from dprecipe.data.files import READ_ERRORS, locate_file, open_file, unreadable_fault
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, read_lines, split_block
 from dprecipe.data.table import Collector
-from dprecipe.data.values import Values
 from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault
 
@@ -75,10 +73,10 @@ def read_csv(
 
 @final
 class _Selection:
-    """The rows of a file as they come; those of `records` go to the collector."""
+    """The rows of a file as they come; those of `records` are for the collector."""
 
     def __init__(self, collector: Collector, first: int, end: int | None, reading: Reading) -> None:
-        self._collector, self._first, self._end = collector, first, end
+        self.collector, self._first, self._end = collector, first, end
         self._reading, self._max_rows = reading, reading.max_rows
         self.total = 0
 
@@ -87,32 +85,18 @@ class _Selection:
         """Whether no row of those that come is selected."""
         return self.total == self._end
 
-    @property
-    def skipped(self) -> int:
-        """How many of the rows that come are not selected."""
-        return max(self._first - self.total, 0)
-
     def count(self, rows: int) -> slice:
         """Count rows, and tell which of them are selected.
 
         Raises:
             DataFault: there are more than may be read.
         """
-        begin = min(self.skipped, rows)
+        begin = min(max(self._first - self.total, 0), rows)
         stop = rows if self._end is None else min(self._end - self.total, rows)
         self.total += stop
         if self.total - self._first > self._max_rows:
             raise self._reading.problems.stop(self._reading.excess_fault())
         return slice(begin, stop)
-
-    def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
-        """Hand selected rows on."""
-        self._collector.add(columns, rows, place)
-
-    @property
-    def numeric(self) -> frozenset[str]:
-        """The columns that are read as numbers."""
-        return self._collector.numeric
 
 
 def _add_blocks(rows: _Selection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
@@ -120,7 +104,7 @@ def _add_blocks(rows: _Selection, lines: _Lines, delimiter: str, width: int, pos
     while not rows.ended:
         content = lines.take()
         worth_it = len(content) >= BLOCK_BYTES or (content and rows.total > 0)
-        block = split_block(content, delimiter, width, positions, rows.numeric) if worth_it else None
+        block = split_block(content, delimiter, width, positions, rows.collector.numeric) if worth_it else None
         if block is None:
             lines.put_back(content)
             return
@@ -128,7 +112,7 @@ def _add_blocks(rows: _Selection, lines: _Lines, delimiter: str, width: int, pos
         lines.number += block.rows
         if part.start < part.stop:
             columns = {name: values[part] for name, values in block.columns.items()}
-            rows.add(columns, part.stop - part.start, partial(_line_after, lines.file, first + part.start))
+            rows.collector.add(columns, part.stop - part.start, partial(_line_after, lines.file, first + part.start))
 
 
 def _add_rows(rows: _Selection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
@@ -141,19 +125,19 @@ def _add_rows(rows: _Selection, lines: _Lines, delimiter: str, width: int, posit
         if part.start < part.stop:
             chunk.append(row)
         if len(chunk) == CHUNK_ROWS or lines.since > CHUNK_BYTES:
-            _collect(rows, chunk, positions, lines.file)
+            _collect(rows.collector, chunk, positions, lines.file)
             chunk, lines.since = [], 0
-    _collect(rows, chunk, positions, lines.file)
+    _collect(rows.collector, chunk, positions, lines.file)
 
 
 def _line_after(file: Path, first: int, row: int) -> str:
     return f"{file.name}, line {first + row}"
 
 
-def _collect(selected: _Selection, chunk: list[Row], positions: dict[str, int], file: Path) -> None:
+def _collect(collector: Collector, chunk: list[Row], positions: dict[str, int], file: Path) -> None:
     fields = list(zip(*(fields for _, fields in chunk), strict=True))
     columns = {name: fields[position] if chunk else () for name, position in positions.items()}
-    selected.add(columns, len(chunk), lambda row: f"{file.name}, line {chunk[row][0]}")
+    collector.add(columns, len(chunk), lambda row: f"{file.name}, line {chunk[row][0]}")
 
 
 @final
