@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -53,6 +53,12 @@ class PlanBudget:
     delta: float
     neighbouring: Neighbouring
     accountant: str
+
+    def holds(self, charges: Sequence[Charge]) -> bool:
+        """Whether all these together cost at most ε at δ."""
+        from dprecipe.privacy import accountants
+
+        return accountants.epsilon(charges, self.delta, self.neighbouring, self.accountant) <= self.epsilon
 
 
 @dataclass(frozen=True, slots=True)

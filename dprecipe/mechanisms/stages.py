@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dprecipe.data.paid.schema import PAID, PaidStep
 from dprecipe.data.schema import Data
@@ -16,7 +16,10 @@ from dprecipe.faults import Finding, PlanRefused
 from dprecipe.language.blocks import Budget
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, run_lengths
-from dprecipe.privacy.rounding import round_down
+from dprecipe.privacy.rounding import round_down, round_up
+
+if TYPE_CHECKING:
+    from dprecipe.mechanisms.contract import Facts
 
 MAX_NOISE = 1e6
 """Of a paid step: more leaves nothing of what it releases, and no room on the lattice of its noise."""
@@ -151,11 +154,20 @@ def refuse_price(reason: str, path: str, budget: str) -> Finding:
     return Finding("P126", f"{budget} is kept with hardly any noise", "lower budget.epsilon or budget.delta", path)
 
 
-def stages_overspent(epsilon: float, cap: float, delta: float) -> Finding:
-    """The finding for stages that leave nothing of the budget."""
+def find_overspent_stages(facts: Facts) -> Finding | None:
+    """The finding for stages that alone cost more than the budget; None if they leave something or there are none."""
+    budget, charges = facts.budget, facts.stage_charges
+    if facts.cap is None or not charges:
+        return None
+    from dprecipe.privacy import accountants
+
+    relation = Neighbouring(budget.neighbouring)
+    epsilon = round_up(accountants.epsilon(charges, budget.delta, relation, budget.accountant))
+    if epsilon <= facts.cap:
+        return None
     return Finding(
         "P126",
-        f"the paid steps alone spend ε = {epsilon:.4g} of {cap:g} at δ = {delta:g}",
+        f"the paid steps alone spend ε = {epsilon:.4g} of {facts.cap:g} at δ = {budget.delta:g}",
         "raise their noise_multiplier, lower their shares, or raise budget.epsilon",
         "data.preprocess",
     )

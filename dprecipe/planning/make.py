@@ -34,7 +34,7 @@ def plan(loaded: Loaded) -> Plan:
     try:
         facts, prices = paid.solve_prices(recipe, facts)
         planned = account.plan(recipe.mechanism, facts)
-        spending = paid.list_spending(facts.stages, planned.plan.events, facts)
+        spending = paid.list_spending(planned.plan.events, facts)
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
     solved = {**paid.pin_prices(recipe, facts.stages), **prices, **planned.solved}

@@ -21,11 +21,10 @@ from dprecipe.mechanisms.stages import (
     CostAlone,
     PaidStage,
     charge_step,
-    list_charges,
+    find_overspent_stages,
     list_paid_steps,
     path_of,
     refuse_price,
-    stages_overspent,
 )
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
@@ -182,15 +181,17 @@ def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float |
     return replace(facts, stage_noise={**noise, index: solved}), {path: solved}
 
 
-def list_spending(stages: Sequence[PaidStage], own: Sequence[Charge], facts: Facts) -> tuple[CostAlone, ...]:
+def list_spending(own: Sequence[Charge], facts: Facts) -> tuple[CostAlone, ...]:
     """What each stage, and the mechanism (or the best of several runs of it), of the events `own`, would cost alone;
     empty where there is no stage.
 
     Raises:
         PlanRefused: the stages alone cost more than the budget.
     """
-    if not stages:
+    if not facts.stages:
         return ()
+    if (finding := find_overspent_stages(facts)) is not None:
+        raise PlanRefused([finding])
     from dprecipe.privacy import accountants
 
     budget = facts.budget
@@ -199,10 +200,7 @@ def list_spending(stages: Sequence[PaidStage], own: Sequence[Charge], facts: Fac
         epsilon = accountants.epsilon(charges, budget.delta, Neighbouring(budget.neighbouring), budget.accountant)
         return round_up(epsilon)
 
-    together = cost(list_charges(tuple(stages)))
-    if facts.cap is not None and not together <= facts.cap:
-        raise PlanRefused([stages_overspent(together, facts.cap, budget.delta)])
-    parts = [CostAlone(stage.kind, stage.step, cost(stage.charges)) for stage in stages]
+    parts = [CostAlone(stage.kind, stage.step, cost(stage.charges)) for stage in facts.stages]
     return (*parts, CostAlone(TRAINING, None, cost(facts.select(own))))
 
 

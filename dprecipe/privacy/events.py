@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -321,6 +322,14 @@ def run_lengths(charges: Iterable[Charge]) -> tuple[Charge, ...]:
             charge = Charge(charge.event, merged.pop().count + charge.count)
         merged.append(charge)
     return tuple(merged)
+
+
+def count_by_event(charges: Iterable[Charge]) -> Counter[Event]:
+    """How many of each event there are, in the order in which they first come."""
+    counts: Counter[Event] = Counter()
+    for charge in charges:
+        counts[charge.event] += charge.count
+    return counts
 
 
 def count_events(charges: Iterable[Charge]) -> int:

@@ -15,7 +15,7 @@ from dprecipe.faults import Fault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants, rounding
-from dprecipe.privacy.events import Charge, Event, count_events
+from dprecipe.privacy.events import Charge, Event, count_by_event, count_events
 from dprecipe.release import lost, tuned
 from dprecipe.release.schema import Predicate
 
@@ -73,7 +73,7 @@ def check_budget_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) 
     next_event = _next_event(plan, trained)
     if next_event is None:
         return [f"{where}: the model has all planned steps"]
-    charged, planned = _count_by_event(charges), _count_by_event(plan.events)
+    charged, planned = count_by_event(charges), count_by_event(plan.events)
     if not _events_of_first(plan, trained) <= charged:
         return ["sampling.steps_trained: the model has steps that were not charged"]
     charged[next_event] += 1
@@ -125,10 +125,3 @@ def _events_of_first(plan: Plan, trained: int) -> Counter[Event]:
 def _step_charges(plan: Plan) -> list[Charge]:
     part = mechanism_of(plan.mechanism).certificate
     return [charge for charge in plan.events if part.count_steps(charge.event)]
-
-
-def _count_by_event(charges: Iterable[Charge]) -> Counter[Event]:
-    counts: Counter[Event] = Counter()
-    for charge in charges:
-        counts[charge.event] += charge.count
-    return counts

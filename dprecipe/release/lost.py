@@ -13,15 +13,13 @@ Guarantees: the claim covers more than is released, since nothing of what was dr
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from dprecipe.faults import Fault
 from dprecipe.mechanisms.facts import LOST
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.stages import PaidStage
-from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, Event, count_events
+from dprecipe.privacy.events import Charge, count_by_event, count_events
 from dprecipe.release.schema import Predicate
 
 SENTENCE = (
@@ -38,14 +36,12 @@ def is_lost(stated: Predicate) -> bool:
 def holds_again(plan: Plan, charged: Sequence[Charge], stage: PaidStage) -> bool:
     """Whether the budget holds a paid step again: what was charged, the step, the steps that were never charged, and
     what the run is charged as a whole (`MechanismPlan.indivisible`), all together."""
-    together = _count([*charged, *stage.charges])
-    planned = _count(plan.events)
+    together = count_by_event([*charged, *stage.charges])
+    planned = count_by_event(plan.events)
     if together <= planned:
         return True
-    coming = (_count(plan.stage_charges) - together) + _count(plan.indivisible)
-    charges = [Charge(event, count) for event, count in (together + coming).items()]
-    budget = plan.budget
-    return accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon
+    coming = (count_by_event(plan.stage_charges) - together) + count_by_event(plan.indivisible)
+    return plan.budget.holds([Charge(event, count) for event, count in (together + coming).items()])
 
 
 def find_impossible_loss(stated: Predicate, plan: Plan, charges: Sequence[Charge]) -> list[str]:
@@ -58,12 +54,12 @@ def find_impossible_loss(stated: Predicate, plan: Plan, charges: Sequence[Charge
         problems.append("tensors: a run that ended without a model releases none")
     if stated.data_access.evaluation.released is not None:
         problems.append("data_access.evaluation.released: a run that ended without a model has no score")
-    own = _count(charges) - _count(plan.stage_charges)
+    own = count_by_event(charges) - count_by_event(plan.stage_charges)
     if plan.tuning is not None and own[plan.tuning.charge.event]:
         if not stated.budget.events_settled:
             problems.append(f"{where}: its runs have not ended")
         return problems
-    if not _count(charges).keys() <= _count(plan.stage_charges).keys():
+    if not count_by_event(charges).keys() <= count_by_event(plan.stage_charges).keys():
         return [*problems, f"{where}: training had begun, and a lost step does not end it"]
     if stated.budget.attempts < 2:
         return [*problems, f"{where}: one attempt draws each paid step and keeps its result"]
@@ -76,12 +72,5 @@ def find_impossible_loss(stated: Predicate, plan: Plan, charges: Sequence[Charge
 
 
 def _list_charged(plan: Plan, charges: Sequence[Charge]) -> Iterable[PaidStage]:
-    charged = _count(charges)
-    return [stage for stage in plan.stages if _count(stage.charges) <= charged and count_events(stage.charges)]
-
-
-def _count(charges: Iterable[Charge]) -> Counter[Event]:
-    counts: Counter[Event] = Counter()
-    for charge in charges:
-        counts[charge.event] += charge.count
-    return counts
+    charged = count_by_event(charges)
+    return [stage for stage in plan.stages if count_by_event(stage.charges) <= charged and count_events(stage.charges)]

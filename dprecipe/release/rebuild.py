@@ -19,7 +19,7 @@ from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Pretrained, Primed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.make import plan_chosen
-from dprecipe.privacy.events import Charge, Event, charge_from_json, count_events, run_lengths
+from dprecipe.privacy.events import Charge, Event, charge_from_json, count_by_event, count_events, run_lengths
 from dprecipe.recipe.read import read_source
 from dprecipe.release import certificate, checks, endings, lost, origins, tensors, tuned
 from dprecipe.release.claim import Numbers
@@ -77,9 +77,7 @@ def _is_in_order(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> 
     """
     if stated.budget.stop_reason == "completed" and stated.budget.attempts == 1:
         return run_lengths(charges) == run_lengths(plan.events)
-    charged: Counter[Event] = Counter()
-    for charge in charges:
-        charged[charge.event] += charge.count
+    charged = count_by_event(charges)
     earlier: Counter[Event] = Counter()
     for phase in plan.events:
         # An event that an earlier phase also has may belong to that phase, run again after a crash.

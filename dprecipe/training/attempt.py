@@ -151,12 +151,13 @@ class Attempt:
         )
 
     def publish_nothing(self, why: str) -> Run:
-        """Make the release of a run that has ended without a model: see `dprecipe.release.lost`.
+        """Close the ledger of a run that ends without a model, and make its release: see `dprecipe.release.lost`.
 
         Raises:
             RunFailed: see `dprecipe.training.publish.publish_nothing`.
         """
         folder, plan = self._folder, self._plan
+        self.ledger.close(LOST)
         published = publish_nothing(plan, folder, self._start.moment, self._provenance, self._commitment)
         return Run(
             folder=folder.path,
@@ -211,7 +212,6 @@ def open_attempt(
                 except LostStage as lost:
                     if lost.kept and not start.accept_lost_steps:
                         raise
-                    ledger.close(LOST)
                     raise EndedWithoutModel(attempt.publish_nothing(lost.message), lost) from None
         with phase("loop"):
             yield attempt

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Sequence
 from typing import final
 
@@ -34,9 +33,9 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import PlanBudget
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.privacy import accountants, calibrate
+from dprecipe.privacy import calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Event, count_events, run_lengths
+from dprecipe.privacy.events import Charge, Event, count_by_event, count_events, run_lengths
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.sizes import widest_type
@@ -212,13 +211,7 @@ class Gate:
 
     def _affordable(self, event: Event, count: int) -> int:
         """How many more of these events fit into the budget, up to `count`."""
-        counts: Counter[Event] = Counter()
-        for charge in [*self._charged, Charge(event, count)]:
-            counts[charge.event] += charge.count
-        planned: Counter[Event] = Counter()
-        for charge in (*self._stages, *self.planned):
-            planned[charge.event] += charge.count
-        if counts <= planned:
+        if count_by_event([*self._charged, Charge(event, count)]) <= count_by_event((*self._stages, *self.planned)):
             return count  # part of the solved plan
         if self._room is None or self._room[0] != event:
             self._room = (event, self._room_for(event))
@@ -227,11 +220,11 @@ class Gate:
     def _room_for(self, event: Event) -> int:
         """How many more of these events fit into the budget, at most all that are planned."""
         budget, planned = self._budget, count_events(self.planned)
-        terms = (budget.delta, budget.neighbouring, budget.accountant)
-        if accountants.epsilon([*self._charged, Charge(event, planned)], *terms) <= budget.epsilon:
+        if budget.holds([*self._charged, Charge(event, planned)]):
             return planned
-        if accountants.epsilon([*self._charged, Charge(event, 1)], *terms) > budget.epsilon:
+        if not budget.holds([*self._charged, Charge(event, 1)]):
             return 0
+        terms = (budget.delta, budget.neighbouring, budget.accountant)
         return calibrate.calibrate_count(event, budget.epsilon, *terms, self._charged)
 
     def _settle(self) -> None:

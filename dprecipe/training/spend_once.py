@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from dprecipe.faults import BudgetSpent
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 
@@ -36,9 +35,7 @@ def check_affordable(plan: Plan, event: Event, before: Ledger | None) -> None:
     """
     if is_settled(event, before) or is_reserved(event, before):
         return
-    budget = plan.budget
-    charges = [*(() if before is None else before.charges), Charge(event, 1)]
-    if not accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon:
+    if not plan.budget.holds([*(() if before is None else before.charges), Charge(event, 1)]):
         raise BudgetSpent(
             "the ledger leaves no room for this run: something was charged and lost", "start anew in another folder"
         )

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from dprecipe.faults import BudgetSpent, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.noise.entropy import Secrets
-from dprecipe.privacy.events import Charge, Event, run_lengths
+from dprecipe.privacy.events import Charge, count_by_event, run_lengths
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.progress import report_progress
 from dprecipe.release.lost import holds_again
@@ -95,8 +94,8 @@ class StageRuns:
         Raises:
             RunFailed: training has begun.
         """
-        charged = _count(() if self._ledger.before is None else self._ledger.before.charges)
-        if set(charged) - set(_count(self._plan.stage_charges)):
+        charged = count_by_event(() if self._ledger.before is None else self._ledger.before.charges)
+        if set(charged) - set(count_by_event(self._plan.stage_charges)):
             raise RunFailed(
                 f"{self._path(stage)} is gone, and training has begun on records that were prepared with it; nothing "
                 "more was spent",
@@ -104,7 +103,7 @@ class StageRuns:
                 "folder, which spends a second budget",
             )
         done = [charge for before in self._plan.stages[: len(self.constants)] for charge in before.charges]
-        if _count([*done, *stage.charges]) <= charged:
+        if count_by_event([*done, *stage.charges]) <= charged:
             return "; it was charged before, its result is not there, and it is charged again"
         return ""
 
@@ -116,7 +115,7 @@ class StageRuns:
         """
         if not holds_again(self._plan, self.charged, stage):
             before = self._ledger.before
-            kept = before is not None and _count(stage.charges) <= _count(before.settled)
+            kept = before is not None and count_by_event(stage.charges) <= count_by_event(before.settled)
             end = "" if self._plan.tuning is not None else "; or end the run without a model: --accept-lost-steps"
             raise LostStage(
                 f"the result of {stage.path} was lost after it was charged, and the budget does not hold it once more",
@@ -200,10 +199,3 @@ def list_missing(plan: Plan, folder: Path) -> tuple[PaidStage, ...]:
 
 def _path_of(folder: Path, stage: PaidStage) -> Path:
     return folder / f"{stage.step}.json"
-
-
-def _count(charges: Sequence[Charge]) -> Counter[Event]:
-    counts: Counter[Event] = Counter()
-    for charge in charges:
-        counts[charge.event] += charge.count
-    return counts

@@ -16,7 +16,7 @@ from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.noisy_sum.sampling import Pace
 from dprecipe.mechanisms.plan import Assumption, Length
-from dprecipe.mechanisms.stages import stages_overspent
+from dprecipe.mechanisms.stages import find_overspent_stages
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.screen import surely_within
@@ -282,12 +282,10 @@ def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
 
 
 def _too_tight(problem: Problem, tried: float) -> Finding:
-    facts = problem.facts
-    before = _epsilon(facts.stage_charges, facts, facts.budget.accountant)
-    if facts.cap is not None and before > facts.cap:
-        return stages_overspent(before, facts.cap, facts.budget.delta)
+    if (finding := find_overspent_stages(problem.facts)) is not None:
+        return finding
     others = ", or raise the noise of the other phases" if problem.opening else ""
-    others += ", or that of the paid steps of data.preprocess" if before else ""
+    others += ", or that of the paid steps of data.preprocess" if problem.facts.stages else ""
     return Finding(
         "P106",
         f"no noise meets this budget: even with {problem.path} = {tried:g} the run spends more",

@@ -16,7 +16,7 @@ from dprecipe.mechanisms.pate import rules
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.rounds import Rounds, split_queries
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
-from dprecipe.mechanisms.stages import stages_overspent
+from dprecipe.mechanisms.stages import find_overspent_stages
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
@@ -295,7 +295,7 @@ class PateRun:
 
     def _overspent(self, multiplier: float, queries: int) -> Finding:
         """Say by how much, and which single change would mend it."""
-        if (finding := self._stages_alone()) is not None:
+        if (finding := find_overspent_stages(self.facts)) is not None:
             return finding
         max_queries, min_multiplier = self.max_queries_within(multiplier), self.min_multiplier(queries)
         cost, one = self._cost(multiplier, queries), self._cost(multiplier, 1)
@@ -321,13 +321,6 @@ class PateRun:
         charges = (*self.votes(multiplier, queries, queries), *self.others)
         return rounding.round_up(self._epsilon(charges, self.budget.accountant))
 
-    def _stages_alone(self) -> Finding | None:
-        """The finding for paid steps that leave nothing of the budget."""
-        charges = self.facts.stage_charges
-        if not charges or (before := rounding.round_up(self._epsilon(charges, self.budget.accountant))) <= self.cap:
-            return None
-        return stages_overspent(before, self.cap, self.budget.delta)
-
     def _min_selection(self, multiplier: float) -> float | None:
         """Least noise of the check with which one query fits; None: none does."""
         if self.selection_multiplier is None or self.rounds is not None:
@@ -335,7 +328,7 @@ class PateRun:
         return self._min_gaussian(1, 2 / multiplier**2)
 
     def _too_tight(self, queries: int) -> Finding:
-        if (finding := self._stages_alone()) is not None:
+        if (finding := find_overspent_stages(self.facts)) is not None:
             return finding
         if self.selection_multiplier is None or self.limit == 0:
             return Finding(

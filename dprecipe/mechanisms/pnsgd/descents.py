@@ -6,7 +6,7 @@ Accountants are imported on use: a recipe with something to solve validates with
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
 
@@ -19,7 +19,7 @@ from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import BoundValue, PlannedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage, convert_to_steps, cut_stages
 from dprecipe.mechanisms.pnsgd.schema import Pnsgd
-from dprecipe.mechanisms.stages import stages_overspent
+from dprecipe.mechanisms.stages import find_overspent_stages
 from dprecipe.noise.schema import phases
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
@@ -238,24 +238,14 @@ class PnsgdRun:
 
     def _cost(self, event: ProjectedDescent) -> float:
         """ε of everything, paid steps and run, at the budget's δ, rounded up."""
-        charges = self.facts.release((Charge(event, 1),))
-        return self._epsilon(charges)
-
-    def _epsilon(self, charges: Sequence[Charge]) -> float:
         from dprecipe.privacy import accountants
 
+        charges = self.facts.release((Charge(event, 1),))
         return rounding.round_up(accountants.epsilon(charges, self.budget.delta, self.relation, self.budget.accountant))
-
-    def _stages_alone(self) -> Finding | None:
-        """The finding for paid steps that leave nothing of the budget."""
-        cap, charges = self.facts.cap, self.facts.stage_charges
-        if cap is None or not charges or (before := self._epsilon(charges)) <= cap:
-            return None
-        return stages_overspent(before, cap, self.budget.delta)
 
     def _overspent(self, multiplier: float, steps: int) -> Finding:
         """The finding: by how much the run exceeds the budget, and which single change makes it fit."""
-        if (finding := self._stages_alone()) is not None:
+        if (finding := find_overspent_stages(self.facts)) is not None:
             return finding
         cap, max_steps, min_multiplier = self.facts.cap, self.max_steps(multiplier), self.min_multiplier(steps)
         cost = self._cost(self.event(multiplier, steps))
@@ -296,7 +286,7 @@ class PnsgdRun:
         )
 
     def _too_tight(self) -> Finding:
-        if (finding := self._stages_alone()) is not None:
+        if (finding := find_overspent_stages(self.facts)) is not None:
             return finding
         others = ", or raise the noise of the other phases" if self.opening else ""
         others += ", or that of the paid steps of data.preprocess" if self.facts.stages else ""

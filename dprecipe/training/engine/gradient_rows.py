@@ -19,7 +19,7 @@ from dprecipe.training.engine.backward import Loss, find_terms
 from dprecipe.training.engine.bookkeeping import MIN_ROWS, pad_records
 from dprecipe.training.engine.clipped_sum import Batch, BatchPart, mean_by_unit, per_unit_gradients
 from dprecipe.training.engine.planning import plan_of
-from dprecipe.training.engine.shares import places_of, store_layer_rows
+from dprecipe.training.engine.shares import collect_terms, places_of
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.engine.strategies import chunk_size
 from dprecipe.training.engine.taps import Unplanned, trained_of
@@ -68,11 +68,7 @@ class _PassGradients:
         self.padded = max(size, self._count)
         """Records of the pass."""
         calls = find_terms(model, loss, pad_records(features, size), pad_records(labels, size), plan)
-        self._by_name: dict[str, list[Term]] = {}
-        for terms in calls:
-            store_layer_rows(terms, self.padded, self._device, plan.room)
-            for name, term in terms:
-                self._by_name.setdefault(name, []).append(term)
+        self._by_name = collect_terms(calls, self.padded, self._device, plan.room)
         self._places = {name: place for name, (place, _) in places_of(model, None).items()}
         trained = list(trained_of(model).values())
         self._dtype = torch.float64 if any(p.dtype == torch.float64 for p in trained) else torch.float32

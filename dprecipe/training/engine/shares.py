@@ -81,11 +81,7 @@ def shares_of_pass(
     timed: int = 0,
 ) -> list[Share]:
     """As `shares_of`, from the terms of a pass of `count` records."""
-    by_name: dict[str, list[Term]] = {}
-    for result in call_terms:
-        store_layer_rows(result, count, device, plan.room)
-        for name, term in result:
-            by_name.setdefault(name, []).append(term)
+    by_name = collect_terms(call_terms, count, device, plan.room)
     places = places_of(model, groups)
     shares, room, like = _combine_shares(by_name, places, count), plan.room, torch.empty((), device=device)
     for name, of_name in by_name.items():
@@ -101,6 +97,16 @@ def shares_of_pass(
             room -= count * size
         shares.append(Share((name,), (place,), group, chosen, strategies[chosen](), isinstance(of_name[0], OfLayer)))
     return shares
+
+
+def collect_terms(call_terms: CallTerms, count: int, device: torch.device, room: int) -> dict[str, list[Term]]:
+    """The terms of each parameter, of a pass of `count` records; `room`: see `GradientPlan`."""
+    by_name: dict[str, list[Term]] = {}
+    for terms in call_terms:
+        _store_layer_rows(terms, count, device, room)
+        for name, term in terms:
+            by_name.setdefault(name, []).append(term)
+    return by_name
 
 
 def places_of(model: nn.Module, groups: tuple[int, ...] | None) -> dict[str, tuple[slice, int]]:
@@ -137,7 +143,7 @@ def _combine_shares(by_name: dict[str, list[Term]], places: dict[str, tuple[slic
     return shares
 
 
-def store_layer_rows(terms: list[tuple[str, Term]], count: int, device: torch.device, room: int) -> None:
+def _store_layer_rows(terms: list[tuple[str, Term]], count: int, device: torch.device, room: int) -> None:
     """Differentiate a layer by itself once for all its parameters, if there is room to store the rows."""
     for _, term in terms[:1]:
         if isinstance(term, OfLayer):

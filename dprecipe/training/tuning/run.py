@@ -21,7 +21,6 @@ from dprecipe import durable
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.language.tuning import Tuning
-from dprecipe.mechanisms.facts import LOST
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.planning.candidates import list_points
@@ -130,7 +129,6 @@ def tune(
                 pool.start_from(attempt.constants)
                 drawn = _make(plan, folder, event, attempt, pool, stages)
                 if not list_models(pool.trials, drawn):
-                    attempt.ledger.close(LOST)
                     done = attempt.publish_nothing(f"no run has a model; {describe_losses(folder)}")
                     return TunedRun(folder.path, done.release, plan, done.epsilon, None, done.remarks)
                 attempt.ledger.close("completed")

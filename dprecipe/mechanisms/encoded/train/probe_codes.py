@@ -59,8 +59,9 @@ def _encoded_sum_equal(case: Case, encoder: Encoder, envelopes: Envelopes) -> st
         raise Failed(f"a code reaches {worst:.9f} of its box")
     largest, batch = 0.0, BatchPart(case.features, case.labels)
     for physical_batch in (len(codes), 2):
-        case.compare_gradients(torch.stack(_gradients(case, batch, physical_batch)))
-        expected = _codes(case, encoder, batch, physical_batch).sum(0)
+        rows = _gradients(case, batch, physical_batch)
+        case.compare_gradients(torch.stack(rows))
+        expected = _codes(encoder, rows).sum(0)
         error = _relative(_encoded(case, encoder, batch, physical_batch), expected)
         if not error <= RANKS:
             raise Failed(f"relative error {error:.1e} with physical batches of {physical_batch}")
@@ -90,7 +91,7 @@ def _encoded_sum_edges(case: Case, encoder: Encoder, envelopes: Envelopes) -> st
     broken = case.features.clone()
     broken[0] = torch.nan
     batch = BatchPart(broken, case.labels)
-    if not _relative(_encoded(case, encoder, batch), _codes(case, encoder, batch)[1:].sum(0)) <= RANKS:
+    if not _relative(_encoded(case, encoder, batch), _codes(encoder, _gradients(case, batch))[1:].sum(0)) <= RANKS:
         raise Failed("a record of NaN changed the sum")
     one_unit = torch.zeros(len(case.labels), dtype=torch.long, device=case.labels.device)
     share = _fullness(_encoded(case, encoder, BatchPart(case.features, case.labels, one_unit)), envelopes)
@@ -99,13 +100,13 @@ def _encoded_sum_edges(case: Case, encoder: Encoder, envelopes: Envelopes) -> st
     return f"zero, zero, {share:.6f} of the box"
 
 
-def _codes(case: Case, encoder: Encoder, batch: BatchPart, physical_batch: int | None = None) -> Tensor:
-    """(B, P): the code of each record by itself, of the gradients that `_encoded` adds up the codes of."""
-    return torch.cat([encoder.encode(row[None]) for row in _gradients(case, batch, physical_batch)])
+def _codes(encoder: Encoder, gradients: list[Tensor]) -> Tensor:
+    """(B, P): the code of each gradient by itself."""
+    return torch.cat([encoder.encode(row[None]) for row in gradients])
 
 
 def _gradients(case: Case, batch: BatchPart, physical_batch: int | None = None) -> list[Tensor]:
-    """(P,) of each record: the gradients that are encoded."""
+    """(P,) of each record: the gradients that `_encoded` adds up the codes of."""
     size = len(batch.labels) if physical_batch is None else physical_batch
     few = gradient_rows(case.module, case.loss, batch, size, len(batch.labels))
     return [row.clone() for rows in few for row in rows]

@@ -16,8 +16,7 @@ from dprecipe.mechanisms.pate.events import FilterRest, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.events import Charge, Event, count_by_event
 from dprecipe.privacy.ledger import LedgerWriter
 
 
@@ -29,10 +28,10 @@ class RemainingBudget:
         """`charged`: what earlier attempts, and paid steps of preprocessing, have spent."""
         limit = plan.room_as(PatePlan).filter_limit
         self._filter = None if limit is None else GaussianFilter(limit)
-        self._planned = _counted(plan.events)
+        self._planned = count_by_event(plan.events)
         self._budget = plan.budget
         self._ledger = ledger
-        self._charged = _counted(charged)
+        self._charged = count_by_event(charged)
 
     @property
     def charged(self) -> tuple[Charge, ...]:
@@ -45,14 +44,12 @@ class RemainingBudget:
 
     def holds(self, wanted: Iterable[Charge]) -> bool:
         """Whether all these events still fit."""
-        after = self._charged + _counted(wanted)
+        after = self._charged + count_by_event(wanted)
         if self._filter is not None:
             return self._filter.holds(_votes(after)) and _others(after) <= _others(self._planned)
         if after <= self._planned:
             return True
-        budget = self._budget
-        charges = [Charge(event, count) for event, count in (after | _others(self._planned)).items()]
-        return accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon
+        return self._budget.holds([Charge(event, count) for event, count in (after | _others(self._planned)).items()])
 
     def reserve(self, event: Event, count: int) -> str:
         """Record events that are about to run; return the digest of their ledger line."""
@@ -72,13 +69,6 @@ class RemainingBudget:
         if rest is not None:
             self.reserve(rest, 1)
             self.settle(rest, 1)
-
-
-def _counted(charges: Iterable[Charge]) -> Counter[Event]:
-    counts: Counter[Event] = Counter()
-    for charge in charges:
-        counts[charge.event] += charge.count
-    return counts
 
 
 def _others(counts: Counter[Event]) -> Counter[Event]:
