@@ -120,6 +120,10 @@ class RunFailed(Fault):
     """The run could not continue; the ledger is kept. Exit code 4."""
 
 
+class NothingLearned(RunFailed):
+    """No model can be made of what a run has released. If that ends the run, its release has none. Exit code 4."""
+
+
 class Interrupted(Fault):
     """The user stopped the run; it can be resumed. Exit code 130."""
 

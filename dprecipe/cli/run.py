@@ -77,7 +77,8 @@ def run(
         next_step = f"don't publish {finished.release}: runtime.insecure fixed its randomness, and it does not verify"
     shows_time = not plan.hides_duration or is_output_watched()
     time = f" in {finished.seconds:.0f} s" if shows_time else ""
-    write_output([*finished.remarks, f"{finished.stop_reason}: {spent}{score}{time}", next_step])
+    why = finished.stop_reason.replace("_", " ")
+    write_output([*finished.remarks, f"{why}: {spent}{score}{time}", next_step])
     return 0 if finished.has_model else BudgetSpent.exit_code
 
 

@@ -45,7 +45,7 @@ def tune(
     if not done.has_model:
         spent = f"spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
         publish = f"publish {done.release}; check it with: dprecipe verify {done.release}"
-        write_output([*done.remarks, f"lost: {spent}", publish])
+        write_output([*done.remarks, f"no model: {spent}", publish])
         return BudgetSpent.exit_code
     chosen = {} if done.plan.tuning is None else done.plan.tuning.chosen or {}
     values = ", ".join(f"{key} = {value}" for key, value in sorted(chosen.items()))

@@ -16,9 +16,9 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Sentence = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Probability = Annotated[float, Field(ge=0, le=1)]
-Stop = Literal["completed", "budget", "interrupted", "lost"]
-LOST: Final = "lost"
-"""Why a run ended without a model: see `dprecipe.release.lost`."""
+Stop = Literal["completed", "budget", "interrupted", "no_model"]
+NO_MODEL: Final = "no_model"
+"""Why a run ended without a model: see `dprecipe.release.no_model`."""
 Status = Literal["covered", "public", "declared", "private_internal", "none"]
 
 

@@ -37,8 +37,8 @@ from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.privacy.events import Charge, Event, charge_from_json, count_events, run_lengths, take_first
 
-StopReason = Literal["completed", "budget", "interrupted", "lost"]
-REASONS = ("completed", "budget", "interrupted", "lost")
+StopReason = Literal["completed", "budget", "interrupted", "no_model"]
+REASONS = ("completed", "budget", "interrupted", "no_model")
 GENESIS = "sha256:" + "0" * 64
 
 

@@ -12,7 +12,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.release import origins
-from dprecipe.release.lost import SENTENCE, is_lost
+from dprecipe.release.no_model import SENTENCE, has_no_model
 from dprecipe.release.schema import ClassifierScore, Predicate
 
 METRICS = "dprecipe.metrics/v1"
@@ -120,7 +120,7 @@ The whole recipe is in `certificate.json`.
 
 def _lost_paragraph(predicate: Predicate) -> str:
     """What a reader has to know first of a release without a model."""
-    return f"**{plain_text(SENTENCE)}.**\n\n" if is_lost(predicate) else ""
+    return f"**{plain_text(SENTENCE)}.**\n\n" if has_no_model(predicate) else ""
 
 
 def _declared_paragraphs(predicate: Predicate) -> str:
@@ -146,7 +146,7 @@ def describe_lost_steps(predicate: Predicate) -> str:
 
 
 def _training_section(plan: Plan, predicate: Predicate) -> str:
-    if is_lost(predicate):
+    if has_no_model(predicate):
         return f"There is no model: `{plan.model.kind}` was not trained, or all of it was lost."
     text, missing = _describe_training(plan, predicate), describe_lost_steps(predicate)
     return f"{text}\n{missing[:1].upper()}{missing[1:]}." if missing else text

@@ -12,7 +12,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.facts import LOST, Access, BudgetFacts, Status, Stop
+from dprecipe.mechanisms.facts import NO_MODEL, Access, BudgetFacts, Status, Stop
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import count_events
@@ -92,9 +92,9 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers
     Raises:
         RunFailed: a score on private records was given.
     """
-    is_lost = spent.stop_reason == LOST
+    has_no_model = spent.stop_reason == NO_MODEL
     return schema.Predicate(
-        claim=make_claim(plan, numbers, run.insecure_seed is not None, is_lost),
+        claim=make_claim(plan, numbers, run.insecure_seed is not None, has_no_model),
         mechanism=mechanism_of(plan.mechanism).certificate.describe_mechanism(plan, spent.charges, numbers.own),
         sampling=_sampling(plan, spent, run.steps_lost),
         events=schema.Events(
@@ -115,8 +115,8 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers
         tensors=tuple(
             schema.TensorFacts(name=t.name, shape=t.shape, made_by=t.made_by, dtype=t.dtype) for t in run.tensors
         ),
-        stages=None if is_lost else stages.describe_stages(plan, run.stages),
-        data_access=_data_access(plan, run, is_lost),
+        stages=None if has_no_model else stages.describe_stages(plan, run.stages),
+        data_access=_data_access(plan, run, has_no_model),
         tuning=tuned.describe_tuning(plan),
         budget=_budget(plan, numbers.epsilon, spent),
         randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),
@@ -132,7 +132,7 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers
 def _sampling(plan: Plan, spent: Spent, steps_lost: int) -> schema.SamplingFacts:
     part = mechanism_of(plan.mechanism).certificate
     details, charged = plan.room, part.count_steps_charged(spent.charges)
-    trained = 0 if spent.stop_reason == LOST else charged - steps_lost
+    trained = 0 if spent.stop_reason == NO_MODEL else charged - steps_lost
     return schema.SamplingFacts(
         scheme=details.scheme,
         rate=details.sampling_rate,
@@ -155,7 +155,7 @@ def _score_facts(score: PublicScore) -> schema.ClassifierScore | schema.NumericS
     return schema.ClassifierScore(accuracy=score.accuracy, loss=loss, records=records)
 
 
-def _data_access(plan: Plan, run: RunFacts, is_lost: bool) -> schema.DataAccess:
+def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAccess:
     test, public = plan.data.test, plan.publishes_scores
     if run.score is not None and not public:
         raise RunFailed("internal fault: a score on private records was about to be released", "please report this")
@@ -166,7 +166,7 @@ def _data_access(plan: Plan, run: RunFacts, is_lost: bool) -> schema.DataAccess:
     part = mechanism_of(plan.mechanism).certificate
     if public:
         status, text = "public", _describe_public_records(run)
-        if plan.tuning is not None and not is_lost:
+        if plan.tuning is not None and not has_no_model:
             text += "; the score chose this model among several, and flatters it"
     elif test is not None:
         status, text = "private_internal", tuned.describe_private_scores(plan)
@@ -183,7 +183,7 @@ def _data_access(plan: Plan, run: RunFacts, is_lost: bool) -> schema.DataAccess:
             + ("images made from a seed, and from no real data" if run.initial.prior else "public data alone")
             + ": the file is named under provenance, and the data it was learned from are not covered",
         ),
-        preprocessing=stages.describe_access(is_lost) if plan.stages else origins.describe_preprocessing(run.data),
+        preprocessing=stages.describe_access(has_no_model) if plan.stages else origins.describe_preprocessing(run.data),
         tuning=tuned.describe_access(plan),
         evaluation=schema.EvaluationAccess(status=status, text=text, released=score),
     )

@@ -15,7 +15,7 @@ from dprecipe.privacy import accountants, cross_check, gdp, rounding, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import summarise_charges
-from dprecipe.release.lost import SENTENCE
+from dprecipe.release.no_model import SENTENCE
 from dprecipe.release.schema import Accountant, Claim, GaussianBound, ProfilePoint, Role
 
 GRID = 200
@@ -164,10 +164,10 @@ def _largest_mu(points: Sequence[tuple[float, float]]) -> float:
     return largest
 
 
-def make_claim(plan: Plan, numbers: Numbers, insecure: bool, lost: bool = False) -> Claim:
-    """The claim that follows from the numbers. `lost`: the run ended without a model, and releases nothing of it."""
+def make_claim(plan: Plan, numbers: Numbers, insecure: bool, has_no_model: bool = False) -> Claim:
+    """The claim that follows from the numbers. `has_no_model`: the run released none, and nothing else."""
     budget, part = plan.budget, mechanism_of(plan.mechanism).certificate
-    released = () if lost else plan.released
+    released = () if has_no_model else plan.released
     unit = part.describe_unit(plan)
     return Claim(
         epsilon=numbers.epsilon,
@@ -176,7 +176,7 @@ def make_claim(plan: Plan, numbers: Numbers, insecure: bool, lost: bool = False)
         unit=unit,
         sentence=(
             write_claim(numbers.epsilon, budget.delta, budget.neighbouring, unit.name, released, insecure)
-            + ("" if lost else part.qualify_claim(plan, numbers.own))
+            + ("" if has_no_model else part.qualify_claim(plan, numbers.own))
         ),
         released=released,
         not_protected=list_unprotected(plan),

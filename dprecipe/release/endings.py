@@ -16,7 +16,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.events import Charge, Event, count_by_event, count_events
-from dprecipe.release import lost, tuned
+from dprecipe.release import no_model, tuned
 from dprecipe.release.schema import Predicate
 
 BLOCKS = 50
@@ -41,8 +41,8 @@ def find_impossible_end(stated: Predicate, plan: Plan) -> list[str]:
             f"budget.events_reserved_unsettled: a crashed attempt leaves at most {max_block:,} events of this plan "
             f"unsettled, and the last attempt none"
         )
-    if lost.is_lost(stated):
-        return problems  # the rest needs the charges: `lost.find_impossible_loss`
+    if no_model.has_no_model(stated):
+        return problems  # the rest needs the charges: `no_model.find_impossible_end`
     if plan.tuning is not None and stated.tuning is not None and not stated.tuning.chosen:
         problems.append("tuning.chosen: a tuned run that has a model has chosen values")
     if trained is None:  # what is seen only at its end is released then, or not at all: its event can't be missing

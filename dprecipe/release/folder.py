@@ -83,13 +83,13 @@ def _write_report(
     _write_new(draft / "card.md", card.render_markdown(plan, result).encode())
 
 
-def list_released_files(plan: Plan, is_lost: bool = False) -> frozenset[str]:
-    """The names of all files that a run of the plan releases, without the certificate's own. `is_lost`: it ended
+def list_released_files(plan: Plan, has_no_model: bool = False) -> frozenset[str]:
+    """The names of all files that a run of the plan releases, without the certificate's own. `has_no_model`: it ended
     without a model."""
     names = frozenset({"metrics.json"})
     if plan.release.report:
         names |= REPORT_FILES
-    if is_lost:
+    if has_no_model:
         return names
     return names | MODEL_FILES | mechanism_of(plan.mechanism).certificate.list_companions(plan)
 

@@ -21,7 +21,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.make import plan_chosen
 from dprecipe.privacy.events import Charge, Event, charge_from_json, count_by_event, count_events, run_lengths
 from dprecipe.recipe.read import read_source
-from dprecipe.release import certificate, checks, endings, lost, origins, tensors, tuned
+from dprecipe.release import certificate, checks, endings, no_model, origins, tensors, tuned
 from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, Spent
 from dprecipe.release.schema import ClassifierScore, Predicate
@@ -53,7 +53,8 @@ def rebuild_predicate(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     if unplanned:
         failures += [f"events.run_length.{i}: not an event that this recipe plans" for i in unplanned[:5]]
         return None
-    if part.is_adaptive(plan) and not lost.is_lost(stated):
+    begun = count_by_event(charges).keys() - count_by_event(plan.stage_charges).keys()
+    if part.is_adaptive(plan) and (begun or not no_model.has_no_model(stated)):
         problems = _check_charges(stated, plan, charges)
         failures += problems
         return None if problems else Rebuilt(plan, charges)
@@ -232,7 +233,7 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
                 result.append(
                     f"provenance.model: {kind} trains only the recipe's model, for which its constants are proved"
                 )
-            if not lost.is_lost(stated):
+            if not no_model.has_no_model(stated):
                 result += part.check_run(plan, stated.mechanism, budget)
             result += endings.find_impossible_end(stated, plan)
         starts_elsewhere = isinstance(plan.model, Pretrained) and plan.model.starts_elsewhere
@@ -244,9 +245,9 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             result.append("randomness.insecure_seed: not what the recipe says")
         if budget.stop_reason == "budget" and budget.attempts == 1 and not adaptive:
             result.append("budget.stop_reason: a run of one attempt takes the planned steps, and these fit the budget")
-        if not (lost.is_lost(stated) and plan.tuning is not None and not stated.checks):
+        if not (no_model.has_no_model(stated) and plan.tuning is not None and not stated.checks):
             result += checks.find_check_differences(stated.checks, plan)
-        if not lost.is_lost(stated):
+        if not no_model.has_no_model(stated):
             result += tensors.find_contradictions(stated, plan)
         result += _find_told_duration(stated, plan)
         score = stated.data_access.evaluation.released

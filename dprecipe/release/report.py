@@ -16,7 +16,7 @@ from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
 from dprecipe.release import origins, plots, tuned
 from dprecipe.release.card import describe_lost_steps
-from dprecipe.release.lost import is_lost
+from dprecipe.release.no_model import has_no_model
 from dprecipe.release.page import (
     NOT_CHECKED,
     POLICY,
@@ -56,7 +56,7 @@ def render_html(
     sections = [
         _claim(predicate),
         *_declared(predicate),
-        *([] if is_lost(predicate) else _list_mechanism_sections(plan, predicate)),
+        *([] if has_no_model(predicate) else _list_mechanism_sections(plan, predicate)),
         *([render_section(title, f'<div class="plots">{figures}</div>')] if figures else []),
         *render_stages(plan, predicate),
         _events(predicate),
@@ -154,7 +154,7 @@ def list_figures(
 ) -> list[Figure]:
     """All figures of a run. For a last-iterate release, only those of its mechanism: nothing along the way. None of a
     run that ended without a model."""
-    if is_lost(predicate):
+    if has_no_model(predicate):
         return []
     claim, budget, part = predicate.claim, predicate.budget, mechanism_of(plan.mechanism).certificate
     profile = [point.epsilon for point in claim.profile]
@@ -224,7 +224,7 @@ def _events(predicate: Predicate) -> str:
             else ""
         )
         + (f"; {describe_lost_steps(predicate)}" if describe_lost_steps(predicate) else "")
-        + f". The run ended because: {predicate.budget.stop_reason}."
+        + f". The run ended because: {predicate.budget.stop_reason.replace('_', ' ')}."
     )
     return render_section("What was spent", f"{events}<p>{escape_html(note)}</p>{accounting}")
 

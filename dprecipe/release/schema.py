@@ -305,7 +305,7 @@ class Predicate(Block):
     accounting: Annotated[tuple[Accountant, ...], Field(min_length=2)]
     assumptions: Annotated[tuple[AssumptionFacts, ...], Field(max_length=100)]
     tensors: Annotated[tuple[TensorFacts, ...], Field(max_length=100_000)] = Field(
-        description="empty only where the run ended without a model (`budget.stop_reason`: lost)"
+        description="empty only where the run ended without a model (`budget.stop_reason`: no_model)"
     )
     stages: Annotated[tuple[PaidStageFacts, ...], Field(max_length=100)] | None = Field(
         description="paid steps of preprocessing, in order; null: there is none"

@@ -14,15 +14,15 @@ from dprecipe.data.paid.fit import find_misfit
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.facts import Access
 from dprecipe.mechanisms.plan import Plan, digest_of
-from dprecipe.release.lost import is_lost
+from dprecipe.release.no_model import has_no_model
 from dprecipe.release.page import escape_html, render_number, render_section, render_table
 from dprecipe.release.schema import PaidStageFacts, Predicate
 
 
-def describe_access(is_lost: bool) -> Access:
-    """How preprocessing used the data, where there are paid steps; `is_lost`: the run ended without a model."""
+def describe_access(has_no_model: bool) -> Access:
+    """How preprocessing used the data, where there are paid steps; `has_no_model`: the run ended without a model."""
     became = "released constants, and each release"
-    if is_lost:
+    if has_no_model:
         became = "drew constants, which are not released, and each draw"
     return Access(
         status="covered", text=f"paid steps {became} is one of the events; all other steps are constants of the recipe"
@@ -94,7 +94,7 @@ def render_stages(plan: Plan, predicate: Predicate) -> list[str]:
     rows = [(part.name, noise.get(part.step, ""), render_number(part.epsilon)) for part in plan.spending]
     rows.append(("together", "", render_number(predicate.claim.epsilon)))
     text = "What each part would cost alone, as planned, and what was spent together."
-    if not is_lost(predicate):
+    if not has_no_model(predicate):
         text += (
             " The constants that paid steps of preprocessing released are in model.json; whoever uses the model "
             "prepares records with them."

@@ -10,7 +10,7 @@ from dprecipe.mechanisms.facts import Access
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
-from dprecipe.release import lost, schema
+from dprecipe.release import no_model, schema
 
 
 def hides_iterates(plan: Plan) -> bool:
@@ -43,7 +43,7 @@ def describe_tuning(plan: Plan) -> schema.TuningFacts | None:
 
 def read_chosen(stated: schema.Predicate) -> Mapping[str, Value] | None:
     """The values that a certificate says were chosen; None where it is not of a tuned run, or all runs were lost."""
-    if stated.tuning is None or lost.is_lost(stated):
+    if stated.tuning is None or no_model.has_no_model(stated):
         return None
     return {each.key: each.value for each in stated.tuning.chosen}
 

@@ -17,7 +17,7 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.public_record import NO_GUARANTEE, SCHEMA
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
-from dprecipe.release import certificate, companions, endings, limits, lost, rebuild, recompute, versions
+from dprecipe.release import certificate, companions, endings, limits, no_model, rebuild, recompute, versions
 from dprecipe.release.folder import CERTIFICATE, CERTIFICATE_FILES, ENVELOPE, compare_files, list_released_files
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
@@ -200,7 +200,7 @@ def _check_predicate(stated: Predicate, case: _Case) -> Rebuilt | None:
         failures += recompute.recompute_numbers(stated, rebuilt, case.notes)
         failures += rebuild.find_differences(stated, rebuilt)
         failures += endings.check_budget_stop(stated, rebuilt.plan, rebuilt.charges)
-        failures += lost.find_impossible_loss(stated, rebuilt.plan, rebuilt.charges)
+        failures += no_model.find_impossible_end(stated, rebuilt.plan, rebuilt.charges)
     case.remaining.pop(0)
     case.failures += list(dict.fromkeys(failures))
     if rebuilt is not None and not failures:
@@ -217,10 +217,10 @@ def _record_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
         f"{third.name}, an independent library, was run again: consistent with the stated {third.epsilon!r}",
         f"the alternative accountant, {second.name}, gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
         f"ε spent does not exceed the budget of {stated.budget.epsilon!r}",
-        *(() if lost.is_lost(stated) else part.list_checked(rebuilt.plan)),
+        *(() if no_model.has_no_model(stated) else part.list_checked(rebuilt.plan)),
         *(
-            ["nothing was learned: the run ended without a model, as one that loses what it paid for does"]
-            if lost.is_lost(stated)
+            ["nothing was learned: a run of this recipe can have ended without a model after these events"]
+            if no_model.has_no_model(stated)
             else []
         ),
         f"all {len(stated.checks)} checks passed and the randomness was not fixed, as the certificate says",
@@ -248,7 +248,7 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
     if subjects.keys() & CERTIFICATE_FILES:
         case.failures.append("subject: names the certificate itself")
     if rebuilt is not None:
-        expected = list_released_files(rebuilt.plan, lost.is_lost(stated.predicate))
+        expected = list_released_files(rebuilt.plan, no_model.has_no_model(stated.predicate))
         extra = sorted(set(subjects) - expected - CERTIFICATE_FILES)
         case.failures += [f"subject: {name!a} is not a file that a run of this recipe releases" for name in extra]
         case.failures += [
@@ -270,7 +270,8 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
     )
     weights = f"the weights have the {len(stated.predicate.tensors):,} tensors that the certificate names, and "
     others = "the other files agree with it"
-    case.checked.append("there are no weights, and " + others if lost.is_lost(stated.predicate) else weights + others)
+    without = no_model.has_no_model(stated.predicate)
+    case.checked.append("there are no weights, and " + others if without else weights + others)
     case.notes += mechanism_of(rebuilt.plan.mechanism).certificate.list_companion_notes(frozenset(subjects))
     if "report.html" in subjects:
         case.notes.append("the text of the report was compared; the curves in its figures were not drawn again")

@@ -29,7 +29,7 @@ from typing import final
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import Interrupted, RunFailed
-from dprecipe.mechanisms.facts import LOST
+from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge, run_lengths
@@ -151,20 +151,20 @@ class Attempt:
         )
 
     def publish_nothing(self, why: str) -> Run:
-        """Close the ledger of a run that ends without a model, and make its release: see `dprecipe.release.lost`.
+        """Close the ledger of a run that ends without a model, and make its release: see `dprecipe.release.no_model`.
 
         Raises:
             RunFailed: see `dprecipe.training.publish.publish_nothing`.
         """
         folder, plan = self._folder, self._plan
-        self.ledger.close(LOST)
+        self.ledger.close(NO_MODEL)
         published = publish_nothing(plan, folder, self._start.moment, self._provenance, self._commitment)
         return Run(
             folder=folder.path,
             release=folder.release,
             plan=plan,
             epsilon=published.epsilon,
-            stop_reason=LOST,
+            stop_reason=NO_MODEL,
             score=None,
             seconds=time.monotonic() - self._opened,
             remarks=(f"nothing was learned: {why}",),

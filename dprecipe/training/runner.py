@@ -12,7 +12,7 @@ from dprecipe.data.facts import Role
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import Fault, RunFailed, UsageFault
-from dprecipe.mechanisms.facts import LOST
+from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.training.folder import RunFolder
@@ -43,8 +43,8 @@ class Run:
 
     @property
     def has_model(self) -> bool:
-        """Whether there is a model in the release, or what it was paid for was lost (`dprecipe.release.lost`)."""
-        return self.stop_reason != LOST
+        """Whether there is a model in the release (see `dprecipe.release.no_model`)."""
+        return self.stop_reason != NO_MODEL
 
 
 class EndedWithoutModel(Exception):

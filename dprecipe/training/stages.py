@@ -6,7 +6,7 @@
 |---|---|---|
 | before the reservation is on disk | drawn by the next attempt | nothing |
 | after it, before the file is | never seen; drawn anew, where the budget holds a further charge | twice |
-| the same, where it holds no other | never seen: the run ends without a model (`dprecipe.release.lost`) | once |
+| the same, where it holds no other | never seen: the run ends without a model (`dprecipe.release.no_model`) | once |
 | after the file is, before the settlement | read by the next attempt | once: a reservation counts as spent |
 
 A file that is gone although its step was charged is another matter: before the first step of training the step is drawn
@@ -35,7 +35,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge, count_by_event, run_lengths
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.progress import report_progress
-from dprecipe.release.lost import holds_again
+from dprecipe.release.no_model import holds_again
 
 SCHEMA = "dprecipe.stage/v1"
 

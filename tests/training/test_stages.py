@@ -259,7 +259,7 @@ def test_what_a_second_draw_would_overspend_is_not_drawn_and_ends_the_run(
         attempt_once()
     assert draws.events == 0
     assert count_events(read(folder.ledger).charges) == 1
-    assert read(folder.ledger).stop_reason == "lost"
+    assert read(folder.ledger).stop_reason == "no_model"
 
 
 COUNT = CountConstants(units=300.0)

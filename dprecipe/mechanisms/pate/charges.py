@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import UnionType
 
-from dprecipe.mechanisms.facts import BudgetFacts
+from dprecipe.mechanisms.facts import NO_MODEL, BudgetFacts
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.filter import sum_filter
@@ -70,7 +70,7 @@ def find_contradictions(plan: Plan, charges: Sequence[Charge], budget: BudgetFac
         if once and number > allowed:  # after a crash what was lost is paid for again, as far as the filter goes
             lines.append(f"{path}: more {name}: {number:,} of {allowed:,}")
     costs = count_charges(charges, SanitisedCost)
-    if publishes_cost(plan) and (costs != 1 if once else costs < 1):
+    if publishes_cost(plan) and budget.stop_reason != NO_MODEL and (costs != 1 if once else costs < 1):
         lines.append(f"{path}: a noisy cost is published once, and charged")
     if once and not lines:
         ended = checks >= plan.length.steps or answers >= max_answers

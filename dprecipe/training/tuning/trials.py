@@ -38,7 +38,7 @@ from dprecipe.training.tuning.score import SCORE, find_score_event, keep_score
 
 Constants = tuple[StageConstants, ...]
 """What the paid steps of preprocessing released, before all runs."""
-REFUSED, LOST = "refused", "lost"
+REFUSED, NO_MODEL = "refused", "lost"
 """The files that stand for a run whose values make no model, and for one that was lost; the second says why."""
 
 
@@ -79,7 +79,7 @@ class Trials:
 
     def has_no_model(self, number: int) -> bool:
         """Whether it has ended without a model, and comes last."""
-        return self.is_refused(number) or (self._place / f"{number}.{LOST}").exists()
+        return self.is_refused(number) or (self._place / f"{number}.{NO_MODEL}").exists()
 
     def is_refused(self, number: int) -> bool:
         """Whether its values make no model."""
@@ -92,7 +92,7 @@ class Trials:
     def lose(self, number: int, reason: str) -> None:
         """Record that it was lost, and is not made again: it was charged with all runs, and comes last. Raises
         `RunFailed`."""
-        self._mark(number, LOST, reason)
+        self._mark(number, NO_MODEL, reason)
 
     def has_begun(self, number: int) -> bool:
         """Whether it has charged anything to its own ledger, so that it may have drawn noise."""
@@ -100,7 +100,7 @@ class Trials:
 
     def read_loss(self, number: int) -> str | None:
         """Why it was lost; None of a run that was not. Raises `OSError`."""
-        path = self._place / f"{number}.{LOST}"
+        path = self._place / f"{number}.{NO_MODEL}"
         return durable.read_bytes(path).decode("utf-8", "replace") if path.exists() else None
 
     def make(self, number: int, point: Point) -> None:

@@ -199,7 +199,7 @@ def test_a_filtered_run_holds_its_whole_limit_beside_a_step_that_is_drawn_again(
         with pytest.raises(KeyboardInterrupt):
             run(plan, tmp_path / "run")
     done = run(plan, tmp_path / "run", resume=True)
-    assert (done.stop_reason, done.has_model) == ("lost", False)
+    assert (done.stop_reason, done.has_model) == ("no_model", False)
     dprecipe.verify(done.release)
     assert count_events(read(tmp_path / "run" / "private" / "ledger.jsonl").charges) == 1
 

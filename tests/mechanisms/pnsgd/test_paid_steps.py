@@ -217,7 +217,7 @@ def test_a_lost_step_without_room_for_another_is_not_drawn_and_ends_the_run(paid
         with pytest.raises(KeyboardInterrupt):
             run(plan, tmp_path / "lost")
     done = run(plan, tmp_path / "lost", resume=True)
-    assert (done.stop_reason, done.has_model) == ("lost", False)
+    assert (done.stop_reason, done.has_model) == ("no_model", False)
     dprecipe.verify(done.release)
     assert read(tmp_path / "lost" / "private" / "ledger.jsonl").charges == (Charge(plan.events[0].event, 1),)
 

@@ -233,9 +233,9 @@ def test_where_all_runs_are_lost_the_release_says_that_nothing_was_learned(
     stated = verified.statement.predicate
     assert verified.claim.epsilon == pytest.approx(plan.guarantee.epsilon)  # the event of all runs, whatever they made
     assert stated.tuning is not None
-    assert (stated.tuning.chosen, stated.tensors, stated.budget.stop_reason) == ((), (), "lost")
+    assert (stated.tuning.chosen, stated.tensors, stated.budget.stop_reason) == ((), (), "no_model")
     ledger = read(out / "private" / "ledger.jsonl")
-    assert (ledger.charges, ledger.stop_reason) == (plan.events, "lost")
+    assert (ledger.charges, ledger.stop_reason) == (plan.events, "no_model")
     certificate = json.loads((done.release / "certificate.json").read_text("utf-8"))
     certificate["predicate"]["budget"]["stop_reason"] = "completed"
     (done.release / "certificate.json").write_bytes(to_bytes(certificate))
@@ -276,5 +276,5 @@ def test_a_tuned_run_without_a_model_that_is_killed_before_its_release_ends_in_o
     assert resumed.returncode == 3, resumed.stderr
     assert "no run has a model" in resumed.stdout
     ledger = read(out / "private" / "ledger.jsonl")
-    assert (ledger.charges, ledger.attempts, ledger.stop_reason) == (plan.events, 2, "lost")
+    assert (ledger.charges, ledger.attempts, ledger.stop_reason) == (plan.events, 2, "no_model")
     assert verify(out / "release").claim.released == ()

@@ -151,7 +151,7 @@ def test_where_nothing_is_left_a_lost_stage_ends_the_run_before_more_is_spent(
     spent = read(out / "private" / "ledger.jsonl").charges
     done = tune(plan, out, resume=True)
     ledger = read(out / "private" / "ledger.jsonl")
-    assert (ledger.charges, ledger.stop_reason) == (spent, "lost")
+    assert (ledger.charges, ledger.stop_reason) == (spent, "no_model")
     assert not done.has_model
     assert dprecipe.verify(done.release).claim.released == ()
 

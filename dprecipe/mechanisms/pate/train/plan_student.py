@@ -17,7 +17,7 @@ from torch import nn
 
 from dprecipe.data.facts import describe_data
 from dprecipe.data.preprocess import Floats
-from dprecipe.faults import RunFailed
+from dprecipe.faults import NothingLearned, RunFailed
 from dprecipe.mechanisms.pate.aggregators import Scores
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
@@ -40,11 +40,11 @@ def train_plan_student(
     Guarantees: a function of its arguments; two calls give the same student, on a CPU.
 
     Raises:
-        RunFailed: no record has a label.
+        NothingLearned: no record has a label, or the training left the finite numbers.
     """
     labelled = np.flatnonzero(labels_R >= 0)
     if not len(labelled):
-        raise RunFailed(
+        raise NothingLearned(
             "no query was answered, so there is nothing to learn from",
             "lower mechanism.aggregator.selection.threshold, and start anew: what was spent stays spent",
         )

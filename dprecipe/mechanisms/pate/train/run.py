@@ -20,6 +20,7 @@ import numpy as np
 from torch import nn
 
 from dprecipe.data.paid.constants import StageConstants
+from dprecipe.faults import NothingLearned
 from dprecipe.mechanisms.pate import labels
 from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of, list_rounds
 from dprecipe.mechanisms.pate.charges import count_queries
@@ -45,7 +46,7 @@ from dprecipe.training.program import device_of
 from dprecipe.training.provenance import private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.released import trained_names
-from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
 
 REHEARSED = 100
@@ -97,8 +98,14 @@ class VotingRunner(Runner[PateProgram]):
                 )
                 student = _Student(plan, program, stopped)
                 judge = partial(_score, plan, folder, program, ballot, remaining_budget)
-                _put(plan, ballot, student, stopped, judge)
-                module = None if stopped.is_set() else student.learned(ballot)
+                try:
+                    _put(plan, ballot, student, stopped, judge)
+                    module = None if stopped.is_set() else student.learned(ballot)
+                except NothingLearned as nothing:
+                    if start.trial:
+                        raise  # one run of several: the others go on
+                    remaining_budget.charge_rest()
+                    raise EndedWithoutModel(attempt.publish_nothing(nothing.message), nothing) from None
             if module is None or ballot.stop_reason is None:
                 raise attempt.interrupted(f"{ballot.queries_put} of {plan.length.steps} queries")
             published = analysis.release_sanitised_cost(
@@ -177,7 +184,7 @@ class _Student:
         """The student of all labels so far; None where a stop came first.
 
         Raises:
-            RunFailed: there is no label.
+            NothingLearned: there is no label, or the training left the finite numbers.
         """
         labels_R = self._queries.labels(ballot.outcomes)
         return train_plan_student(self._plan, self._model, self._public, labels_R, self._device, self._stopped.is_set)

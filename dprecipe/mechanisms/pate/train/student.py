@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dprecipe.faults import RunFailed
+from dprecipe.faults import NothingLearned
 from dprecipe.language.training import Training
 from dprecipe.mechanisms.pate.train.vat import unsupervised_loss
 from dprecipe.mechanisms.plan import Length
@@ -61,10 +61,10 @@ def train_student(
     `progress` is told the updates that are done, and how many there will be.
 
     Raises:
-        RunFailed: there is no label, or the training left the finite numbers.
+        NothingLearned: there is no label, or the training left the finite numbers.
     """
     if not len(labels):
-        raise RunFailed(
+        raise NothingLearned(
             "no query was answered, so there is nothing to learn from",
             "lower mechanism.aggregator.selection.threshold, and start anew: what was spent stays spent",
         )
@@ -121,8 +121,8 @@ def _trained(
     return model.eval()
 
 
-def _diverged(step: int, steps: int) -> RunFailed:
-    return RunFailed(
+def _diverged(step: int, steps: int) -> NothingLearned:
+    return NothingLearned(
         f"the student's training left the finite numbers, by update {step} of {steps}",
         "lower training.optimizer.lr, and start anew: what was spent stays spent",
     )

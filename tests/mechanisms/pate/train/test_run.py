@@ -18,7 +18,7 @@ import dprecipe
 from dprecipe.data.load import load
 from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
-from dprecipe.faults import DataFault, RunFailed, UsageFault
+from dprecipe.faults import CertificateInvalid, DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.theory.filter import sum_filter
 from dprecipe.mechanisms.pate.train import fitted, plan_student, program, student, vat
@@ -26,6 +26,7 @@ from dprecipe.mechanisms.pate.train import run as train
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import load as load_released
 from dprecipe.privacy.ledger import read
+from dprecipe.release.untrusted import to_bytes
 from dprecipe.training import attempt
 from dprecipe.training.run import rehearse, run
 
@@ -396,11 +397,50 @@ def test_scores_on_private_records_never_leave_private(digits: Planned, tmp_path
     assert not any(accuracy.encode() in file.read_bytes() for file in done.release.iterdir())
 
 
-def test_no_answer_leaves_nothing_to_learn(digits: Planned, tmp_path: Path) -> None:
-    plan = digits("mechanism.aggregator.selection.threshold=24", "mechanism.aggregator.selection.noise.multiplier=0.1",
-                  "mechanism.queries.max=5", "mechanism.teachers.training.steps=1")  # fmt: skip
-    with pytest.raises(RunFailed, match="nothing to learn from"):
-        run(plan, tmp_path / "run")
+NO_ANSWER = (
+    "mechanism.aggregator.selection.threshold=4.9", "mechanism.aggregator.selection.noise.multiplier=0.1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("published", [(), SANITIZE[:2]], ids=["", "cost"])
+def test_no_answer_ends_in_a_release_without_a_model(
+    votes_plan: Planned, tmp_path: Path, published: tuple[str, ...]
+) -> None:
+    root = stored_votes(tmp_path / "data", np.full((8, 3), [2, 2, 1]))
+    plan = votes_plan("confident", 8, *NO_ANSWER, *published)
+    done = run(plan, tmp_path / "run", data_root=root)
+    assert (done.stop_reason, done.has_model) == ("no_model", False)
+    assert "no query was answered" in done.remarks[0]
+    assert events(plan, tmp_path / "run") == {"noisy_threshold": 8, "filter_rest": 1}
+    stated = predicate(done.release)
+    assert (stated["tensors"], stated["mechanism"]["voting"]["answers_charged"]) == ([], 0)
+    dprecipe.verify(done.release)
+    with pytest.raises(UsageFault):
+        run(plan, tmp_path / "run", data_root=root, resume=True)
+
+
+def test_events_of_a_run_without_a_model_still_reach_the_limit(votes_plan: Planned, tmp_path: Path) -> None:
+    root = stored_votes(tmp_path / "data", np.full((8, 3), [2, 2, 1]))
+    done = run(votes_plan("confident", 8, *NO_ANSWER), tmp_path / "run", data_root=root)
+    file = done.release / "certificate.json"
+    content = json.loads(file.read_text("utf-8"))
+    block = content["predicate"]["events"]
+    del block["run_length"][-1]  # what the filter had left
+    block["total"] -= 1
+    file.write_bytes(to_bytes(content))
+    with pytest.raises(CertificateInvalid, match="less than the filter's limit"):
+        dprecipe.verify(done.release)
+
+
+def test_a_student_that_diverges_ends_in_a_release_without_a_model(digits: Planned, tmp_path: Path) -> None:
+    plan = digits(
+        "training={steps: 4, batch_size: 16, optimizer: {kind: sgd, lr: 1e38, momentum: 0.9}}",
+        "mechanism.queries.max=20", "mechanism.aggregator.selection.threshold=1",
+    )  # fmt: skip
+    done = run(plan, tmp_path / "run")
+    assert not done.has_model
+    assert "finite numbers" in done.remarks[0]
+    dprecipe.verify(done.release)
 
 
 def test_a_rehearsal_spends_nothing_and_leaves_nothing(

@@ -1,9 +1,10 @@
-"""A run that ends without a model: what its budget paid for was lost, and the budget holds it no second time.
+"""A run that has spent its budget, or cannot go on within it, and has no model.
 
-| what was lost | when the run ends so |
+| what there is nothing of | when the run ends so |
 |---|---|
-| all runs of a tuned run | once all have ended: their event is settled, and none has a model |
-| the result of a paid step, before training | if the budget does not hold the step again beside what is to come |
+| all runs of a tuned run are lost | once all have ended: their event is settled, and none has a model |
+| the result of a paid step is lost, before training | if the budget does not hold it again beside what is to come |
+| nothing could be learned from what was released | as the mechanism says: `CertificatePart.may_learn_nothing` |
 
 The release then has a certificate, which claims what the ledger says was spent, metrics without a score, and a report.
 It has no weights, no constants of preprocessing and no chosen values: nothing that was learned from a record.
@@ -16,21 +17,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dprecipe.faults import Fault
-from dprecipe.mechanisms.facts import LOST
+from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.stages import PaidStage
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import Charge, count_by_event, count_events
 from dprecipe.release.schema import Predicate
 
 SENTENCE = (
-    "Nothing was learned: what this run had paid for was lost before a model came of it, and its budget holds it no "
-    "second time. There is no model in this release"
+    "Nothing was learned: no model came of what this run spent, and its budget holds no second try. There is no model "
+    "in this release"
 )
 
 
-def is_lost(stated: Predicate) -> bool:
+def has_no_model(stated: Predicate) -> bool:
     """Whether a certificate is of a run that ended without a model."""
-    return stated.budget.stop_reason == LOST
+    return stated.budget.stop_reason == NO_MODEL
 
 
 def holds_again(plan: Plan, charged: Sequence[Charge], stage: PaidStage) -> bool:
@@ -44,9 +46,9 @@ def holds_again(plan: Plan, charged: Sequence[Charge], stage: PaidStage) -> bool
     return plan.budget.holds([Charge(event, count) for event, count in (together + coming).items()])
 
 
-def find_impossible_loss(stated: Predicate, plan: Plan, charges: Sequence[Charge]) -> list[str]:
+def find_impossible_end(stated: Predicate, plan: Plan, charges: Sequence[Charge]) -> list[str]:
     """Why no run of the plan can have ended without a model after these charges; nothing for any other ending."""
-    if not is_lost(stated):
+    if not has_no_model(stated):
         return []
     where = "budget.stop_reason: this run can't have ended without a model"
     problems = []
@@ -60,7 +62,9 @@ def find_impossible_loss(stated: Predicate, plan: Plan, charges: Sequence[Charge
             problems.append(f"{where}: its runs have not ended")
         return problems
     if not count_by_event(charges).keys() <= count_by_event(plan.stage_charges).keys():
-        return [*problems, f"{where}: training had begun, and a lost step does not end it"]
+        if not mechanism_of(plan.mechanism).certificate.may_learn_nothing(charges):
+            problems.append(f"{where}: training had begun, and a lost step does not end it")
+        return problems
     if stated.budget.attempts < 2:
         return [*problems, f"{where}: one attempt draws each paid step and keeps its result"]
     try:

@@ -22,7 +22,7 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.recipe.read import read as read_recipe
-from dprecipe.release.lost import SENTENCE, holds_again
+from dprecipe.release.no_model import SENTENCE, holds_again
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.run import run
 
@@ -82,7 +82,7 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path]:
     lose(plan, folder / "run")
     done = run(plan, folder / "run", resume=True)
     assert not done.has_model
-    assert done.stop_reason == "lost"
+    assert done.stop_reason == "no_model"
     assert "nothing was learned" in done.remarks[0]
     return plan, folder / "run"
 
@@ -104,7 +104,7 @@ def test_the_release_has_no_model_and_claims_what_the_ledger_holds(lost: tuple[P
     assert verified.claim.released == ()
     assert SENTENCE in verified.claim.sentence
     stated = predicate(out / "release")
-    assert (stated["tensors"], stated["stages"], stated["budget"]["stop_reason"]) == ([], None, "lost")
+    assert (stated["tensors"], stated["stages"], stated["budget"]["stop_reason"]) == ([], None, "no_model")
     assert stated["sampling"]["steps_trained"] == 0
     for name in ("card.md", "report.html"):
         assert SENTENCE in (out / "release" / name).read_text("utf-8")
@@ -166,7 +166,7 @@ def test_the_command_says_that_nothing_was_learned_and_fails(
     printed = capsys.readouterr().out
     assert code == 3
     assert "nothing was learned" in printed
-    assert "lost: spent ε" in printed
+    assert "no model: spent ε" in printed
 
 
 def forge(release: Path, target: Path, **changes: Any) -> Path:
