@@ -21,17 +21,19 @@ ROWS = 4096
 def check_files(data: Data, root: Path) -> None:
     """Check that neither `data.public` nor a public `data.test` reads records of `data.train`, also through links.
 
-    Ranges of one file that do not overlap are disjoint. `check_records` compares different arrays of one file. Equal
-    paths are for the rules of a recipe, and missing files for the reader.
+    Ranges that do not overlap are disjoint where both count over the same files. `check_records` compares different
+    arrays of one file. Equal paths are for the rules of a recipe, and missing files for the reader.
 
     Raises:
         DataFault: one of them does.
     """
-    for role, source in _in_the_training_file(data, root):
-        if source.part == data.train.part and not _ranges_disjoint(data.train, source):
+    for role, source, same in _in_training_files(data, root):
+        if source.part == data.train.part and not (same and _ranges_disjoint(data.train, source)):
             raise DataFault(
-                f"{source.features_file}: data.{role} is declared public, but this is the file of the training records",
-                "name other records: another file, or ranges (`records`) that do not overlap",
+                f"{_paths(source)}: data.{role} is declared public, but this is "
+                + ("the file" if len(source.features_files(root)) == 1 else "or holds a file")
+                + " of the training records",
+                "name other records: another file, or ranges (`records`) of the same files that do not overlap",
             )
 
 
@@ -44,30 +46,37 @@ def check_records(data: Data, root: Path, records: Callable[[Role], RecordSource
     Raises:
         DataFault: one contains a training record.
     """
-    for role, source in _in_the_training_file(data, root):
+    for role, source, _ in _in_training_files(data, root):
         if source.part == data.train.part:
             continue
         private, public = records("train"), records(role)
         if isinstance(private, Records) and isinstance(public, Records) and _share_a_record(private, public):
             raise DataFault(
-                f"{source.features_file}: array {source.part!r} is declared public (data.{role}), but one of its "
+                f"{_paths(source)}: array {source.part!r} is declared public (data.{role}), but one of its "
                 "records equals a training record",
                 "remove the training records from it; if the records are other people's and equal by chance, save "
                 "them in a separate file",
             )
 
 
-def _in_the_training_file(data: Data, root: Path) -> Iterator[tuple[Role, AnySource]]:
-    """The sources declared public that are in the file of the training records."""
-    mine = data.train.features_file
+def _paths(source: AnySource) -> str:
+    return ", ".join(source.features_paths[:3])
+
+
+def _in_training_files(data: Data, root: Path) -> Iterator[tuple[Role, AnySource, bool]]:
+    """The sources declared public that read a training file, and whether all files of both are the same."""
     sources: tuple[tuple[Role, AnySource | None], ...] = (("public", data.public), ("test", data.test))
-    for role, source in sources:
-        theirs = None if source is None or source.access != "public" else source.features_file
-        if source is None or mine is None or theirs is None:
-            continue
-        files = (root / mine, root / theirs)
-        if all(file.exists() for file in files) and files[0].samefile(files[1]):
-            yield role, source
+    public = [(role, source) for role, source in sources if source is not None and source.access == "public"]
+    mine = _identify(data.train.features_files(root)) if public else []
+    for role, source in public:
+        theirs = _identify(source.features_files(root))
+        if not set(mine).isdisjoint(theirs):
+            yield role, source, mine == theirs
+
+
+def _identify(files: list[Path]) -> list[tuple[int, int]]:
+    """What files are, whatever their names: device and number."""
+    return [(status.st_dev, status.st_ino) for status in map(Path.stat, files)]
 
 
 def _ranges_disjoint(one: AnySource, other: AnySource) -> bool:

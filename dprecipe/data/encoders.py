@@ -32,7 +32,7 @@ from dprecipe.data.values import Values, look_up, map_texts, parse_numbers, sele
 from dprecipe.data.words import MARKS, describe_text
 
 Place = Callable[[int], str]
-"""The place of a row of a chunk, in words: `line 12 of adult.csv`."""
+"""The place of a row of a chunk: a name that a log may have, a comma, and the rest: `adult.csv, line 12`."""
 Part = NDArray[np.float32]
 NO_WORDS, YES_WORDS = ("false", "f", "no", "n", "0", "0.0"), ("true", "t", "yes", "y", "1", "1.0")
 

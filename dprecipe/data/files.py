@@ -1,14 +1,20 @@
-"""Locate and open data files: plain or gzipped, distinguished by their first bytes."""
+"""Locate and open data files: plain or gzipped, distinguished by their first bytes.
+
+Several files make one source: a list of paths, or a pattern. The names of files that a pattern matches are not in the
+recipe, so they may be private (a file per patient): messages name the pattern, and only a terminal shows the file.
+"""
 
 from __future__ import annotations
 
+import glob
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import BinaryIO, cast
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import BinaryIO, cast, final
 
 from dprecipe.faults import DataFault
 
@@ -18,6 +24,52 @@ GZIP_LIMIT = 1_100
 CHUNK = 1 << 20
 READ_ERRORS = (OSError, EOFError, zlib.error)
 """What reading a damaged file can raise."""
+MAX_FILES = 100_000
+"""Files of a table."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that is read. A log may have `name`, which is text of the recipe; only a terminal gets `place`, its own
+    name."""
+
+    path: Path
+    name: str
+    place: str
+
+    @staticmethod
+    def of(path: Path) -> DataFile:
+        """A file that the recipe names."""
+        return DataFile(path, path.name, path.name)
+
+    def fault(self, problem: str, remedy: str) -> DataFault:
+        """The fault for a problem of this file."""
+        return DataFault(f"{self.name}: {problem}", remedy, self.place if self.place != self.name else "")
+
+    def at(self, place: str) -> str:
+        """A place in the file, as a terminal shows it beside `name`."""
+        return place if self.place == self.name else f"{self.place}, {place}"
+
+    def where(self, place: str) -> str:
+        """A place in the file, after its name and a comma: a log gets what stands before the comma."""
+        return f"{self.name}, {self.at(place)}"
+
+    def unreadable(self, error: Exception) -> DataFault:
+        """The fault where it exists and can't be read."""
+        if self.place == self.name:
+            return unreadable_fault(self.path, error)
+        return self.fault(*_unreadable(error))
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """As `open_file`."""
+        try:
+            stream = _open_stream(self.path)
+        except OSError as error:
+            raise self.unreadable(error) from error
+        with stream:
+            yield stream
 
 
 def data_root(cli_value: str | Path | None, recipe_file: str | Path | None) -> Path:
@@ -50,13 +102,89 @@ def locate_file(path: str, root: Path) -> Path:
     return full
 
 
+def is_pattern(path: str) -> bool:
+    """Whether a path of a recipe may match several files: `*`, `?`, and `**` for any folders. Brackets are letters."""
+    return "*" in path or "?" in path
+
+
+def locate_files(paths: Sequence[str], root: Path) -> list[DataFile]:
+    """The files that paths and patterns name: in the order of the list, those of a pattern sorted by their parts.
+
+    A pattern matches files below the data root alone, also where a link leads out of it, and none whose name begins
+    with a dot.
+
+    Raises:
+        DataFault: a path names no file, a pattern none or one outside of the data root, or a file is named twice.
+    """
+    files = [file for path in paths for file in _matches(path, root)]
+    if len(paths) == 1 and not is_pattern(paths[0]):
+        return files
+    if len(files) > MAX_FILES:
+        raise DataFault(f"{paths[0]}: there are more than {MAX_FILES:,} files", "write fewer, larger files")
+    seen: set[tuple[int, int]] = set()
+    for file in files:
+        status = file.path.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            raise file.fault("a file is named twice: its records would count twice", "name each file once")
+        seen.add((status.st_dev, status.st_ino))
+    return files
+
+
+def name_files(files: Sequence[DataFile]) -> str:
+    """Several files, for a message: paths and patterns as the recipe has them."""
+    first, *others = dict.fromkeys(file.name for file in files)
+    return f"{first} and {len(others)} others" if len(others) > 1 else " and ".join((first, *others))
+
+
+def find_existing(paths: Sequence[str], root: Path) -> list[Path]:
+    """As `locate_files`, without what is missing."""
+    files: list[Path] = []
+    for path in paths:
+        found = _glob(path, root) if is_pattern(path) else [path]
+        files += [root / name for name in found if (root / name).exists()]
+    return files
+
+
+def _matches(path: str, root: Path) -> list[DataFile]:
+    if not is_pattern(path):
+        return [DataFile.of(locate_file(path, root))]
+    inside, names = root.resolve(), _glob(path, root)
+    files = [DataFile(root / name, path, name) for name in names if (root / name).is_file()]
+    if not files:
+        raise DataFault(
+            f"{path}: the pattern matches no file below {root}",
+            "check its spelling (`*` is any name, `**` any folders); it is relative to --data-root, else to "
+            "$DPRECIPE_DATA, else to the recipe's folder",
+        )
+    for file in files:
+        if not file.path.resolve().is_relative_to(inside):
+            raise file.fault(
+                "the pattern matches a link to a file outside of the data root",
+                "copy the file into the data root, set --data-root to a folder that holds it, or list it by its path",
+            )
+    return files
+
+
+def _glob(pattern: str, root: Path) -> list[str]:
+    """The matches in order. A pattern that is absolute or goes up matches nothing: the rules of a recipe refuse it."""
+    if leaves_root(pattern):
+        return []
+    try:
+        found = glob.glob(pattern.replace("[", "[[]"), root_dir=root, recursive=True)
+    except (OSError, ValueError):  # a NUL
+        return []
+    return sorted(set(found), key=lambda name: PurePath(name).parts)
+
+
+def leaves_root(path: str) -> bool:
+    """Whether a path is absolute or goes up."""
+    return PurePath(path).is_absolute() or ".." in path.replace("\\", "/").split("/")
+
+
 def is_gzip(file: Path) -> bool:
     """Whether the content is gzipped; the name does not matter."""
-    try:
-        with file.open("rb") as stream:
-            return stream.read(2) == GZIP_MAGIC
-    except OSError as error:
-        raise unreadable_fault(file, error) from error
+    with file.open("rb") as stream:
+        return stream.read(2) == GZIP_MAGIC
 
 
 @contextmanager
@@ -67,11 +195,15 @@ def open_file(file: Path) -> Iterator[BinaryIO]:
         DataFault: it can't be opened. Reading can still raise `READ_ERRORS`.
     """
     try:
-        stream = cast(BinaryIO, gzip.open(file, "rb")) if is_gzip(file) else file.open("rb")  # noqa: SIM115
+        stream = _open_stream(file)
     except OSError as error:
         raise unreadable_fault(file, error) from error
     with stream:
         yield stream
+
+
+def _open_stream(file: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(file, "rb")) if is_gzip(file) else file.open("rb")
 
 
 def read_exactly(stream: BinaryIO, count: int) -> bytes:
@@ -96,8 +228,10 @@ def skip_exactly(stream: BinaryIO, count: int) -> None:
 
 def unreadable_fault(file: Path, error: Exception) -> DataFault:
     """The fault for a file that exists but can't be read."""
+    problem, remedy = _unreadable(error)
+    return DataFault(f"{file}: {problem}", remedy)
+
+
+def _unreadable(error: Exception) -> tuple[str, str]:
     reason = error.strerror if isinstance(error, OSError) and error.strerror is not None else None
-    return DataFault(
-        f"{file}: can't be read ({reason or 'damaged or cut off'})",
-        "check its permissions, or copy the file again",
-    )
+    return f"can't be read ({reason or 'damaged or cut off'})", "check its permissions, or copy the file again"

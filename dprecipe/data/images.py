@@ -5,22 +5,21 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.encoders import Place
 from dprecipe.data.problems import Problems
-from dprecipe.data.raw import record_number
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
-def decode_image(
-    images: Sequence[bytes | None], shape: tuple[int, ...], first: int, file: Path, problems: Problems
+def decode_images(
+    images: Sequence[bytes | None], shape: tuple[int, ...], subject: str, where: Place, problems: Problems
 ) -> NDArray[np.uint8]:
-    """Images as (N, height, width, channels). `first` is the number of the first one, for messages.
+    """Images as (N, height, width, channels). `subject` names their source, and `where` the place of each.
 
     The size in an image's header is held against `shape` before a pixel is decoded.
 
@@ -34,10 +33,10 @@ def decode_image(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pillow's remarks on odd files; what matters is checked here
         for row, content in enumerate(images):
-            place = record_number(first + row)
+            place = where(row)
             if content is None:
                 remedy = "store the bytes in the file, not only their path"
-                problems.add(file.name, "a record holds no image bytes", remedy, place)
+                problems.add(subject, "a record holds no image bytes", remedy, place)
                 continue
             try:
                 with Image.open(io.BytesIO(content), formats=FORMATS) as image:
@@ -48,13 +47,13 @@ def decode_image(
                         pixels[row] = np.asarray(image.convert(MODES[channels])).reshape(shape)
                     else:
                         problems.add(
-                            file.name,
+                            subject,
                             f"an image is not {'×'.join(map(str, shape))} ({MODES[channels]}; height×width×channels)",
                             "resize or convert the images beforehand, or declare the shape that they have",
                             f"{place}: {'×'.join(map(str, result))}, {image.mode}",
                         )
             except damaged:
                 problems.add(
-                    file.name, f"an image is damaged, or is none of {', '.join(FORMATS)}", "store it again", place
+                    subject, f"an image is damaged, or is none of {', '.join(FORMATS)}", "store it again", place
                 )
     return pixels

@@ -6,10 +6,10 @@ import difflib
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import final
 
 from dprecipe.data.columns import Quantity, write_number
+from dprecipe.data.files import DataFile
 from dprecipe.faults import DataFault
 
 MARKS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null", "none", ".", "-", "?"))
@@ -39,7 +39,7 @@ def describe_text(text: str, column: Quantity) -> tuple[str, str]:
     return "a field is not a finite number", "correct the value, or declare the column as a category or as text"
 
 
-def wrong_format_fault(file: Path, start: bytes, expected: str) -> DataFault | None:
+def wrong_format_fault(file: DataFile, start: bytes, expected: str) -> DataFault | None:
     """The fault for a file that begins like one of another format; None if it does not."""
     kinds = {
         b"\xd0\xcf\x11\xe0": ("an Excel workbook (.xls)", "save it as CSV (UTF-8)"),
@@ -54,7 +54,7 @@ def wrong_format_fault(file: Path, start: bytes, expected: str) -> DataFault | N
     }
     for magic, (kind, remedy) in kinds.items():
         if start.startswith(magic):
-            return DataFault(f"{file.name}: is {kind}, expected {expected}", remedy)
+            return file.fault(f"is {kind}, expected {expected}", remedy)
     return None
 
 

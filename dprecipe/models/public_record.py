@@ -23,6 +23,8 @@ NO_GUARANTEE: NoGuarantee = (
     "no privacy guarantee: the records were used as they are, without clipping and without noise"
 )
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+MAX_FILES = 100
+"""Whose digests are listed one by one."""
 REMEDY = "name the file as `dprecipe run` wrote it"
 
 
@@ -32,7 +34,9 @@ class UsedRecords(Block):
     role: Literal["train", "test"]
     source: Name
     part: Annotated[str, Field(max_length=200)] = Field(description="the split or array that was read; empty: all")
-    files: Annotated[dict[Name, Digest], Field(max_length=4)] = Field(description="SHA-256 of each file, by its name")
+    files: Annotated[dict[Name, Digest], Field(max_length=MAX_FILES)] = Field(
+        description="SHA-256 of each file by its name; of many, one of their sorted digests"
+    )
     records: tuple[NonNegativeInt, NonNegativeInt] | None = Field(None, description="[first, end); null: all of them")
     count: NonNegativeInt
     digest: Digest = Field(description="SHA-256 of types, shapes and bytes of features and labels, before any step")

@@ -98,9 +98,9 @@ def check_test_records(recipe: Recipe) -> Iterator[Finding]:
 
 def share_records(one: AnySource, other: AnySource) -> bool:
     """Whether two sources read a record in common, as far as the recipe says."""
-    if one.origin != other.origin:
+    if not set(one.origins) & set(other.origins):
         return False
-    if one.records is None or other.records is None:
+    if one.origins != other.origins or one.records is None or other.records is None:
         return True
     (start, end), (first, last) = one.records, other.records
     return first < end and start < last

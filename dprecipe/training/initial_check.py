@@ -9,7 +9,7 @@ from dprecipe.faults import DataFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.public_record import UsedRecords
-from dprecipe.release.untrusted import sha256_of
+from dprecipe.training.file_digests import digest_files
 
 
 def check_initial_weights(plan: Plan, root: Path, initial: InitialWeights | None) -> None:
@@ -25,7 +25,7 @@ def check_initial_weights(plan: Plan, root: Path, initial: InitialWeights | None
     if initial is None or initial.learned is None:
         return
     source = plan.data.train
-    digests = {sha256_of(root / file) for file in source.files.values()}
+    digests = set(digest_files(source, root).values())
     for used in initial.learned.data:
         if _share_records(source, digests, used):
             raise DataFault(

@@ -42,8 +42,9 @@ from dprecipe.nonprivate.plan import PublicPlan
 from dprecipe.priors.record import digest_tensors
 from dprecipe.progress import Progress
 from dprecipe.release.facts import list_versions
-from dprecipe.release.untrusted import sha256_of, to_bytes
+from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.evaluate import HeldOut, Score
+from dprecipe.training.file_digests import digest_files
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
 from dprecipe.training.program import build_from, device_of
@@ -177,7 +178,7 @@ def _describe_records(role: Role, source: AnySource, root: Path, records: Record
         role=role,
         source=source.source,
         part=source.part[:200],
-        files={Path(file).name: sha256_of(root / file) for file in source.files.values()},
+        files=digest_files(source, root),
         records=None if source.records is None else (source.records[0], source.records[1]),
         count=len(records),
         digest=f"sha256:{digest.hexdigest()}",

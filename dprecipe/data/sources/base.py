@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from dprecipe.data.columns import Columns as Columns
 from dprecipe.data.columns import find_repeated
+from dprecipe.data.files import find_existing, is_pattern, leaves_root
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt, Text
 
@@ -28,9 +29,14 @@ Records = Annotated[tuple[NonNegativeInt, ...], Field(min_length=2, max_length=2
 Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)]
 Classes = Annotated[int, Field(ge=2, le=100_000)]
 Range = Annotated[tuple[float, ...], Field(min_length=2, max_length=2)]
+Paths = Annotated[
+    Annotated[Text, Tag("text")] | Annotated[Annotated[tuple[Text, ...], Field(min_length=1)], Tag("list")],
+    Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "text"),
+]
 
 RECORDS = "[first, end): the part of the source that is used"
 RANGE = "[lowest, highest]: a number to be predicted, clipped to this range; declared, never measured"
+PATHS = "a file, a pattern (`visits/*.parquet`) or a list of them, read one after the other"
 ACCESS = "`public`: metrics may be released; `private_internal`: they stay in `private/`"
 
 
@@ -92,12 +98,21 @@ class SourceBlock(Block):
     @property
     @abstractmethod
     def files(self) -> Mapping[str, str]:
-        """The files that are read, by their keys below the source; empty if the records come with the package."""
+        """The paths and patterns of what is read, by their keys below the source; empty if the records come with the
+        package."""
 
     @property
     @abstractmethod
-    def features_file(self) -> str | None:
-        """The file of the features; None if they come with the package."""
+    def features_paths(self) -> tuple[str, ...]:
+        """Those of the features, in order; empty if they come with the package."""
+
+    def features_files(self, root: Path) -> list[Path]:
+        """The files of the features that exist, in order."""
+        return find_existing(self.features_paths, root)
+
+    def all_files(self, root: Path) -> list[Path]:
+        """Every file that is read and exists."""
+        return find_existing(tuple(self.files.values()), root)
 
     @property
     def part(self) -> str:
@@ -105,11 +120,11 @@ class SourceBlock(Block):
         return ""
 
     @property
-    def origin(self) -> tuple[str, str]:
-        """The file and its part, as the recipe names them, without the range of records. Sources of different origin
+    def origins(self) -> tuple[tuple[str, str], ...]:
+        """The files and their part, as the recipe names them, without the range of records. Sources of different origin
         may still read the same records: through a link, from a copy, or from another array of the same file."""
-        file = self.features_file
-        return (f"{self.source}:" if file is None else posixpath.normpath(file), self.part)
+        paths = self.features_paths or (f"{self.source}:",)
+        return tuple((posixpath.normpath(path), self.part) for path in paths)
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         """The contradictions within this block (R2xx); `path` is the block's own."""
@@ -125,10 +140,12 @@ class SourceBlock(Block):
 
 
 class FileSource(SourceBlock):
-    """A source of one file, in which a column or an array can name the records."""
+    """A source of files, in which a column or an array can name the records."""
 
     if TYPE_CHECKING:
-        path: str
+
+        @property
+        def path(self) -> str | tuple[str, ...]: ...
 
     @property
     def has_names(self) -> bool:
@@ -136,11 +153,28 @@ class FileSource(SourceBlock):
 
     @property
     def files(self) -> Mapping[str, str]:
-        return {"path": self.path}
+        if isinstance(self.path, str):
+            return {"path": self.path}
+        return {f"path.{number}": path for number, path in enumerate(self.path)}
 
     @property
-    def features_file(self) -> str | None:
-        return self.path
+    def features_paths(self) -> tuple[str, ...]:
+        return (self.path,) if isinstance(self.path, str) else self.path
+
+
+class SeveralFiles(FileSource):
+    """A source whose path may be a pattern or a list."""
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        for key, value in self.files.items():
+            if is_pattern(value) and leaves_root(value):
+                yield Finding(
+                    "R240",
+                    f"the pattern {value!r} leaves the data root",
+                    "write a pattern relative to the data root (--data-root or $DPRECIPE_DATA), without `..`; a single "
+                    "path may lie elsewhere",
+                    f"{path}.{key}",
+                )
 
 
 class Labelled(SourceBlock):

@@ -10,18 +10,19 @@ from pydantic import Field
 
 from dprecipe.data.sources.base import (
     ACCESS,
+    PATHS,
     RECORDS,
     UNREAD,
     Access,
     ColumnLabelled,
     Columns,
-    FileSource,
     Label,
+    Paths,
     Records,
+    SeveralFiles,
     label_contradictions,
 )
 from dprecipe.faults import Finding
-from dprecipe.language.base import Text
 
 if TYPE_CHECKING:
     from dprecipe.data.raw import Raw, Reading
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Delimiter = Annotated[str, Field(min_length=1, max_length=1)]
 
 
-class _Csv(FileSource):
+class _Csv(SeveralFiles):
     if TYPE_CHECKING:
         columns: Columns
         delimiter: str
@@ -44,6 +45,7 @@ class _Csv(FileSource):
         return self.columns
 
     def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from super().contradictions(path)
         if self.delimiter in '"\r\n\\' or not self.delimiter.isascii():
             yield Finding(
                 "R217",
@@ -57,7 +59,7 @@ class Csv(_Csv, ColumnLabelled):
     """A table with a header line, plain or gzipped."""
 
     source: Literal["csv"]
-    path: Text
+    path: Paths = Field(description=PATHS)
     columns: Columns
     label: Label
     delimiter: Delimiter = ","
@@ -73,14 +75,14 @@ class Csv(_Csv, ColumnLabelled):
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_csv import read_csv
 
-        return read_csv(self.path, self.columns, self.label, self.delimiter, self.records, root, reading)
+        return read_csv(self.features_paths, self.columns, self.label, self.delimiter, self.records, root, reading)
 
 
 class PublicCsv(_Csv):
     """A table with a header line. Columns that are not declared, and any label, are never read."""
 
     source: Literal["csv"]
-    path: Text
+    path: Paths = Field(description=PATHS)
     columns: Columns
     label: Label | None = Field(None, description=UNREAD)
     delimiter: Delimiter = ","
@@ -92,4 +94,4 @@ class PublicCsv(_Csv):
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_csv import read_csv
 
-        return read_csv(self.path, self.columns, None, self.delimiter, self.records, root, reading)
+        return read_csv(self.features_paths, self.columns, None, self.delimiter, self.records, root, reading)

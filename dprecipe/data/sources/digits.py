@@ -35,8 +35,8 @@ class _Digits(SourceBlock):
         return {}
 
     @property
-    def features_file(self) -> str | None:
-        return None
+    def features_paths(self) -> tuple[str, ...]:
+        return ()
 
     @property
     def part(self) -> str:

@@ -39,8 +39,8 @@ class _Idx(SourceBlock):
         return False
 
     @property
-    def features_file(self) -> str | None:
-        return self.images
+    def features_paths(self) -> tuple[str, ...]:
+        return (self.images,)
 
 
 class Idx(_Idx, Labelled):

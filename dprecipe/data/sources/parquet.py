@@ -10,14 +10,16 @@ from pydantic import Field
 
 from dprecipe.data.sources.base import (
     ACCESS,
+    PATHS,
     RECORDS,
     UNREAD,
     Access,
     ColumnLabelled,
     Columns,
-    FileSource,
     Label,
+    Paths,
     Records,
+    SeveralFiles,
     label_contradictions,
 )
 from dprecipe.faults import Finding
@@ -36,7 +38,7 @@ class ImageColumn(Block):
     )
 
 
-class _Parquet(FileSource):
+class _Parquet(SeveralFiles):
     if TYPE_CHECKING:
         columns: Columns | None
         image: ImageColumn | None
@@ -54,6 +56,7 @@ class _Parquet(FileSource):
         return self.columns
 
     def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from super().contradictions(path)
         if (self.columns is None) == (self.image is None):
             yield Finding(
                 "R204",
@@ -67,7 +70,7 @@ class Parquet(_Parquet, ColumnLabelled):
     """A Parquet file: a table (`columns`) or images (`image`); exactly one of the two."""
 
     source: Literal["parquet"]
-    path: Text
+    path: Paths = Field(description=PATHS)
     columns: Columns | None = None
     image: ImageColumn | None = None
     label: Label
@@ -83,14 +86,14 @@ class Parquet(_Parquet, ColumnLabelled):
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_parquet import read_parquet
 
-        return read_parquet(self.path, self.columns, self.image, self.label, self.records, root, reading)
+        return read_parquet(self.features_paths, self.columns, self.image, self.label, self.records, root, reading)
 
 
 class PublicParquet(_Parquet):
     """A Parquet file: a table (`columns`) or images (`image`); exactly one of the two. No labels."""
 
     source: Literal["parquet"]
-    path: Text
+    path: Paths = Field(description=PATHS)
     columns: Columns | None = None
     image: ImageColumn | None = None
     label: Label | None = Field(None, description=UNREAD)
@@ -102,4 +105,4 @@ class PublicParquet(_Parquet):
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_parquet import read_parquet
 
-        return read_parquet(self.path, self.columns, self.image, None, self.records, root, reading)
+        return read_parquet(self.features_paths, self.columns, self.image, None, self.records, root, reading)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, final
 
-from dprecipe.data.files import READ_ERRORS, locate_file, open_file, unreadable_fault
+from dprecipe.data.files import READ_ERRORS, DataFile, locate_files, name_files
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, read_lines, split_block
@@ -33,7 +33,7 @@ Row = tuple[int, list[str]]
 
 
 def read_csv(
-    path: str,
+    paths: Sequence[str],
     columns: Columns,
     label: Label | None,
     delimiter: str,
@@ -41,34 +41,42 @@ def read_csv(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The selected records, encoded: features (N, D) float32, and the texts of `reading.name_column`.
+    """The selected records of all files, one after the other, encoded: features (N, D) float32, and the texts of
+    `reading.name_column`.
 
     Rows before `records` are split into fields but not checked; rows after it, and rows beyond the declared number, are
     not read. Blank lines are skipped. All problems with fields are collected before one fault reports them.
 
     Raises:
-        DataFault: the file is missing, damaged, has too many rows, or is not what the recipe declares.
+        DataFault: a file is missing, damaged, or not what the recipe declares, or there are too many rows.
     """
-    file = locate_file(path, root)
+    files = locate_files(paths, root)
     collector = Collector(columns, reading.data.preprocess, label, reading)
     first, end = records if records is not None else (0, None)
     if end is not None and end - first > reading.max_rows:
         raise reading.excess_fault(end - first)
     rows = _Selection(collector, first, end, reading)
-    try:
-        with open_file(file) as stream:
-            lines = _Lines(stream, file, reading)
-            header = next(_rows(lines, delimiter), None)
-            positions = _positions(header, collector.names, delimiter, file)
-            width = 0 if header is None else len(header[1])
-            _add_blocks(rows, lines, delimiter, width, positions)
-            _add_rows(rows, lines, delimiter, width, positions)
-    except READ_ERRORS as error:
-        raise reading.problems.stop(unreadable_fault(file, error)) from error
+    for file in files:
+        if rows.ended:
+            break
+        try:
+            _read_file(file, rows, delimiter, reading)
+        except READ_ERRORS as error:
+            raise reading.problems.stop(file.unreadable(error)) from error
     if rows.total == 0:
-        raise reading.problems.stop(DataFault(f"{file.name}: has a header line and no record", "name another file"))
-    reading.span(records, rows.total, file.name)
+        raise reading.problems.stop(files[0].fault("has a header line and no record", "name another file"))
+    reading.span(records, rows.total, name_files(files))
     return collector.raw()
+
+
+def _read_file(file: DataFile, rows: _Selection, delimiter: str, reading: Reading) -> None:
+    with file.open() as stream:
+        lines = _Lines(stream, file, reading)
+        header = next(_rows(lines, delimiter), None)
+        positions = _positions(header, rows.collector.names, delimiter, file)
+        width = 0 if header is None else len(header[1])
+        _add_blocks(rows, lines, delimiter, width, positions)
+        _add_rows(rows, lines, delimiter, width, positions)
 
 
 @final
@@ -103,7 +111,7 @@ def _add_blocks(rows: _Selection, lines: _Lines, delimiter: str, width: int, pos
     """Add blocks of plain lines, as long as they come."""
     while not rows.ended:
         content = lines.take()
-        worth_it = len(content) >= BLOCK_BYTES or (content and rows.total > 0)
+        worth_it = len(content) >= BLOCK_BYTES or (content and lines.number > 1)
         block = split_block(content, delimiter, width, positions, rows.collector.numeric) if worth_it else None
         if block is None:
             lines.put_back(content)
@@ -130,27 +138,27 @@ def _add_rows(rows: _Selection, lines: _Lines, delimiter: str, width: int, posit
     _collect(rows.collector, chunk, positions, lines.file)
 
 
-def _line_after(file: Path, first: int, row: int) -> str:
-    return f"{file.name}, line {first + row}"
+def _line_after(file: DataFile, first: int, row: int) -> str:
+    return file.where(f"line {first + row}")
 
 
-def _collect(collector: Collector, chunk: list[Row], positions: dict[str, int], file: Path) -> None:
+def _collect(collector: Collector, chunk: list[Row], positions: dict[str, int], file: DataFile) -> None:
     fields = list(zip(*(fields for _, fields in chunk), strict=True))
     columns = {name: fields[position] if chunk else () for name, position in positions.items()}
-    collector.add(columns, len(chunk), lambda row: f"{file.name}, line {chunk[row][0]}")
+    collector.add(columns, len(chunk), lambda row: file.where(f"line {chunk[row][0]}"))
 
 
 @final
 class _Lines:
     """The lines of a file as text; `row` counts the bytes of the current row, `since` those of the chunk."""
 
-    def __init__(self, stream: BinaryIO, file: Path, reading: Reading) -> None:
+    def __init__(self, stream: BinaryIO, file: DataFile, reading: Reading) -> None:
         self._stream, self.file, self._problems = stream, file, reading.problems
         self._back = io.BytesIO()
         self.number = self.row = self.since = 0
 
     def fault(self, line: int, problem: str, remedy: str) -> DataFault:
-        return self._problems.stop(self._problems.fault(self.file.name, problem, remedy, f"line {line}"))
+        return self._problems.stop(self._problems.fault(self.file.name, problem, remedy, self.file.at(f"line {line}")))
 
     def take(self) -> bytes:
         """The next lines, not looked at."""
@@ -218,11 +226,11 @@ def _rows(lines: _Lines, delimiter: str, width: int | None = None) -> Iterator[R
         yield line, fields
 
 
-def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file: Path) -> dict[str, int]:
+def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file: DataFile) -> dict[str, int]:
     """The position of each named column. Only header names that nearly equal a declared one are quoted: in a file
     without a header, the first line is a private record."""
     if header is None:
-        raise DataFault(f"{file.name}: is empty", "name another file: a CSV file begins with a header line")
+        raise file.fault("is empty", "name another file: a CSV file begins with a header line")
     present = [name.strip() for name in header[1]]
     times = Counter(present)
     absent = [name for name in names if name.strip() not in times]
@@ -230,8 +238,8 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
     if len(absent) == len(names):
         other = find_delimiter(present, names, delimiter)
         if other is not None:
-            raise DataFault(
-                f"{file.name}: its fields are separated by {DELIMITERS[other]}, the recipe expects "
+            raise file.fault(
+                f"its fields are separated by {DELIMITERS[other]}, the recipe expects "
                 f"{DELIMITERS.get(delimiter, repr(delimiter))}",
                 "add `delimiter: {}` beside the path".format('"\\t"' if other == "\t" else f'"{other}"'),
             )
@@ -245,10 +253,10 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
         if len(missing) == len(names):
             remedy = "does the file begin with a header line? The first line must name the columns"
         is_are = "column {} is" if len(absent) == 1 else "columns {} are"
-        raise DataFault(f"{file.name}: {is_are.format(described)} not in the header line", remedy)
+        raise file.fault(f"{is_are.format(described)} not in the header line", remedy)
     if twice:
-        raise DataFault(
-            f"{file.name}: column {twice[0]!r} is {times[twice[0].strip()]} times in the header line",
+        raise file.fault(
+            f"column {twice[0]!r} is {times[twice[0].strip()]} times in the header line",
             "name each column once in the file",
         )
     return {name: present.index(name.strip()) for name in names}

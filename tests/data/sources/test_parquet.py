@@ -229,7 +229,7 @@ def test_memory_that_does_not_suffice_is_a_fault(table, monkeypatch: pytest.Monk
     def refuse(*_: object) -> None:
         raise pa.ArrowMemoryError("malloc of size 5 failed")
 
-    monkeypatch.setattr(read_parquet, "_values", refuse)
+    monkeypatch.setattr(read_parquet, "column_values", refuse)
     with pytest.raises(DataFault, match="its values need more memory than there is"):
         table()
 

@@ -41,7 +41,7 @@ def test_both_blocks_of_a_source_read_the_same_features(kind: str) -> None:
     assert isinstance(labelled, Labelled)
     assert not isinstance(public, Labelled)
     assert (labelled.access, public.access) == ("private_internal", "public")
-    for trait in ("source", "record_shape", "table_columns", "has_names", "features_file", "part", "origin"):
+    for trait in ("source", "record_shape", "table_columns", "has_names", "features_paths", "part", "origins"):
         assert getattr(labelled, trait) == getattr(public, trait), trait
     assert set(public.files) <= set(labelled.files)
     assert (labelled.table_columns is None) != (labelled.record_shape == ())
@@ -52,15 +52,16 @@ def test_both_blocks_of_a_source_read_the_same_features(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_source_reads_is_told_by_its_path_as_it_is(kind: str) -> None:
     labelled, _ = blocks(kind)
-    file = labelled.features_file
-    assert (file is None) == (labelled.files == {})
-    if file is not None:
-        assert labelled.origin[0] == "x"
+    paths = labelled.features_paths
+    assert (paths == ()) == (labelled.files == {})
+    if paths:
+        (file,) = paths
+        assert labelled.origins[0][0] == "x"
         assert file in labelled.files.values()
         key = next(key for key, path in labelled.files.items() if path == file)
-        assert labelled.model_copy(update={key: "y"}).origin != labelled.origin
+        assert labelled.model_copy(update={key: "y"}).origins != labelled.origins
     else:
-        assert labelled.model_copy(update={"split": "test"}).origin != labelled.origin
+        assert labelled.model_copy(update={"split": "test"}).origins != labelled.origins
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -69,5 +70,5 @@ def test_no_two_sources_have_an_origin_in_common_by_chance(kind: str, tmp_path: 
     mine = blocks(kind)[0]
     for other in others:
         # The same file is the same file, whichever source reads it.
-        same_file = mine.features_file is not None and other.features_file is not None
-        assert (mine.origin[0] == other.origin[0]) == same_file
+        same_file = bool(mine.features_paths and other.features_paths)
+        assert (mine.origins[0][0] == other.origins[0][0]) == same_file

@@ -1,0 +1,125 @@
+"""Columns of Arrow to fields of a table: numbers as masked arrays, everything else as Python's values."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from dprecipe.data.files import DataFile
+from dprecipe.data.values import Numbers, Values
+
+MAX_VALUE_BYTES = 1 << 17
+"""Of a text; of a number or text of a Parquet row group, on average."""
+
+
+@final
+class ColumnTypes:
+    """The types of the columns of several files. 7 and 7.0 are two names, so a column has one type in all of them."""
+
+    def __init__(self) -> None:
+        self._forms: dict[str, str] = {}
+
+    def check(self, name: str, kind: Any, file: DataFile) -> None:
+        """Compare a column's type with that of earlier files. Widths of integers and kinds of texts do not count, and a
+        column without values fits any.
+
+        Raises:
+            DataFault: they differ.
+        """
+        form = _form(kind)
+        other = self._forms.setdefault(name, form) if form else form
+        if other != form:
+            raise file.fault(
+                f"column {name!r} holds {form}, and {other} in a file before it",
+                "write all files with the same type of column",
+            )
+
+
+def _form(kind: Any) -> str:
+    import pyarrow.types as types
+
+    if types.is_null(kind):
+        return ""
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if is_text(kind):
+        return "texts"
+    return "integers" if types.is_integer(kind) else str(kind)
+
+
+def column_values(column: Any, name: str, file: DataFile) -> Values:
+    """A column of numbers, truth values, dates or texts; None, or masked, if missing. Dates are in ISO 8601."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    if types.is_date(column.type) or types.is_timestamp(column.type):
+        column = column.cast(pa.string())
+
+    stored = types.is_dictionary(column.type)
+    kind = column.type.value_type if stored else column.type
+    number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    text = is_text(kind)
+    if not (number or types.is_decimal(kind) or text or types.is_null(kind)):
+        raise file.fault(
+            f"column {name!r} holds {kind}, expected numbers, truth values, dates or text",
+            "convert the column, or name another one",
+        )
+    if text:
+        _check_lengths(column.dictionary if stored else column, name, file)
+    elif number and not stored:
+        return _numbers(column)
+    try:
+        values: list[Any] = column.to_pylist()
+    except (UnicodeDecodeError, ValueError, OverflowError):
+        # Python's message would quote the value.
+        raise file.fault(
+            f"column {name!r} has a value that can't be read: a text that is not UTF-8, or a number out of range",
+            "write the file again, with texts in UTF-8",
+        ) from None
+    return [None if value is None else float(value) for value in values] if types.is_decimal(kind) else values
+
+
+def _numbers(column: Any) -> Numbers:
+    """A column of numbers or truth values, with its own type: nulls do not make whole numbers fractions."""
+    import pyarrow.compute as compute
+
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    filled = compute.fill_null(column, False if column.type == "bool" else 0) if column.null_count else column
+    return np.ma.MaskedArray(filled.to_numpy(zero_copy_only=False), missing)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type is one of texts."""
+    import pyarrow.types as types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _check_lengths(texts: Any, name: str, file: DataFile) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    max_bytes = compute.max(compute.binary_length(texts.cast(pa.large_binary()))).as_py()
+    if max_bytes is not None and max_bytes > MAX_VALUE_BYTES:
+        raise file.fault(
+            f"the values of {name!r} take more than {MAX_VALUE_BYTES:,} bytes each",
+            "shorten them, or name another column",
+        )
+
+
+def image_bytes(column: Any, name: str, file: DataFile) -> list[bytes | None]:
+    """A column of encoded images, in the layout of Hugging Face; None where a record has no bytes."""
+    import pyarrow.types as types
+
+    kind = column.type
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        column = column.field("bytes")
+        kind = column.type
+    if not (types.is_binary(kind) or types.is_large_binary(kind)):
+        raise file.fault(
+            f"column {name!r} holds {kind}, expected images: a struct of `bytes` and `path`",
+            "name the image column, or declare `columns` for a table",
+        )
+    values: list[bytes | None] = column.to_pylist()
+    return values
