@@ -41,14 +41,15 @@ class Alternatives:
     answered: float
 
     def planned(self, spec: Pate) -> tuple[PatePlan | None, float | None]:
-        """A plan and its ε; None where it is refused."""
+        """A plan, and the ε of all that is released with it; None where it is refused."""
         budget = self.facts.budget
         try:
             plan = account.plan(spec, self.facts).plan
         except PlanRefused:
             return None, None
         relation = Neighbouring(budget.neighbouring)
-        epsilon = accountants.epsilon(plan.events, budget.delta, relation, budget.accountant)
+        charges = self.facts.release(plan.events)
+        epsilon = accountants.epsilon(charges, budget.delta, relation, budget.accountant)
         return plan, rounding.round_up(epsilon)
 
     def release(self, constants: Sanitiser) -> ForecastRelease:

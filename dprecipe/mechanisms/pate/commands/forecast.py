@@ -67,7 +67,7 @@ def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, se
     )
     look = Alternatives(spec, facts, counts_QM, voting, queries, answered)
     own = suggested = None
-    if interaction is None and voting.teachers <= vote_sensitivity.MAX_TEACHERS:
+    if interaction is None and not facts.stages and voting.teachers <= vote_sensitivity.MAX_TEACHERS:
         failure = min(DELTA, delta / 10) if spec.sanitize is None else spec.sanitize.delta
         own = None if spec.sanitize is None else look.release(_constants(spec.sanitize))
         suggested = look.release(
@@ -87,6 +87,7 @@ def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, se
         answered=answered,
         right=share_right(pass_Q, right_Q) or 0.0,
         stop=expect_stop(planned, queries, answered),
+        has_paid_steps=bool(facts.stages),
         worst_case=plan.guarantee.epsilon,
         unpublished=unpublished,
         costs=costs,

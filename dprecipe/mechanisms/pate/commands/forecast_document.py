@@ -84,6 +84,8 @@ class Forecast:
     answered: float
     right: float
     stop: Stop
+    has_paid_steps: bool
+    """Whether steps of preprocessing pay too: they are in the worst case, and in nothing that depends on votes."""
     worst_case: float
     unpublished: float
     costs: Costs
@@ -122,6 +124,7 @@ class Forecast:
             "answered": self.answered,
             "right": self.right,
             "stop": _stop_json(self.stop),
+            "has_paid_steps": self.has_paid_steps,
             "worst_case": _finite(self.worst_case),
             "unpublished": _finite(self.unpublished),
             "data_dependent": {

@@ -96,11 +96,11 @@ def tabulate_points(
     voting, budget, release = forecast.voting, plan.budget, forecast.release
     sums = None if release is None else suggest.simulate_sums(counts_QM, voting, release.published.constants.order)
     answer = NoisyMax(voting.family, voting.multiplier)
-    released = [charge for charge in plan.events if isinstance(charge.event, SanitisedCost)]
+    released = [charge for charge in plan.room.events if isinstance(charge.event, SanitisedCost)]
     points = []
     for queries in sorted({max(1, round(forecast.queries * i / POINTS)) for i in range(1, POINTS + 1)}):
         report(f"ε of {queries:,} queries")
-        charges = [Charge(answer, min(queries, plan.room_as(PatePlan).answers)), *released]
+        charges = [*plan.stage_charges, Charge(answer, min(queries, plan.room_as(PatePlan).answers)), *released]
         if voting.selection is not None:
             charges.append(Charge(NoisyThreshold(voting.selection.multiplier), queries))
         worst = accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant)

@@ -15,6 +15,7 @@ from dprecipe.mechanisms.pate.commands.votes_plot import plot_votes
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.pate.teacher_rules import FEW_TEACHERS
 from dprecipe.planning.make import plan
+from dprecipe.planning.paid import solve_prices
 from dprecipe.recipe.read import read
 from dprecipe.screen import as_json, show_document, write_output
 
@@ -53,9 +54,9 @@ def forecast_votes(
     spec = loaded.recipe.mechanism
     if not isinstance(spec, Pate):
         raise UsageFault(f"mechanism {spec.kind} has no votes", "use mechanism pate")
-    facts = Facts.of(loaded.recipe, loaded.source.attachments)
-    note = limit_notes()
-    result = forecast_plan(plan(loaded), spec, facts, assumed, seed, lambda task: note(f"now {task}"))
+    note, planned = limit_notes(), plan(loaded)
+    facts, _ = solve_prices(loaded.recipe, Facts.of(loaded.recipe, loaded.source.attachments))
+    result = forecast_plan(planned, spec, facts, assumed, seed, lambda task: note(f"now {task}"))
     document = {
         "schema": SCHEMA,
         "recipe": {"name": loaded.recipe.name, "digest": loaded.source.digest},
@@ -109,6 +110,8 @@ def _expected(forecast: Forecast) -> list[str]:
     ]
     if costs.exact is not None:
         rows.append(("", f"ε = {costs.exact:.3g} bound, exact"))
+    if forecast.has_paid_steps:
+        rows.append(("", "of the votes alone; the worst case includes the paid steps of preprocessing"))
     if forecast.own is not None:
         rows.append(("sanitised", f"{_epsilon(forecast.own)}, by the recipe's constants"))
     if forecast.suggested is not None:
@@ -191,6 +194,8 @@ def describe_verdict(forecast: Forecast) -> str:
     if release is None:
         if forecast.queries < forecast.planned:
             reason = "what interactive queries cost depends on earlier answers, and has no smooth sensitivity"
+        elif forecast.has_paid_steps:
+            reason = "`sanitize` and paid steps of preprocessing exclude each other"
         else:
             reason = "the sensitivity of so many teachers' votes is not worked out"
         return f"A data-dependent ε can't be published here: {reason}.\nThe claim is the worst case."

@@ -69,6 +69,10 @@ def votes_schema() -> Schema:
             right=SHARE | {"description": "share of the answers that are the class with the most votes"},
             stop=stop,
             worst_case=_maybe(NUMBER),
+            has_paid_steps={
+                "type": "boolean",
+                "description": "paid steps of preprocessing: in the worst case alone",
+            },
             unpublished=_maybe(NUMBER) | {"description": "`worst_case` of the recipe without `sanitize`"},
             data_dependent=_object(
                 papers=_maybe(AMOUNT) | {"description": "expected cost, classic conversion: no bound"},

@@ -201,7 +201,8 @@ def render_text(curve: Curve) -> str:
         lines += ["", f"at ε = {own.epsilon:g}"]
         lines += ["  " + "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.append(f"  this recipe ({event.order} order, stop {event.stop}): δ = {own.delta:g}, by {own.bound}")
-    lines += ["", f"this recipe: ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g}"]
+    beside = ", with its paid steps of preprocessing, which the table leaves out" if plan.stages else ""
+    lines += ["", f"this recipe: ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g}{beside}"]
     if len(curve.rows) < event.size:
         lines.append(f"{len(curve.rows):,} of {event.size:,} positions are shown; --all shows every one")
     if compared:

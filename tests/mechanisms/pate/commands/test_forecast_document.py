@@ -28,6 +28,7 @@ FORECAST = Forecast(
     right=0.9,
     stop=Stop(20, 20, "queries", None),
     worst_case=3.0,
+    has_paid_steps=False,
     unpublished=3.0,
     costs=Costs(math.inf, 2.5, None),
     own=None,

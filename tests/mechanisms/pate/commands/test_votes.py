@@ -211,3 +211,22 @@ assert not {{"torch", "sklearn", "matplotlib"}} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_paid_steps_are_in_every_worst_case_and_nothing_is_suggested_beside_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    step = "data.preprocess=[{flatten: {}}, {dp_pca: {components: 12, row_norm: 8, noise_multiplier: 4}}]"
+    forecast, without = make_forecast(FEW, "budget.epsilon=auto", step), make_forecast(FEW, "budget.epsilon=auto")
+    own = next(row for row in forecast.rows if row.chosen)
+    assert own.worst_case == pytest.approx(forecast.worst_case, rel=1e-5)
+    for row, bare in zip(forecast.rows, without.rows, strict=True):
+        assert row.worst_case is not None
+        assert bare.worst_case is not None
+        assert row.worst_case > bare.worst_case
+    assert all(a.worst_case > b.worst_case for a, b in zip(forecast.points, without.points, strict=True))
+    assert forecast.costs == without.costs
+    assert forecast.release is None
+    assert "exclude each other" in describe_verdict(forecast)
+    forecast_votes(FINE, (FEW, "budget.epsilon=auto", step))
+    assert "of the votes alone" in capsys.readouterr().out

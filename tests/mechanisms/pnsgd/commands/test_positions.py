@@ -191,3 +191,13 @@ def test_a_mechanism_without_positions_is_told_apart(tmp_path: Path) -> None:
 
 def test_a_recipe_that_is_refused_is_refused_here_too(recipe: str) -> None:
     assert "refused" in run(recipe, "--set", "budget.epsilon=0.1", code=3)
+
+
+def test_the_table_is_of_the_descent_and_the_last_line_of_all_that_is_released(tmp_path: Path) -> None:
+    paid = RECIPE.replace("shape: [1]", "shape: [2]").replace(
+        "    - clip_features: {norm: 1.0}\n",
+        "    - dp_pca: {components: 1, row_norm: 1.0, noise_multiplier: 3}\n    - clip_features: {norm: 1.0}\n",
+    )
+    (tmp_path / "paid.yaml").write_text(paid, encoding="utf-8")
+    printed = CliRunner().invoke(app, ["positions", str(tmp_path / "paid.yaml")]).output
+    assert "with its paid steps of preprocessing, which the table leaves out" in printed
