@@ -212,7 +212,7 @@ def open_attempt(
                 except LostStage as lost:
                     if lost.kept and not start.accept_lost_steps:
                         raise
-                    raise EndedWithoutModel(attempt.publish_nothing(lost.message), lost) from None
+                    raise EndedWithoutModel(attempt.publish_nothing(lost.message)) from None
         with phase("loop"):
             yield attempt
     finally:

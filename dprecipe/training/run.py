@@ -77,8 +77,6 @@ def run(
     try:
         return runner.attempt(plan, folder, program, start)
     except EndedWithoutModel as ended:
-        if several:  # the other processes wait for this one
-            raise ended.fault from None
         return ended.run
 
 

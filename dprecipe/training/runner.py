@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from dprecipe.data.facts import Role
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
-from dprecipe.faults import Fault, RunFailed, UsageFault
+from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
@@ -48,12 +48,11 @@ class Run:
 
 
 class EndedWithoutModel(Exception):
-    """The attempt has ended and published `run`, which has no model, because of `fault`."""
+    """The attempt has ended and published `run`, which has no model."""
 
-    def __init__(self, run: Run, fault: Fault) -> None:
-        super().__init__(fault.message)
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.stop_reason)
         self.run = run
-        self.fault = fault
 
 
 @dataclass(frozen=True, slots=True)

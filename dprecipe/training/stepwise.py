@@ -7,7 +7,8 @@ import logging
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -48,7 +49,7 @@ from dprecipe.training.program import prepare as program_of
 from dprecipe.training.provenance import private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.released import tensors_of, trained_names
-from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.snapshot import TensorSnapshot
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
 
@@ -87,7 +88,8 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 check_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
 
         private = {"commitment": private_of(program.sets.train)}
-        with open_attempt(plan, folder, start, program.provenance, private, check, program.sets.train) as attempt:
+        opened = open_attempt(plan, folder, start, program.provenance, private, check, program.sets.train)
+        with telling_end(processes), opened as attempt:
             program = program.with_constants(plan, attempt.constants)
             gate = Gate(
                 plan.room.events,
@@ -134,7 +136,10 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         """
         processes = processes_of(plan, program)
         # The leader sends its secrets, its checkpoint and released constants; this process reads no files of its own.
-        secrets, state, constants = processes.agree(refuse_answer)
+        begun = processes.agree(refuse_answer)
+        if isinstance(begun, Run):
+            return begun  # it ended without a model
+        secrets, state, constants = begun
         program = program.with_constants(plan, constants)
         module = self.build(plan, program.model, program.store, FollowerGate(), secrets)
         if state is not None:
@@ -163,6 +168,17 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         with in_full_precision():
             remarks = module.remarks()
         return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
+
+
+@contextmanager
+def telling_end(processes: Processes) -> Iterator[None]:
+    """Let the other processes of a run know that it has ended without a model, where they wait for its beginning."""
+    try:
+        yield
+    except EndedWithoutModel as ended:
+        run = ended.run
+        processes.agree(lambda: run)
+        raise
 
 
 def report_moved(module: NoisySteps) -> None:

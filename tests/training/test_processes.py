@@ -21,10 +21,13 @@ from safetensors.torch import load_file
 import dprecipe
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.ledger import read
+from dprecipe.recipe.read import read as read_recipe
 from dprecipe.training import processes as together
 from dprecipe.training.processes import PATIENCE, join_processes, launch_processes
 from dprecipe.training.program import device_of
+from dprecipe.training.run import run as run_plan
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -97,6 +100,27 @@ def test_paid_steps_are_run_by_one_process_and_known_to_all(tmp_path: Path) -> N
     assert json.loads(kept[0])["constants"] == json.loads(kept[1])["constants"]
     alone, together = (weights(tmp_path / f"run-{count}") for count in (1, 2))
     assert float((alone - together).abs().max()) < 2e-5 * float(alone.abs().max())
+
+
+@pytest.mark.slow
+def test_several_processes_end_without_a_model_where_a_paid_step_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = "  preprocess: [{flatten: {}}, {dp_pca: {components: 8, row_norm: 8, share: 0.9}}]\n"
+    text = RECIPE.replace("model: {", f"{step}model: {{", 1).replace("epsilon: auto", "epsilon: 2")
+    text = text.replace("multiplier: 1.0", "multiplier: auto").replace(", insecure: {seed: 5}", "")
+    (tmp_path / "recipe.yaml").write_text(text, encoding="utf-8")
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dprecipe.training.stages.release_stage", die)  # in this process: not in those started below
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(make_plan(read_recipe(tmp_path / "recipe.yaml")), tmp_path / "run-2")
+    code, out, err = finished(started(tmp_path, 2, "--resume", text=text))
+    assert code == 3, err
+    assert "no model: spent" in out
+    dprecipe.verify(tmp_path / "run-2" / "release")
 
 
 @pytest.mark.slow

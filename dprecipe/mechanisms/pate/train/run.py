@@ -105,7 +105,7 @@ class VotingRunner(Runner[PateProgram]):
                     if start.trial:
                         raise  # one run of several: the others go on
                     remaining_budget.charge_rest()
-                    raise EndedWithoutModel(attempt.publish_nothing(nothing.message), nothing) from None
+                    raise EndedWithoutModel(attempt.publish_nothing(nothing.message)) from None
             if module is None or ballot.stop_reason is None:
                 raise attempt.interrupted(f"{ballot.queries_put} of {plan.length.steps} queries")
             published = analysis.release_sanitised_cost(
