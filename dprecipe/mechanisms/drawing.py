@@ -17,10 +17,12 @@ class Figure:
     """A figure of a report.
 
     `name` is its label, in lower-case letters. `draw` takes matplotlib axes and may be slow: it is called to draw the
-    figure, not to compare its text. `words` are all the words that may appear in it besides numbers.
+    figure, not to compare its text. `words` are all the words that may appear in it besides numbers. `alt` says
+    what it shows to those who can't see it; without it, the caption does.
     """
 
     name: str
     caption: str
     draw: Callable[[Any], None]
     words: frozenset[str]
+    alt: str = ""

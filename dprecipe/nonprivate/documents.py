@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dprecipe.models.public_record import NO_GUARANTEE, PublicRecord
-from dprecipe.release.page import POLICY, STYLE, escape_html, escape_lines, render_bullets, render_section, render_table
+from dprecipe.page import escape_html, escape_lines, render_bullets, render_page, render_section, render_table
 from dprecipe.release.untrusted import one_line
 
 FOLDER = "weights"
@@ -65,14 +65,9 @@ def render_report(record: PublicRecord, file_digest: str, score: str, recipe: st
     notice = f"{NO_GUARANTEE[:1].upper()}{NO_GUARANTEE[1:]}."
     body = (
         f"<header><h1>{escape_html(record.recipe.name)}</h1><p>weights learned without privacy</p></header>"
-        f'<section class="claim void"><h2>{TITLE}</h2><p>{escape_html(notice)}</p></section>'
+        f'<section class="claim void"><h2>{TITLE}</h2><p class="plain">{escape_html(notice)}</p></section>'
         + render_section("What this means", render_bullets(MEANING))
         + render_section("Where the weights come from", render_table(("", ""), list_rows(record, file_digest, score)))
         + render_section("The recipe", f"<pre>{escape_lines(recipe)}</pre>")
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f"<title>{escape_html(record.recipe.name)}: {TITLE.lower()}</title><style>{STYLE}</style></head>"
-        f"<body><main>{body}</main></body></html>\n"
-    ).encode()
+    return render_page(f"{record.recipe.name}: {TITLE.lower()}", body).encode()

@@ -17,7 +17,7 @@ MAX_FIGURE = 1 << 18
 """Characters of a figure; those of a report have about ten thousand."""
 MAX_DEPTH = 24
 """Levels of nested elements; beyond a few hundred, browsers move them elsewhere."""
-SIZE = (403.2, 230.4)
+SIZE = (324.0, 208.0)
 """Width and height, in points."""
 SPACES = ("{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}")
 

@@ -14,9 +14,10 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, take_first
 from dprecipe.release import figures
 from dprecipe.release.schema import Claim
+from dprecipe.release.scores import SHARES, format_score
 
 POINTS = 24
-AREA = (0.175, 0.19, 0.775, 0.785)
+AREA = (0.185, 0.205, 0.775, 0.765)
 """Left, bottom, width and height of a plot's area, as shares of the figure; the rest is for ticks and labels. Fixed: to
 measure them, matplotlib would draw each figure twice."""
 
@@ -43,7 +44,7 @@ def draw_spending(axes: Any, points: Sequence[tuple[int, float]], budget: float,
     axes.plot(steps, epsilons, color=MARK, linewidth=2)
     axes.fill_between(steps, epsilons, color=MARK, alpha=0.08, linewidth=0)
     axes.annotate(
-        f"budget ε = {budget:g}", (0, budget), (4, -4), textcoords="offset points", color=CAP, va="top", size=9
+        f"budget ε = {budget:g}", (0, budget), (4, -4), textcoords="offset points", color=CAP, va="top", size=10
     )
     axes.set(xlabel=what, ylabel="ε spent", ylim=(0, budget * 1.08), xlim=(0, max(steps)))
 
@@ -56,29 +57,40 @@ def draw_profile(axes: Any, claim: Claim) -> None:
     axes.annotate(
         f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}",
         (claim.epsilon, claim.delta),
-        (10, 8),
-        textcoords="offset points",
+        (0.97, 0.93),
+        textcoords="axes fraction",
+        ha="right",
+        va="top",
         color=CAP,
-        size=9,
+        size=10,
     )
     axes.set(xlabel="ε", ylabel="δ")
 
 
-def draw_accuracy(axes: Any, history: Sequence[Mapping[str, float]], what: str = "steps") -> None:
-    """Accuracy on public records over steps."""
+def draw_scores(
+    axes: Any, history: Sequence[Mapping[str, float]], key: str, baseline: float | None, what: str = "steps"
+) -> None:
+    """The score `key` on public records over steps, against the score that takes no model."""
     steps = [point["step"] for point in history]
-    accuracies = [point["accuracy"] for point in history]
-    axes.plot(steps, accuracies, color=MARK, linewidth=2, marker="o", markersize=3)
+    values = [point[key] for point in history]
+    if baseline is not None:
+        axes.axhline(baseline, color=CAP, linewidth=1.4, linestyle=(0, (5, 3)))
+    axes.plot(steps, values, color=MARK, linewidth=2, marker="o", markersize=3)
     axes.annotate(
-        f"{accuracies[-1]:.1%}",
-        (steps[-1], accuracies[-1]),
+        format_score(key, values[-1]),
+        (steps[-1], values[-1]),
         (-4, 7),
         textcoords="offset points",
         ha="right",
         color=INK,
-        size=9,
+        size=10,
     )
-    axes.set(xlabel=what, ylabel="accuracy, public records", ylim=(0, 1.05), xlim=(0, None))
+    name = key.replace("_", " ")
+    axes.set(xlabel=what, ylabel=f"{name}, public records", xlim=(0, None))
+    if key in SHARES:
+        axes.set(ylim=(0, 1.05))
+    else:
+        axes.set(ylim=(0, 1.1 * max([*values, baseline or 0.0]) or 1.0))
 
 
 def plot_style(name: str) -> dict[str, Any]:
@@ -87,7 +99,7 @@ def plot_style(name: str) -> dict[str, Any]:
         "svg.fonttype": "none",
         "svg.hashsalt": name,  # ids that are the same each time and differ between the plots of a page
         "font.family": "sans-serif",
-        "font.size": 10,
+        "font.size": 10.5,
         "axes.edgecolor": LINE,
         "axes.labelcolor": SOFT,
         "xtick.color": SOFT,

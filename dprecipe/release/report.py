@@ -12,27 +12,24 @@ from dprecipe.mechanisms.certificate import Section
 from dprecipe.mechanisms.drawing import Figure
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.planning.accept import open_warnings
-from dprecipe.privacy.events import Charge, Event, charge_from_json
-from dprecipe.release import origins, plots, tuned
-from dprecipe.release.card import describe_lost_steps
-from dprecipe.release.no_model import has_no_model
-from dprecipe.release.page import (
+from dprecipe.page import (
     NOT_CHECKED,
-    POLICY,
-    STYLE,
     escape_html,
     escape_lines,
     render_bullets,
+    render_figures,
     render_number,
+    render_page,
     render_section,
     render_table,
+    render_tiles,
 )
-from dprecipe.release.schema import (
-    ClassifierScore,
-    EventRun,
-    Predicate,
-)
+from dprecipe.planning.accept import open_warnings
+from dprecipe.privacy.events import Charge, Event, charge_from_json
+from dprecipe.release import meaning, origins, plots, scores, tuned
+from dprecipe.release.card import describe_lost_steps
+from dprecipe.release.no_model import has_no_model
+from dprecipe.release.schema import EventRun, Predicate
 from dprecipe.release.stages import render_stages
 
 
@@ -46,18 +43,23 @@ def render_html(
     """The page. `history` has public scores only (`step`, `accuracy`).
 
     Guarantees: except for the figures that `draw` returns, the page depends only on the plan, the predicate, and
-    whether there is a history.
+    whether the history has several points.
     """
-    figures = "".join(
-        f"<figure>{draw(figure)}<figcaption>{escape_html(figure.caption)}</figcaption></figure>"
+    figures = render_figures(
+        (draw(figure), figure.alt or figure.caption, figure.caption)
         for figure in list_figures(plan, predicate, charges, history)
     )
-    title = "The guarantee" if tuned.hides_iterates(plan) else "Over the run"
+    over = "The guarantee" if tuned.hides_iterates(plan) else "Over the run"
     sections = [
-        _claim(predicate),
-        *_declared(predicate),
+        *(
+            [_claim(predicate), _glance(predicate)]
+            if has_no_model(predicate)
+            else [_glance(predicate), _claim(predicate)]
+        ),
+        _declared(predicate),
         *([] if has_no_model(predicate) else _list_mechanism_sections(plan, predicate)),
-        *([render_section(title, f'<div class="plots">{figures}</div>')] if figures else []),
+        *([render_section(over, figures)] if figures else []),
+        *_scores(predicate),
         *render_stages(plan, predicate),
         _events(predicate),
         _assumptions(plan, predicate),
@@ -67,16 +69,8 @@ def render_html(
         _verify(predicate),
         _provenance(predicate),
     ]
-    title = escape_html(plan.name)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape_html(POLICY)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}: privacy report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{title}</h1><p>{_description(plan)}</p></header>\n"
-        + "\n".join(sections)
-        + "\n</main>\n</body>\n</html>\n"
-    )
+    header = f"<header><h1>{escape_html(plan.name)}</h1><p>{_description(plan)}</p></header>\n"
+    return render_page(f"{plan.name}: privacy report", header + "\n".join(sections))
 
 
 def _description(plan: Plan) -> str:
@@ -84,53 +78,74 @@ def _description(plan: Plan) -> str:
     return f"In the words of the recipe's author: {escape_html(plan.description)}" if plan.description else ""
 
 
-def _claim(predicate: Predicate) -> str:
+def _glance(predicate: Predicate) -> str:
+    """The numbers that a reader looks for first."""
     claim, budget, mechanism = predicate.claim, predicate.budget, predicate.mechanism
     part = mechanism_of(mechanism.kind).certificate
     steps = f"{part.format_steps(mechanism, predicate.sampling.steps_charged)} {part.progress[1]}"
-    numbers = [
-        (f"ε = {claim.epsilon:g}", f"spent, of a budget of {budget.epsilon:g}"),
-        (f"δ = {claim.delta:g}", "the chance that ε does not hold"),
-        (claim.unit.name, "is protected"),
-        (steps, f"{mechanism.kind}, {part.describe_noise(mechanism)}"),
+    released = predicate.data_access.evaluation.released
+    tiles = [
+        *(() if released is None else scores.list_headline(released, released.records)),
+        (
+            f"ε = {meaning.read_up(claim.epsilon)}",
+            f"spent: {claim.epsilon!r} of a budget of {budget.epsilon:g}",
+        ),
+        (
+            f"δ = {claim.delta:g}",
+            f"{meaning.describe_delta(claim.delta)}: what a probability may change by beyond the factor exp(ε)",
+        ),
+        meaning.describe_protected(claim),
+        *([] if has_no_model(predicate) else [(steps, f"{mechanism.kind}, {part.describe_noise(mechanism)}")]),
         *part.list_headlines(mechanism),
     ]
     if claim.gdp is not None:
         end = claim.gdp.to_epsilon
         where = "for every ε" if end is None else f"for ε up to {end:g}"
-        numbers.append((f"μ = {claim.gdp.mu:g}", f"no worse than Gaussian DP of this μ, {where}"))
-    released = predicate.data_access.evaluation.released
-    if released is not None:
-        if isinstance(released, ClassifierScore):
-            value, what = f"{released.accuracy:.2%}", "accuracy"
-        else:
-            value, what = f"{released.mean_absolute_error:.4g}", "mean absolute error"
-        numbers.append((value, f"{what} on {released.records:,} records declared public"))
-    cells = "".join(
-        f"<div><b>{escape_html(value)}</b><span>{escape_html(text)}</span></div>" for value, text in numbers
-    )
-    void = " void" if predicate.randomness.insecure_seed is not None else ""
+        tiles.append((f"μ = {meaning.read_up(claim.gdp.mu)}", f"no worse than Gaussian DP of this μ, {where}"))
+    return render_section("At a glance", render_tiles(tiles))
+
+
+def _claim(predicate: Predicate) -> str:
+    """The claim itself and what it means: first the meaning, but where nobody is protected or nothing was learned."""
+    claim, is_void = predicate.claim, predicate.randomness.insecure_seed is not None
+    texts = [claim.sentence]
+    if not is_void:
+        texts.insert(1 if has_no_model(predicate) else 0, meaning.describe_attack(claim))
+    first, *rest = map(escape_html, [*texts, f"How that is enforced: {claim.unit.enforced_by}."])
     return (
-        f'<section class="claim{void}"><h2>The claim</h2><p>{escape_html(claim.sentence)}</p>'
-        f'<div class="numbers">{cells}</div></section>'
+        f'<section class="claim{" void" if is_void else ""}"><h2>The claim</h2><p class="plain">{first}</p>'
+        + "".join(f"<p>{text}</p>" for text in rest)
+        + "</section>"
     )
 
 
-def _declared(predicate: Predicate) -> list[str]:
-    """What came from Python or with a library's model, and is declared to hold no private data; may be empty."""
-    declared = origins.list_declared(predicate)
-    if not declared:
-        return []
-    library = any(assumption.id == origins.LIBRARY for assumption in predicate.assumptions)
-    unchanged = (
-        [t for t in predicate.tensors if t.made_by != "noisy_steps"]
-        if library
-        else origins.list_unchanged(predicate.tensors)
-    )
+def _declared(predicate: Predicate) -> str:
+    """What nobody has proved: assumptions that are declared, with the tensors that came without noise."""
+    first = origins.list_declared(predicate)
+    others = [a.text for a in predicate.assumptions if a.checked_by == "declaration" and a.text not in first]
+    unchanged = origins.list_unchanged(predicate.tensors)
+    if any(assumption.id == origins.LIBRARY for assumption in predicate.assumptions):
+        unchanged = [t for t in predicate.tensors if t.made_by != "noisy_steps"]
     rows = [(tensor.name, str(list(tensor.shape))) for tensor in unchanged]
     table = render_table(("released without noise", "shape"), rows) if rows else ""
-    title = "Declared" if library else "Declared by whoever passed it from Python"
-    return [render_section(f"{title}, and checked by nobody", render_bullets(declared) + table)]
+    text = "The claim holds if these hold. Whoever wrote the recipe says so; no program can know."
+    return render_section(
+        "Declared, and checked by nobody", f'<p class="small">{text}</p>{render_bullets([*first, *others])}{table}'
+    )
+
+
+def _scores(predicate: Predicate) -> list[str]:
+    """The released scores, each beside its baseline; may be empty."""
+    released = predicate.data_access.evaluation.released
+    if released is None:
+        return []
+    rows = scores.list_rows(released)
+    table = render_table(("score", "this model"), [(row.name, row.value) for row in rows])
+    if any(row.baseline for row in rows):
+        head = ("score", "without a model", "this model")
+        table = render_table(head, [(row.name, row.baseline or "–", row.value) for row in rows])
+    text = f"Measured {predicate.data_access.evaluation.text}. There are {released.records:,} of them."
+    return [render_section("How good the model is", f"{table}<p>{escape_html(text)}</p>")]
 
 
 def _list_mechanism_sections(plan: Plan, predicate: Predicate) -> list[str]:
@@ -140,11 +155,7 @@ def _list_mechanism_sections(plan: Plan, predicate: Predicate) -> list[str]:
 
 def _mechanism_section(part: Section) -> str:
     """A section of the mechanism's own."""
-    cells = "".join(
-        f"<div><b>{escape_html(value)}</b><span>{escape_html(text)}</span></div>" for value, text in part.numbers
-    )
-    body = render_table(("", ""), part.rows)
-    body += f'<div class="numbers">{cells}</div>' if cells else ""
+    body = render_table(("", ""), part.rows) + render_tiles(part.numbers)
     body += f'<p class="small">{escape_html(part.text)}</p>' if part.text else ""
     return render_section(part.title, body)
 
@@ -169,6 +180,8 @@ def list_figures(
             f"What was spent, {noun} by {noun}; the line is the budget.{remainder}",
             lambda axes: plots.draw_spending(axes, plots.trace_spending(plan, charges), budget.epsilon, nouns),
             frozenset({nouns, "ε spent", f"budget ε = {budget.epsilon:g}"}),
+            f"A curve of the ε spent, which rises to {claim.epsilon:g} over "
+            f"{predicate.sampling.steps_charged:,} {nouns}; the budget is {budget.epsilon:g}.",
         )
     ]
     results = [*([] if plan.tuning is not None else spending), *mechanism_figures]
@@ -179,18 +192,29 @@ def list_figures(
                 "The guarantee holds for every pair (ε, δ) on this curve.",
                 lambda axes: plots.draw_profile(axes, claim),
                 frozenset({"ε", "δ", f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}"}),
+                f"A curve of δ, which falls from {claim.profile[0].delta:g} at ε = {claim.profile[0].epsilon:g} to "
+                f"{claim.profile[-1].delta:g} at ε = {claim.profile[-1].epsilon:g}.",
             )
         )
-    if history:
-        results.append(
-            Figure(
-                "accuracy",
-                "Accuracy on records that are declared public.",
-                lambda axes: plots.draw_accuracy(axes, history, nouns),
-                frozenset({nouns, "accuracy, public records"}),
-            )
-        )
+    if len(history) > 1:
+        results.append(_history_figure(predicate, history, nouns))
     return results
+
+
+def _history_figure(predicate: Predicate, history: Sequence[Mapping[str, float]], nouns: str) -> Figure:
+    """Public scores along the run, with the score that takes no model where the certificate has it."""
+    key = next(key for key in scores.ALONG_A_RUN if key in history[-1])
+    baseline = scores.read_baseline(predicate.data_access.evaluation.released, key)
+    name = key.replace("_", " ")
+    return Figure(
+        "accuracy",
+        f"{name[:1].upper()}{name[1:]} on records that are declared public."
+        + ("" if baseline is None else " The line is what takes no model."),
+        lambda axes: plots.draw_scores(axes, history, key, baseline, nouns),
+        frozenset({nouns, f"{name}, public records"}),
+        f"A curve of {name} over {nouns}; its points are in metrics.json."
+        + ("" if baseline is None else f" Without a model it is {scores.format_score(key, baseline)}."),
+    )
 
 
 MAX_SINGLE_ROWS = 4
@@ -214,19 +238,26 @@ def _events(predicate: Predicate) -> str:
         ("accountant", "version", "kind of bound", "ε"),
         [(row.name, row.version, row.bound, render_number(row.epsilon)) for row in predicate.accounting],
     )
-    unsettled = predicate.budget.events_reserved_unsettled
-    note = (
-        f"{predicate.events.total:,} events were charged in {predicate.budget.attempts} "
-        f"{'attempt' if predicate.budget.attempts == 1 else 'attempts'}"
-        + (
-            f"; {unsettled:,} of them were reserved before a crash and are charged as if they had run"
-            if unsettled
-            else ""
-        )
-        + (f"; {describe_lost_steps(predicate)}" if describe_lost_steps(predicate) else "")
-        + f". The run ended because: {predicate.budget.stop_reason.replace('_', ' ')}."
-    )
+    note = _describe_spending(predicate)
     return render_section("What was spent", f"{events}<p>{escape_html(note)}</p>{accounting}")
+
+
+def _describe_spending(predicate: Predicate) -> str:
+    total, budget = predicate.events.total, predicate.budget
+    parts = [
+        f"{_count(total, 'event')} {'was' if total == 1 else 'were'} charged in {_count(budget.attempts, 'attempt')}"
+    ]
+    unsettled = budget.events_reserved_unsettled
+    if unsettled:
+        verb = "was" if unsettled == 1 else "were"
+        parts.append(f"{unsettled:,} of them {verb} reserved before a crash, and charged as if run")
+    if describe_lost_steps(predicate):
+        parts.append(describe_lost_steps(predicate))
+    return f"{'; '.join(parts)}. The run ended because: {budget.stop_reason.replace('_', ' ')}."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _event_row(runs: Sequence[EventRun]) -> tuple[str, ...]:
@@ -255,23 +286,21 @@ def _event(run: EventRun) -> Event:
 def _assumptions(plan: Plan, predicate: Predicate) -> str:
     warnings = open_warnings(plan.warnings)
     return render_section(
-        "What the claim rests on",
+        "What the claim rests on, beyond what is declared",
         (f"<p>{escape_html('Warnings of the recipe: ' + '; '.join(warnings))}.</p>" if warnings else "")
-        + render_table(("assumption", "checked by"), [(a.text, a.checked_by) for a in predicate.assumptions]),
+        + render_table(
+            ("assumption", "checked by"),
+            [(a.text, a.checked_by) for a in predicate.assumptions if a.checked_by != "declaration"],
+        ),
     )
 
 
 def _checks(predicate: Predicate) -> str:
-    rows = "".join(
-        f'<tr><td>{escape_html(check.text)}</td><td class="{"yes" if check.passed else "no"}">'
-        f"{'passed' if check.passed else 'failed'}</td><td>{escape_html(check.measured)}</td></tr>"
-        for check in predicate.checks
-    )
+    rows = [(check.text, "passed" if check.passed else "failed", check.measured) for check in predicate.checks]
     return render_section(
         "What was tested on this program before it saw a record",
         f'<p class="small">{escape_html(f"Results and measurements: {NOT_CHECKED}.")}</p>'
-        f'<div class="scroll"><table><thead><tr><th>check</th><th>result</th><th>measured</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>",
+        + render_table(("check", "result", "measured"), rows),
     )
 
 

@@ -14,8 +14,8 @@ from dprecipe.data.paid.fit import find_misfit
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.facts import Access
 from dprecipe.mechanisms.plan import Plan, digest_of
+from dprecipe.page import escape_html, render_number, render_section, render_table
 from dprecipe.release.no_model import has_no_model
-from dprecipe.release.page import escape_html, render_number, render_section, render_table
 from dprecipe.release.schema import PaidStageFacts, Predicate
 
 

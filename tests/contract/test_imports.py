@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dprecipe"
 
 ORDER = (
-    ("faults", "screen", "progress", "durable", "libraries", "timeline", "__version__"),
+    ("faults", "screen", "page", "progress", "durable", "libraries", "timeline", "__version__"),
     ("text",),
     ("language",),
     ("priors",),

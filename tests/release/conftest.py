@@ -50,6 +50,7 @@ budget: {epsilon: 2.0, delta: 1e-5}
 """
 HISTORY = [
     {"step": 20, "epsilon": 0.9, "accuracy": 0.713579, "loss": 0.9},
+    {"step": 40, "epsilon": 1.5, "accuracy": 0.85, "loss": 0.6},
     {"step": 60, "epsilon": 2.0, "accuracy": 0.9, "loss": 0.4},
 ]
 

@@ -218,7 +218,7 @@ COMPANIONS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "metrics of a regression": edit("metrics.json", '"accuracy": 0.713579', '"mean_absolute_error": 0.0'),
     "metrics with a huge number": ("", replaced("metrics.json", '"loss": 0.9', '"loss": 1' + "0" * 400)),
     "metrics that are no number": edit("metrics.json", '"loss": 0.9', '"loss": "9"'),
-    "a report with another ε": edit("report.html", "<b>ε = 1.99", "<b>ε = 0.19"),
+    "a report with another ε": edit("report.html", "<b>ε = 2.00", "<b>ε = 0.20"),
     "a report with more to say": edit("report.html", "</main>", "<p>Audited.</p></main>"),
     "a report with a hidden claim": edit("report.html", "</style>", ".claim{display:none}</style>"),
     "a figure with another ε": edit("report.html", "claimed: ε = 1.99", "claimed: ε = 0.19"),

@@ -76,10 +76,14 @@ def test_it_says_what_matters(page: Page, finished: Any) -> None:
         "What is not protected",
         "dprecipe verify .",
         "The final weights of this run",
+        "ε = 2.00spent: ",  # rounded up to what a person reads, and exact below
+        "each record",
+        "has to guess whether one record is in the data",
         *(assumption.text for assumption in stated.assumptions),
     ):
         assert text in page.text
-    assert page.text.index("The claim") < page.text.index("Over the run") < page.text.index("What was spent")
+    places = [page.text.index(text) for text in ("At a glance", "The claim", "Over the run", "What was spent")]
+    assert places == sorted(places)
 
 
 def test_a_recipe_can_not_write_markup(page: Page, finished: Any) -> None:
@@ -134,7 +138,10 @@ def test_a_schedule_is_one_line_and_its_phases_can_be_opened(
     noise = "mechanism.noise.multiplier={schedule: linear, from: 6, to: 5}"
     run = finish(tmp_path / "run", plan_of(overrides=("training.steps=6", noise, "budget.epsilon=auto")), facts_of())
     page = (run.release / "report.html").read_text(encoding="utf-8")
-    row = "<td>{}</td><td>{}</td><td>{}</td><td>0.0445372</td>"
+    row = (
+        '<td data-of="event">{}</td><td data-of="count">{}</td><td data-of="noise multiplier">{}</td>'
+        '<td data-of="sampling rate">0.0445372</td>'
+    )
     assert page.count(row.format("poisson_gaussian in 6 phases", 6, "5 to 6")) == 1
     head, tail = page.split("<summary>Each phase of the schedule</summary>")
     for multiplier in ("6", "5.8", "5.6", "5.4", "5.2", "5"):
@@ -174,7 +181,7 @@ def test_what_a_run_says_of_itself_is_short_marked_and_turns_nothing(
     assert not set(TURNED.replace("[31m", "")) & set(page)
     head = page[: page.index(WORDS)]
     assert "recorded by the run, not checked" in head[head.rindex("<section>") :]
-    assert "<td>device (recorded by the run, not checked)</td>" in page
+    assert '<th scope="row">device (recorded by the run, not checked)</th>' in page
 
 
 @pytest.mark.parametrize("path", ["checks.0.measured", "provenance.device"])
@@ -225,3 +232,16 @@ def test_warnings_that_nobody_accepted_are_told(
         text = (run.release / name).read_text(encoding="utf-8")
         assert (warnings in text) is not accepted
         assert "P103" in text
+
+
+def test_what_is_declared_stands_apart_from_what_is_checked(page: Page, finished: Any) -> None:
+    start, end = page.text.index("Declared, and checked by nobody"), page.text.index("What the claim rests on")
+    for assumption in finished.plan.assumptions:
+        assert (start < page.text.index(assumption.text) < end) == (assumption.checked_by == "declaration")
+
+
+def test_each_figure_has_words_for_those_who_do_not_see_it(page: Page) -> None:
+    labels = [value for name, value in page.attributes if name == "aria-label" and value and " " in value]
+    assert len(labels) == page.tags.count("svg") == 3
+    assert any("rises to 1.99" in label and "the budget is 2" in label for label in labels)
+    assert not set(page.tags) & {"button", "input", "a"}  # nothing that a keyboard has to reach, but `details`

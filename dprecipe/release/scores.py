@@ -1,0 +1,69 @@
+"""Released scores as people read them: each beside the score that takes no model at all.
+
+Scores are read by name from the certificate's block, so a new kind of score needs no line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dprecipe.language.base import Block
+
+SHARES = frozenset({"accuracy", "balanced_accuracy"})
+"""Scores that are shares of records, shown in percent."""
+ALONG_A_RUN = ("accuracy", "mean_absolute_error")
+"""Scores that a history may have; a history has one of them."""
+BASELINE = "_baseline"
+"""What ends the key of a baseline; before it is the score's own key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One score as text. `baseline` is empty where there is none."""
+
+    name: str
+    baseline: str
+    value: str
+
+
+def list_rows(released: Block) -> list[Row]:
+    """The scores of a block, in its order; `records` is none of them."""
+    numbers = {
+        key: value
+        for key, value in released.model_dump().items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and key != "records"
+    }
+    return [
+        Row(
+            _name(key, numbers),
+            format_score(key, numbers[key + BASELINE]) if key + BASELINE in numbers else "",
+            format_score(key, value),
+        )
+        for key, value in numbers.items()
+        if not key.endswith(BASELINE)
+    ]
+
+
+def list_headline(released: Block, records: int) -> Sequence[tuple[str, str]]:
+    """The first score as a tile, its baseline first."""
+    first = list_rows(released)[0]
+    against = f"{first.baseline} without a model; " if first.baseline else ""
+    return ((first.value, f"{first.name}{': ' if against else ' '}{against}on {records:,} records declared public"),)
+
+
+def read_baseline(released: Block | None, key: str) -> float | None:
+    """The score that takes no model, beside the score `key`; None where the block has none."""
+    value = None if released is None else released.model_dump().get(key + BASELINE)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def format_score(key: str, value: float) -> str:
+    """A score as text."""
+    return f"{value:.2%}" if key in SHARES else f"{value:.4g}"
+
+
+def _name(key: str, numbers: Mapping[str, float]) -> str:
+    if key == "loss":
+        return "mean squared error" if "mean_absolute_error" in numbers else "mean loss"
+    return key.replace("_", " ")
