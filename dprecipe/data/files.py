@@ -102,6 +102,26 @@ def locate_file(path: str, root: Path) -> Path:
     return full
 
 
+def locate_folder(path: str, root: Path) -> Path:
+    """The folder that a recipe's path names.
+
+    Raises:
+        DataFault: there is no such folder.
+    """
+    full = root / path
+    try:
+        result = full.is_dir()
+    except (OSError, ValueError):
+        result = False
+    if not result:
+        raise DataFault(
+            f"{path}: no such folder (tried {full})",
+            "check the spelling of the path; it is relative to --data-root, else to $DPRECIPE_DATA, else to the "
+            "recipe's folder: set one of them, or write an absolute path",
+        )
+    return full
+
+
 def is_pattern(path: str) -> bool:
     """Whether a path of a recipe may match several files: `*`, `?`, and `**` for any folders. Brackets are letters."""
     return "*" in path or "?" in path

@@ -93,5 +93,7 @@ def _name_column(source: AnySource, data: Data, identity: str | None) -> str | N
             f"name {column!r}, or no column",
         )
     if column is not None and not source.has_names:
-        raise DataFault(f"source {source.source} has no column {column!r}", "use a csv, parquet or npz source")
+        raise DataFault(
+            f"source {source.source} has no column {column!r}", "use a csv, parquet, image_folder or npz source"
+        )
     return column

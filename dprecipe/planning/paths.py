@@ -34,11 +34,12 @@ _READ_BY = {"a csv file": "csv", "a parquet file": "parquet", "an archive of arr
 
 
 def declared_files(recipe: AnyRecipe) -> Iterator[tuple[str, str, str]]:
-    """The data files of a recipe: the path of the key, the source that reads the file, the file's path."""
+    """The data files of a recipe: the path of the key, the source that reads such files, the file's path."""
     data = recipe.data
     for role, source in (("train", data.train), ("public", data.public), ("test", data.test)):
         if source is not None:
-            yield from ((f"data.{role}.{key}", source.source, path) for key, path in source.files.items())
+            for key, path in source.files.items():
+                yield f"data.{role}.{key}", "csv" if key == "table" else source.source, path
 
 
 def check_data_files(recipe: AnyRecipe) -> Iterator[Finding]:
@@ -59,6 +60,7 @@ def check_data_files(recipe: AnyRecipe) -> Iterator[Finding]:
         if kind is not None and _READ_BY.get(kind) != source:
             other = _READ_BY.get(kind)
             save = {"csv": "save it as csv", "parquet": "save it as parquet", "npz": "save its arrays as npz"}
+            save["image_folder"] = "name the folder that holds the images"
             remedy = save.get(source, "name the idx file") + (f", or set source to {other}" if other else "")
             yield Finding("R122", f"{path} looks like {kind}, which source {source} does not read", remedy, key)
 

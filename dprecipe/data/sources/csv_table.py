@@ -46,13 +46,18 @@ class _Csv(SeveralFiles):
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from super().contradictions(path)
-        if self.delimiter in '"\r\n\\' or not self.delimiter.isascii():
-            yield Finding(
-                "R217",
-                "a delimiter is one ASCII character other than a quote, a backslash or a line break",
-                "write the character between the fields of a line, such as ',' or ';' or \"\\t\"",
-                f"{path}.delimiter",
-            )
+        yield from wrong_delimiter(self.delimiter, path)
+
+
+def wrong_delimiter(delimiter: str, path: str) -> Iterator[Finding]:
+    """The finding for a delimiter that can't separate fields; `path` is the source's."""
+    if delimiter in '"\r\n\\' or not delimiter.isascii():
+        yield Finding(
+            "R217",
+            "a delimiter is one ASCII character other than a quote, a backslash or a line break",
+            "write the character between the fields of a line, such as ',' or ';' or \"\\t\"",
+            f"{path}.delimiter",
+        )
 
 
 class Csv(_Csv, ColumnLabelled):

@@ -8,16 +8,20 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, final
+from typing import BinaryIO, Protocol, final
 
+from dprecipe.data.encoders import Place
 from dprecipe.data.files import READ_ERRORS, DataFile, locate_files, name_files
+from dprecipe.data.problems import Problems
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, read_lines, split_block
 from dprecipe.data.table import Collector
+from dprecipe.data.values import Values
 from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault
 
@@ -28,6 +32,27 @@ MAX_ROW_BYTES = 4 << 20
 MAX_BLANK = 100_000
 """Blank lines that are skipped."""
 EXPECTED = "a CSV file"
+
+
+class RowSink(Protocol):
+    """What rows are handed to: the names of the columns that are read, those that may become numbers, and `add`."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def numeric(self) -> frozenset[str]: ...
+    def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RowLimit:
+    """How many rows may be selected, and the fault for more."""
+
+    rows: int
+    fault: Callable[[], DataFault]
+
+
 Row = tuple[int, list[str]]
 """A row's fields, and the line of the file on which it begins."""
 
@@ -55,25 +80,43 @@ def read_csv(
     first, end = records if records is not None else (0, None)
     if end is not None and end - first > reading.max_rows:
         raise reading.excess_fault(end - first)
-    rows = _Selection(collector, first, end, reading)
+    limit = RowLimit(reading.max_rows, reading.excess_fault)
+    total = read_rows(files, collector, delimiter, (first, end), limit, reading.problems)
+    reading.span(records, total, name_files(files))
+    return collector.raw()
+
+
+def read_rows(
+    files: Sequence[DataFile],
+    sink: RowSink,
+    delimiter: str,
+    part: tuple[int, int | None],
+    limit: RowLimit,
+    problems: Problems,
+) -> int:
+    """Hand the rows [first, end) of all files to a sink. Returns how many rows there are up to `end`.
+
+    Raises:
+        DataFault: a file is damaged or no such table, there is no row, or more are selected than the limit.
+    """
+    rows = _Selection(sink, part, limit, problems)
     for file in files:
         if rows.ended:
             break
         try:
-            _read_file(file, rows, delimiter, reading)
+            _read_file(file, rows, delimiter, problems)
         except READ_ERRORS as error:
-            raise reading.problems.stop(file.unreadable(error)) from error
+            raise problems.stop(file.unreadable(error)) from error
     if rows.total == 0:
-        raise reading.problems.stop(files[0].fault("has a header line and no record", "name another file"))
-    reading.span(records, rows.total, name_files(files))
-    return collector.raw()
+        raise problems.stop(files[0].fault("has a header line and no record", "name another file"))
+    return rows.total
 
 
-def _read_file(file: DataFile, rows: _Selection, delimiter: str, reading: Reading) -> None:
+def _read_file(file: DataFile, rows: _Selection, delimiter: str, problems: Problems) -> None:
     with file.open() as stream:
-        lines = _Lines(stream, file, reading)
+        lines = _Lines(stream, file, problems)
         header = next(_rows(lines, delimiter), None)
-        positions = _positions(header, rows.collector.names, delimiter, file)
+        positions = _positions(header, rows.sink.names, delimiter, file)
         width = 0 if header is None else len(header[1])
         _add_blocks(rows, lines, delimiter, width, positions)
         _add_rows(rows, lines, delimiter, width, positions)
@@ -81,11 +124,11 @@ def _read_file(file: DataFile, rows: _Selection, delimiter: str, reading: Readin
 
 @final
 class _Selection:
-    """The rows of a file as they come; those of `records` are for the collector."""
+    """The rows of all files as they come; those of `records` are for the sink."""
 
-    def __init__(self, collector: Collector, first: int, end: int | None, reading: Reading) -> None:
-        self.collector, self._first, self._end = collector, first, end
-        self._reading, self._max_rows = reading, reading.max_rows
+    def __init__(self, sink: RowSink, part: tuple[int, int | None], limit: RowLimit, problems: Problems) -> None:
+        self.sink, self._limit, self._problems = sink, limit, problems
+        self._first, self._end = part
         self.total = 0
 
     @property
@@ -102,8 +145,8 @@ class _Selection:
         begin = min(max(self._first - self.total, 0), rows)
         stop = rows if self._end is None else min(self._end - self.total, rows)
         self.total += stop
-        if self.total - self._first > self._max_rows:
-            raise self._reading.problems.stop(self._reading.excess_fault())
+        if self.total - self._first > self._limit.rows:
+            raise self._problems.stop(self._limit.fault())
         return slice(begin, stop)
 
 
@@ -112,7 +155,7 @@ def _add_blocks(rows: _Selection, lines: _Lines, delimiter: str, width: int, pos
     while not rows.ended:
         content = lines.take()
         worth_it = len(content) >= BLOCK_BYTES or (content and lines.number > 1)
-        block = split_block(content, delimiter, width, positions, rows.collector.numeric) if worth_it else None
+        block = split_block(content, delimiter, width, positions, rows.sink.numeric) if worth_it else None
         if block is None:
             lines.put_back(content)
             return
@@ -120,7 +163,7 @@ def _add_blocks(rows: _Selection, lines: _Lines, delimiter: str, width: int, pos
         lines.number += block.rows
         if part.start < part.stop:
             columns = {name: values[part] for name, values in block.columns.items()}
-            rows.collector.add(columns, part.stop - part.start, partial(_line_after, lines.file, first + part.start))
+            rows.sink.add(columns, part.stop - part.start, partial(_line_after, lines.file, first + part.start))
 
 
 def _add_rows(rows: _Selection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
@@ -133,27 +176,27 @@ def _add_rows(rows: _Selection, lines: _Lines, delimiter: str, width: int, posit
         if part.start < part.stop:
             chunk.append(row)
         if len(chunk) == CHUNK_ROWS or lines.since > CHUNK_BYTES:
-            _collect(rows.collector, chunk, positions, lines.file)
+            _collect(rows.sink, chunk, positions, lines.file)
             chunk, lines.since = [], 0
-    _collect(rows.collector, chunk, positions, lines.file)
+    _collect(rows.sink, chunk, positions, lines.file)
 
 
 def _line_after(file: DataFile, first: int, row: int) -> str:
     return file.where(f"line {first + row}")
 
 
-def _collect(collector: Collector, chunk: list[Row], positions: dict[str, int], file: DataFile) -> None:
+def _collect(sink: RowSink, chunk: list[Row], positions: dict[str, int], file: DataFile) -> None:
     fields = list(zip(*(fields for _, fields in chunk), strict=True))
     columns = {name: fields[position] if chunk else () for name, position in positions.items()}
-    collector.add(columns, len(chunk), lambda row: file.where(f"line {chunk[row][0]}"))
+    sink.add(columns, len(chunk), lambda row: file.where(f"line {chunk[row][0]}"))
 
 
 @final
 class _Lines:
     """The lines of a file as text; `row` counts the bytes of the current row, `since` those of the chunk."""
 
-    def __init__(self, stream: BinaryIO, file: DataFile, reading: Reading) -> None:
-        self._stream, self.file, self._problems = stream, file, reading.problems
+    def __init__(self, stream: BinaryIO, file: DataFile, problems: Problems) -> None:
+        self._stream, self.file, self._problems = stream, file, problems
         self._back = io.BytesIO()
         self.number = self.row = self.since = 0
 

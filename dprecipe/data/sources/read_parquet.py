@@ -12,21 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dprecipe.data.arrow import MAX_VALUE_BYTES, ColumnTypes, column_values, image_bytes, is_text
 from dprecipe.data.files import DataFile, locate_files, name_files
-from dprecipe.data.images import decode_images
-from dprecipe.data.raw import Labels, Raw, Reading, channels_first, drop_labels, record_number
+from dprecipe.data.image_table import collecting_images
+from dprecipe.data.images import MAX_IMAGE_BYTES, ImageForm
+from dprecipe.data.raw import Raw, Reading, record_number
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
-from dprecipe.data.table import Collector, encode_labels, join_labels, name_texts
+from dprecipe.data.table import Collector
 from dprecipe.data.words import Header, wrong_format_fault
 from dprecipe.faults import DataFault
 
 BATCH_ROWS = 8192
-MAX_IMAGE_BYTES = 16 << 20
 SLACK = 1 << 20
 MAX_BATCH_BYTES = 1 << 30
 """The values of a batch take at most this many bytes: a batch of long values has fewer rows."""
@@ -90,30 +87,14 @@ def _unreadable(file: DataFile, error: Exception) -> DataFault:
 def _images(
     image: ImageColumn, label: Label | None, records: tuple[int, ...] | None, files: list[DataFile], reading: Reading
 ) -> Raw:
-    name_column, problems = reading.name_column, reading.problems
-    extra = (None if label is None else label.column, name_column)
-    columns = tuple(dict.fromkeys((image.column, *(name for name in extra if name is not None))))
-    height, width, channels = image.shape
-    pixels: list[NDArray[np.generic]] = [np.empty((0, channels, height, width), np.uint8)]
-    labels: list[Labels] = []
-    names: list[str] = []
-    for file, first, batch in _batches(files, records, columns, reading, MAX_IMAGE_BYTES):
-        place = partial(_row_after, file, first)
-        with _reading_file(file, reading):
-            content = image_bytes(batch.column(image.column), image.column, file)
-        pixels.append(
-            channels_first(decode_images(content, image.shape, file.name, partial(_in_file, file, first), problems))
-        )
-        reading.counts.records += batch.num_rows
-        if label is None:
-            labels.append(drop_labels(batch.num_rows))
-        else:
-            values = column_values(batch.column(label.column), label.column, file)
-            labels.append(encode_labels(values, label, place, problems, reading.counts))
-        if name_column is not None:
-            texts = column_values(batch.column(name_column), name_column, file)
-            names += name_texts(texts, name_column, place, problems)
-    return Raw(np.concatenate(pixels), join_labels(labels), None if name_column is None else tuple(names))
+    with collecting_images(ImageForm(image.shape), label, reading) as collector:
+        columns = tuple(dict.fromkeys((image.column, *collector.names)))
+        for file, first, batch in _batches(files, records, columns, reading, MAX_IMAGE_BYTES):
+            with _reading_file(file, reading):
+                images = image_bytes(batch.column(image.column), image.column, file)
+                values = {name: column_values(batch.column(name), name, file) for name in collector.names}
+            collector.add(images, values, partial(_row_after, file, first), partial(_in_file, file, first), file.name)
+        return collector.raw()
 
 
 def _batches(

@@ -10,6 +10,7 @@ from dprecipe.data.sources.base import Labelled, SourceBlock
 from dprecipe.data.sources.csv_table import Csv, PublicCsv
 from dprecipe.data.sources.digits import Digits, PublicDigits
 from dprecipe.data.sources.idx import Idx, PublicIdx
+from dprecipe.data.sources.image_folder import ImageFolder, PublicImageFolder
 from dprecipe.data.sources.npz import Npz, PublicNpz
 from dprecipe.data.sources.parquet import Parquet, PublicParquet
 
@@ -19,6 +20,7 @@ SOURCES: tuple[tuple[type[Labelled], type[SourceBlock]], ...] = (
     (Csv, PublicCsv),
     (Parquet, PublicParquet),
     (Npz, PublicNpz),
+    (ImageFolder, PublicImageFolder),
 )
 """Each with labels, and as unlabelled public records."""
 

@@ -62,9 +62,8 @@ def test_files_are_read_in_the_order_of_their_names_or_of_the_list(ages) -> None
 
 def test_a_range_counts_over_all_files(ages, kind: str) -> None:
     whole = [10, 20, 30, 40, 50]
-    for first in range(5):
-        for end in range(first + 1, 6):
-            assert ages("visits/*/*.{}", end - first, records=[first, end]) == whole[first:end]
+    for first, end in ((0, 2), (1, 3), (2, 5), (4, 5)):
+        assert ages("visits/*/*.{}", end - first, records=[first, end]) == whole[first:end]
     with pytest.raises(DataFault, match=rf"visits/\*/\*\.{kind}: ends before the range") as caught:
         ages("visits/*/*.{}", 3, records=[3, 6])
     assert caught.value.private == "5 records"

@@ -1,0 +1,136 @@
+"""`image_folder`: images in a folder, one file each, in class folders or listed in a table."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from dprecipe.data.sources.base import (
+    ACCESS,
+    RECORDS,
+    UNREAD,
+    Access,
+    ColumnLabelled,
+    Label,
+    Records,
+    SourceBlock,
+    label_contradictions,
+)
+from dprecipe.data.sources.csv_table import Delimiter, wrong_delimiter
+from dprecipe.faults import Finding
+from dprecipe.language.base import PositiveInt, Text
+
+if TYPE_CHECKING:
+    from dprecipe.data.raw import Raw, Reading
+
+FOLDER_COLUMNS = ("file", "folder")
+"""Of images without a table: the path below the source's, and its first folder."""
+Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=3, max_length=3)]
+SHAPE = "height, width, channels of every image"
+RESIZE = "`stretch` or `crop` (its middle, of the declared proportions): how an image of another size is made to fit"
+TABLE = "a CSV file with a row for each image that is used; without it, all images of the folder are"
+IMAGE_COLUMN = "the table's column of paths, below the folder"
+
+
+class _ImageFolder(SourceBlock):
+    if TYPE_CHECKING:
+        path: str
+        table: str | None
+        shape: tuple[int, ...]
+        resize: Literal["stretch", "crop"] | None
+        image_column: str
+        delimiter: str
+        label: Label | None
+
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        return self.shape
+
+    @property
+    def has_names(self) -> bool:
+        return True
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {"path": self.path} if self.table is None else {"path": self.path, "table": self.table}
+
+    @property
+    def features_paths(self) -> tuple[str, ...]:
+        return (self.path,)
+
+    @property
+    def origins(self) -> tuple[tuple[str, str], ...]:
+        table = "" if self.table is None else posixpath.normpath(self.table)
+        return ((posixpath.normpath(self.path), table),)
+
+    def features_files(self, root: Path) -> list[Path]:
+        from dprecipe.data.sources.read_image_folder import existing_images
+
+        return existing_images(self.path, self.table, self.image_column, self.delimiter, root)
+
+    def all_files(self, root: Path) -> list[Path]:
+        table = [] if self.table is None else [root / self.table]
+        return [*self.features_files(root), *(file for file in table if file.is_file())]
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        if self.table is not None:
+            yield from wrong_delimiter(self.delimiter, path)
+        elif isinstance(self, ImageFolder) and self.label.column != "folder":
+            yield Finding(
+                "R241",
+                f"an image folder without a table has no column {self.label.column!r}",
+                "write label.column: folder, where each class has a folder of its own; or name a CSV file in `table`",
+                f"{path}.label.column",
+            )
+
+    def read(self, root: Path, reading: Reading) -> Raw:
+        from dprecipe.data.images import ImageForm
+        from dprecipe.data.sources.read_image_folder import read_image_folder
+
+        label = self.label if isinstance(self, ImageFolder) else None
+        form = ImageForm(self.shape, self.resize)
+        return read_image_folder(
+            self.path, self.table, self.image_column, self.delimiter, form, label, self.records, root, reading
+        )
+
+
+class ImageFolder(_ImageFolder, ColumnLabelled):
+    """Images in a folder, one file each: in class folders (`label.column: folder`), or listed in a table."""
+
+    source: Literal["image_folder"]
+    path: Text
+    table: Text | None = Field(None, description=TABLE)
+    image_column: Text = Field("file", description=IMAGE_COLUMN)
+    delimiter: Delimiter = ","
+    shape: Shape = Field(description=SHAPE)
+    resize: Literal["stretch", "crop"] | None = Field(None, description=RESIZE)
+    label: Label
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access = Field("private_internal", description=ACCESS)
+
+    shared: ClassVar[tuple[str, ...]] = ("image_column", "delimiter", "shape", "resize", "label")
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from label_contradictions(self.label, None, path)
+        yield from _ImageFolder.contradictions(self, path)
+
+
+class PublicImageFolder(_ImageFolder):
+    """Images in a folder, one file each: all of them, or those that a table lists. No labels."""
+
+    source: Literal["image_folder"]
+    path: Text
+    table: Text | None = Field(None, description=TABLE)
+    image_column: Text = Field("file", description=IMAGE_COLUMN)
+    delimiter: Delimiter = ","
+    shape: Shape = Field(description=SHAPE)
+    resize: Literal["stretch", "crop"] | None = Field(None, description=RESIZE)
+    label: Label | None = Field(None, description=UNREAD)
+    records: Records | None = Field(None, description=RECORDS)
+    access: Literal["public"] = "public"
+
+    shared: ClassVar[tuple[str, ...]] = ("image_column", "delimiter", "shape", "resize")

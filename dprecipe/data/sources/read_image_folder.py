@@ -1,0 +1,278 @@
+"""`image_folder`: image files, in the order of their names, decoded a chunk at a time.
+
+File names of private images are private: a log gets the source's path, and only a terminal the name of the file.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import posixpath
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path, PurePosixPath
+from typing import final
+
+from dprecipe.data.encoders import Place
+from dprecipe.data.files import DataFile, leaves_root, locate_file, locate_folder
+from dprecipe.data.image_table import ImageCollector, collecting_images
+from dprecipe.data.images import ImageForm
+from dprecipe.data.problems import Problems
+from dprecipe.data.raw import MAX_RECORDS, Raw, Reading
+from dprecipe.data.sources.base import Label
+from dprecipe.data.sources.image_folder import FOLDER_COLUMNS
+from dprecipe.data.sources.read_csv import RowLimit, read_rows
+from dprecipe.data.values import Values, texts_of
+from dprecipe.data.words import Header
+from dprecipe.faults import DataFault
+from dprecipe.progress import Progress
+
+SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp"))
+IGNORED = frozenset(("thumbs.db", "desktop.ini"))
+"""Files of the system's, beside those whose names begin with a dot."""
+CHUNK_IMAGES = 256
+CHUNK_BYTES = 64 << 20
+QUIET_SECONDS = 2.0
+
+
+def read_image_folder(
+    path: str,
+    table: str | None,
+    image_column: str,
+    delimiter: str,
+    form: ImageForm,
+    label: Label | None,
+    records: tuple[int, ...] | None,
+    root: Path,
+    reading: Reading,
+) -> Raw:
+    """The selected images (N, C, H, W) uint8, in the order of their paths: those of the folder, or those that the table
+    lists.
+
+    Raises:
+        DataFault: a folder, file or column is missing; an image is none of the declared form, or in no declared class.
+    """
+    folder = locate_folder(path, root)
+    with collecting_images(form, label, reading) as collector:
+        if table is None:
+            rows = _folder_rows(folder, path, root, collector.names)
+            if label is not None:
+                _check_classes(rows.columns["folder"], label, path, reading.problems)
+        else:
+            names, problems = collector.names, reading.problems
+            rows = _table_rows(folder, path, table, image_column, delimiter, root, names, problems)
+        part = reading.span(records, len(rows.files), path)
+        if not rows.files:
+            raise DataFault(f"{path}: holds no image", "name a folder with PNG, JPEG or WebP files")
+        _decode(folder, path, rows, range(len(rows.files))[part], collector, reading)
+        return collector.raw()
+
+
+def existing_images(path: str, table: str | None, image_column: str, delimiter: str, root: Path) -> list[Path]:
+    """The image files that exist, in order; none where the source can't be read."""
+    try:
+        folder = locate_folder(path, root)
+        if table is None:
+            names: Sequence[str] = list_images(folder, path, root)
+        else:
+            problems = Problems(private=True)
+            names = _table_rows(folder, path, table, image_column, delimiter, root, (), problems).files
+    except DataFault:
+        return []
+    return [file for file in (folder / name for name in names) if file.exists()]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _ImageRows:
+    """Images by their paths below the folder, in order, with the columns that are read."""
+
+    files: Sequence[str]
+    columns: Mapping[str, Sequence[str]]
+    place: Place
+    """Of a row, for its columns."""
+
+
+def _folder_rows(folder: Path, path: str, root: Path, names: tuple[str, ...]) -> _ImageRows:
+    for name in names:
+        if name not in FOLDER_COLUMNS:
+            raise DataFault(
+                f"{path}: an image folder without a table has the columns `file` and `folder`, and no {name!r}",
+                "name one of them, or a CSV file with that column in `table`",
+            )
+    files = list_images(folder, path, root)
+    columns = {"file": files, "folder": [name.partition("/")[0] if "/" in name else "" for name in files]}
+    return _ImageRows(files, {name: columns[name] for name in names}, lambda row: f"{path}, {files[row]}")
+
+
+def list_images(folder: Path, path: str, root: Path) -> list[str]:
+    """The images below a folder, by their paths below it, sorted part by part.
+
+    Raises:
+        DataFault: a file is no image by its name, a link leads out, a name is not UTF-8, or there are too many.
+    """
+    inside = (folder.resolve(), root.resolve())
+    names: list[str] = []
+    for entry, name in _walk(folder, "", path):
+        if entry.name.startswith(".") or entry.name.casefold() in IGNORED:
+            continue
+        if not name.isprintable():
+            raise DataFault(f"{path}: a file's name is not UTF-8, or has control characters", "rename it", ascii(name))
+        if PurePosixPath(name).suffix.casefold() not in SUFFIXES or not entry.is_file():
+            raise DataFault(
+                f"{path}: a file is no PNG, JPEG or WebP image, by its name",
+                "move it out of the folder, convert it, or list the images in `table`",
+                name,
+            )
+        if entry.is_symlink():
+            _check_inside(Path(entry.path), inside, path, name)
+        names.append(name)
+        if len(names) > MAX_RECORDS:
+            raise DataFault(f"{path}: holds more than {MAX_RECORDS:,} images", "use fewer, or list them in `table`")
+    return sorted(names, key=lambda name: name.split("/"))
+
+
+def _walk(folder: Path, above: str, path: str) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """The files below a folder, with their paths below it, in any order."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = f"{above}{entry.name}"
+            if not entry.is_dir() or entry.name.startswith("."):
+                yield entry, name
+            elif entry.is_symlink():
+                raise DataFault(
+                    f"{path}: a folder in it is a link", "copy the folder, or list the images in `table`", name
+                )
+            else:
+                yield from _walk(Path(entry.path), f"{name}/", path)
+
+
+def _check_inside(file: Path, inside: tuple[Path, ...], path: str, name: str) -> None:
+    if not any(file.resolve().is_relative_to(folder) for folder in inside):
+        raise DataFault(
+            f"{path}: an image is a link to a file outside of the folder and of the data root",
+            "copy the file into the folder, or set --data-root to a folder that holds both",
+            name,
+        )
+
+
+@final
+class _TableColumns:
+    """Some columns of a table as texts, and the place of each row."""
+
+    numeric: frozenset[str] = frozenset()
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.texts: dict[str, list[str]] = {name: [] for name in names}
+        self._starts: list[int] = []
+        self._places: list[Place] = []
+        self._rows = 0
+
+    def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
+        """Keep a chunk of rows."""
+        for name in self.names:
+            self.texts[name] += texts_of(columns[name])
+        self._starts.append(self._rows)
+        self._places.append(place)
+        self._rows += rows
+
+    def place(self, row: int) -> str:
+        """The place of a row."""
+        chunk = bisect_right(self._starts, row) - 1
+        return self._places[chunk](row - self._starts[chunk])
+
+
+def _table_rows(
+    folder: Path,
+    path: str,
+    table: str,
+    image_column: str,
+    delimiter: str,
+    root: Path,
+    names: tuple[str, ...],
+    problems: Problems,
+) -> _ImageRows:
+    """The rows of a table in the order of their images.
+
+    Raises:
+        DataFault: it is no such table, or a row names an image outside of the folder, or one that another names.
+    """
+    columns = _TableColumns(tuple(dict.fromkeys((image_column, *names))))
+    limit = RowLimit(MAX_RECORDS, lambda: DataFault(f"{table}: has more than {MAX_RECORDS:,} rows", "use fewer"))
+    read_rows([DataFile.of(locate_file(table, root))], columns, delimiter, (0, None), limit, problems)
+    files, subject = columns.texts[image_column], f"{table}, column {image_column!r}"
+    inside, resolve = (folder.resolve(), root.resolve()), cache(Path.resolve)
+    seen: set[str] = set()
+    for row, name in enumerate(files):
+        problem = ""
+        if not name or leaves_root(name) or not name.isprintable():
+            problem, remedy = "a field is no path below the folder", "write the path of an image below the folder"
+        elif (plain := posixpath.normpath(name)) in seen:
+            problem, remedy = "an image is listed twice: its record would count twice", "list each image once"
+        elif not any(resolve((folder / name).parent).is_relative_to(place) for place in inside):
+            problem, remedy = "a path leads through a link out of the folder", "copy the images into the folder"
+        else:
+            files[row] = plain
+            seen.add(plain)
+            if (folder / plain).is_symlink():
+                _check_inside(folder / plain, inside, path, plain)
+        if problem:
+            problems.add(subject, problem, remedy, columns.place(row).partition(", ")[2])
+    problems.check()
+    order = sorted(range(len(files)), key=lambda row: files[row].split("/"))
+    chosen = {name: [columns.texts[name][row] for row in order] for name in names}
+    return _ImageRows([files[row] for row in order], chosen, lambda row: columns.place(order[row]))
+
+
+def _check_classes(folders: Sequence[str], label: Label, path: str, problems: Problems) -> None:
+    """Check that class folders are among the declared classes.
+
+    Raises:
+        DataFault: one is not. Its name is for a terminal, a declared name that is nearly equal for all.
+    """
+    declared = [value.strip() for value in label.values or ()]
+    known, others = Header(declared), sorted(set(folders) - set(declared) - {""})
+    if not declared or not others:
+        return
+    for name in others:
+        meant = known.nearest(name)
+        nearest = f", and nearly {meant!r}" if meant is not None else ""
+        problems.add(
+            path,
+            f"a folder is none of the {len(declared)} declared classes{nearest}",
+            "rename the folder, or declare its name in label.values; a folder that is no class belongs elsewhere",
+            name,
+        )
+    problems.check()
+
+
+def _decode(
+    folder: Path, path: str, rows: _ImageRows, part: range, collector: ImageCollector, reading: Reading
+) -> None:
+    """Decode the images of a part of the rows. Where it takes long, a terminal shows progress."""
+    each = math.prod(collector.form.shape)
+    step = max(1, min(CHUNK_IMAGES, CHUNK_BYTES // each))
+    began, progress = time.monotonic(), None
+    for start in range(part.start, part.stop, step):
+        chunk = range(start, min(start + step, part.stop))
+        images = [folder / rows.files[row] for row in chunk]
+        columns = {name: rows.columns[name][chunk.start : chunk.stop] for name in collector.names}
+        collector.add(images, columns, partial(_of_chunk, rows.place, start), partial(_file_at, rows, start), path)
+        if progress is None and time.monotonic() - began > QUIET_SECONDS:
+            progress = Progress("decoding images", "image", len(part), private=reading.private)
+        if progress is not None:
+            progress.show(chunk.stop - part.start)
+    if progress is not None:
+        progress.end(len(part))
+
+
+def _of_chunk(place: Place, start: int, row: int) -> str:
+    return place(start + row)
+
+
+def _file_at(rows: _ImageRows, start: int, row: int) -> str:
+    return rows.files[start + row]
