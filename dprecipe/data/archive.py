@@ -23,6 +23,8 @@ _HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], boo
 }
 MAX_HEADER_BYTES = 10_000
 """Bytes of an array's header, as numpy reads it."""
+CHUNK_BYTES = 16 << 20
+"""Of an array that is read some records at a time."""
 _FORTRAN = 64 << 20
 _ERRORS = (*READ_ERRORS, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """What reading a damaged or encrypted archive can raise."""
@@ -60,26 +62,47 @@ class Archive:
         Raises:
             DataFault: there is no such array, it holds Python objects, or it has another shape or type.
         """
+        chunks = list(self.chunks(name, shape, expected, accepts, part))
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+
+    def chunks(
+        self,
+        name: str,
+        shape: tuple[int | None, ...],
+        expected: str,
+        accepts: Callable[[np.dtype[Any]], bool],
+        part: slice | None = None,
+    ) -> Iterator[NDArray[Any]]:
+        """As `array`, some records at a time, and at least one chunk."""
         file = self._file
         with self._open(name) as stream:
             dims, fortran, dtype = self._header(name, stream, shape, expected, accepts)
             part = slice(0, dims[0]) if part is None else part
-            each = math.prod(dims[1:]) * dtype.itemsize
-            chosen = (part.stop - part.start) * each
-            if fortran and dims[0] * each > 4 * chosen + _FORTRAN:
+            each, count = math.prod(dims[1:]) * dtype.itemsize, part.stop - part.start
+            if fortran and dims[0] * each > 4 * count * each + _FORTRAN:
                 raise DataFault(
                     f"{file}: array {name!r} is stored column by column, so part of it can't be read by itself",
                     "convert it with numpy.ascontiguousarray before saving it",
                 )
-            first, size = (0, dims[0] * each) if fortran else (part.start * each, chosen)
-            skip_exactly(stream, first)
-            content = read_exactly(stream, size)
-            if len(content) != size or (first + size == dims[0] * each and stream.read(1)):
-                raise DataFault(f"{file}: array {name!r} does not end with the last record of its header", self._save)
-        values = np.frombuffer(content, dtype=dtype)
-        if fortran:
-            return values.reshape(dims, order="F")[part]
-        return values.reshape(-1, *dims[1:]) if each else values.reshape(part.stop - part.start, *dims[1:])
+            skip_exactly(stream, 0 if fortran else part.start * each)
+            rows = dims[0] if fortran else max(1, CHUNK_BYTES // max(1, each))
+            left = dims[0] if fortran else count
+            while True:
+                size = min(rows, left)
+                content = read_exactly(stream, size * each)
+                left -= size
+                end = left == 0 and (fortran or part.stop == dims[0])
+                if len(content) != size * each or (end and stream.read(1)):
+                    raise DataFault(
+                        f"{file}: array {name!r} does not end with the last record of its header", self._save
+                    )
+                values = np.frombuffer(content, dtype=dtype)
+                if fortran:
+                    yield values.reshape(dims, order="F")[part]
+                else:
+                    yield values.reshape(size, *dims[1:])
+                if left == 0:
+                    return
 
     @contextmanager
     def _open(self, name: str) -> Iterator[BinaryIO]:

@@ -10,7 +10,7 @@ from dprecipe.data.facts import column_facts, feature_shape, model_shape, source
 from dprecipe.data.schema import AnySource, Data, Source
 from dprecipe.faults import Finding
 
-DENSE_LIMIT = 32 << 30
+DENSE_LIMIT = 1 << 40
 MAX_CHANNELS = 4
 
 
@@ -28,7 +28,7 @@ def check_data(data: Data) -> list[Finding]:
             _public_matches,
         )
         findings = [finding for rule in rules for finding in rule(data)]
-    return findings if findings else list(_fits_memory(data))
+    return findings if findings else list(_fits_a_disk(data))
 
 
 def _sources(data: Data) -> Iterator[tuple[str, AnySource]]:
@@ -136,7 +136,7 @@ def _listed(source: AnySource) -> list[tuple[str, object]]:
     return list((source.table_columns or {}).items())
 
 
-def _fits_memory(data: Data) -> Iterator[Finding]:
+def _fits_a_disk(data: Data) -> Iterator[Finding]:
     columns = data.train.table_columns
     scattered = any(step.scattering is not None for step in data.preprocess)
     if columns is None and not scattered:

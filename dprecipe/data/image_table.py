@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprecipe.data.collector import RecordCollector
 from dprecipe.data.encoders import Place
 from dprecipe.data.images import Decode, EncodedImage, ImageForm, decoding_images
 from dprecipe.data.raw import Labels, Raw, Reading, channels_first, drop_labels
 from dprecipe.data.schema import Label
-from dprecipe.data.table import encode_labels, join_labels, name_texts
-from dprecipe.data.values import Values
+from dprecipe.data.table import encode_labels, name_texts, select_places
+from dprecipe.data.values import Values, select_rows
 
 
 @contextmanager
@@ -26,15 +26,13 @@ def collecting_images(form: ImageForm, label: Label | None, reading: Reading) ->
 
 @final
 class ImageCollector:
-    """The chunks of one source of images, concatenated. Without a label, labels are zeros and no column is read for
-    them."""
+    """The chunks of one source of images. Without a label, labels are zeros and no column is read for them.
+
+    Images of a unit after its first `max_records` are skipped before they are decoded."""
 
     def __init__(self, form: ImageForm, label: Label | None, reading: Reading, decode: Decode) -> None:
-        height, width, channels = form.shape
         self.form, self._label, self._reading, self._decode = form, label, reading, decode
-        self._pixels: list[NDArray[np.generic]] = [np.empty((0, channels, height, width), np.uint8)]
-        self._labels: list[Labels] = []
-        self._names: list[str] = []
+        self._records = RecordCollector(reading)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,18 +47,30 @@ class ImageCollector:
 
         `columns`: the values of `names`. `place` is that of a row, for columns; `subject` and `where` name the source
         and the place in it, for images.
+
+        Raises:
+            DataFault: there are more units than declared; the disk refuses.
         """
         label, reading = self._label, self._reading
-        self._pixels.append(channels_first(self._decode(images, subject, where, reading.problems)))
-        reading.counts.records += len(images)
-        if label is None:
-            self._labels.append(drop_labels(len(images)))
-        else:
-            self._labels.append(encode_labels(columns[label.column], label, place, reading.problems, reading.counts))
         if reading.name_column is not None:
-            self._names += name_texts(columns[reading.name_column], reading.name_column, place, reading.problems)
+            names = name_texts(columns[reading.name_column], reading.name_column, place, reading.problems)
+            chosen = self._records.choose(names).tolist()
+            if len(chosen) < len(images):
+                images = [images[row] for row in chosen]
+                columns = {name: select_rows(values, chosen) for name, values in columns.items()}
+                place, where = select_places(place, chosen), select_places(where, chosen)
+        pixels = channels_first(self._decode(images, subject, where, reading.problems))
+        reading.counts.records += len(images)
+        labels: Labels = drop_labels(len(images))
+        if label is not None:
+            labels = encode_labels(columns[label.column], label, place, reading.problems, reading.counts)
+        self._records.append(pixels, labels)
 
     def raw(self) -> Raw:
-        """All records so far."""
-        names = None if self._reading.name_column is None else tuple(self._names)
-        return Raw(np.concatenate(self._pixels), join_labels(self._labels), names)
+        """All records so far.
+
+        Raises:
+            DataFault: the disk refuses.
+        """
+        height, width, channels = self.form.shape
+        return self._records.raw(np.empty((0, channels, height, width), np.uint8))

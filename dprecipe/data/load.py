@@ -1,4 +1,4 @@
-"""Reads a source into memory and checks it against the recipe's declarations.
+"""Reads a source and checks it against the recipe's declarations.
 
 Nothing is derived from the data: shape, classes, size and ranges are what the recipe declares. A file that differs is
 refused.
@@ -6,7 +6,7 @@ refused.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from pathlib import Path
 
 from dprecipe.data.counts import SourceCounts
@@ -15,7 +15,8 @@ from dprecipe.data.files import data_root
 from dprecipe.data.raw import Raw, Reading, size_fault
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource, Data
-from dprecipe.data.units import Identities, bound_units
+from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING, Storage
+from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 
 __all__ = ["DataFacts", "Records", "data_root", "describe_data", "load"]
@@ -47,7 +48,8 @@ def read(
         RecipeError, DataFault: as `load`; all problems of the source are reported at once.
     """
     describe_data(data, role)
-    reading = Reading.of(source, data, role, _name_column(source, data, identity) if role == "train" else None)
+    name_column = _name_column(source, data, identity) if role == "train" else None
+    reading = Reading.of(source, data, role, name_column, _storage(source, data, role))
     try:
         raw = source.read(root, reading)
     except MemoryError:
@@ -59,29 +61,32 @@ def read(
             )
         ) from None
     reading.counts.check(f"data.{role}", reading.problems)
+    units = None if raw.identities is None or reading.units is None else raw.identities.of_record
     identities = _identities(raw, source) if role == "train" else None
-    records = Records(raw.features, raw.labels, None, data.preprocess, identities, texts=raw.texts)
-    if identities is not None and data.unit != "record":
-        chosen = bound_units(identities.of_record, data.unit.max_records)
-        of_record = identities.of_record[chosen]
-        records = Records(
-            raw.features[chosen],
-            raw.labels[chosen],
-            of_record,
-            data.preprocess,
-            replace(identities, of_record=of_record),
-            texts={name: column.select(chosen.tolist()) for name, column in raw.texts.items()},
-        )
+    records = Records(raw.features, raw.labels, units, data.preprocess, identities, texts=raw.texts)
     if role == "train" and not data.admits(records.unit_count):
         raise reading.problems.stop(size_fault(data, records.unit_count))
     reading.problems.check()
     return records, reading.counts
 
 
+def _storage(source: AnySource, data: Data, role: Role) -> Storage:
+    """Memory, or files without a name where the records of the declared number may take more than
+    `storage.IN_MEMORY_BYTES`. The actual number decides only where none is declared."""
+    if role != "train":
+        return SPILLING
+    unit = data.unit
+    rows = data.max_units * (1 if unit == "record" else unit.max_records)
+    if source.records is not None:
+        rows = min(rows, source.records[1] - source.records[0])
+    bytes_each = 4 * math.prod(describe_data(data, role).source_shape)
+    return Storage(0 if rows * bytes_each > IN_MEMORY_BYTES else math.inf)
+
+
 def _identities(raw: Raw, source: AnySource) -> Identities:
-    if raw.names is None:
-        return Identities.numbered(len(raw.labels), 0 if source.records is None else source.records[0])
-    return Identities.named(raw.names)
+    if raw.identities is not None:
+        return raw.identities
+    return Identities.numbered(len(raw.labels), 0 if source.records is None else source.records[0])
 
 
 def _name_column(source: AnySource, data: Data, identity: str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -13,6 +13,8 @@ from dprecipe.data.counts import ColumnCounts, SourceCounts
 from dprecipe.data.facts import Role
 from dprecipe.data.problems import Problems
 from dprecipe.data.schema import AnySource, Data
+from dprecipe.data.storage import Storage
+from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 
 Labels = NDArray[np.int64] | NDArray[np.float32]
@@ -24,7 +26,7 @@ class TextValues:
     """The values (N,) of a column whose items a paid step releases; until then its features, from `start` on, are 0."""
 
     start: int
-    values: tuple[str, ...]
+    values: Sequence[str]
 
     def select(self, rows: Iterable[int]) -> TextValues:
         """Those of some rows."""
@@ -33,7 +35,8 @@ class TextValues:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Raw:
-    """The selected records of a source: features in the models' layout, labels, and the name of each record, if any.
+    """The selected records of a source: features in the models' layout, labels, and what names the records, if a column
+    does. Of each unit there are its first `max_records` records.
 
     `texts` are the columns whose items a paid step releases, by name.
 
@@ -42,7 +45,7 @@ class Raw:
 
     features: NDArray[np.generic]
     labels: Labels
-    names: tuple[str, ...] | None = None
+    identities: Identities | None = None
     texts: Mapping[str, TextValues] = field(default_factory=dict)
 
 
@@ -61,7 +64,8 @@ MAX_RECORDS = 10_000_000
 @final
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source is read: how many rows at most, which column names its records, and whether it is private."""
+    """How a source is read: how many rows at most, which column names its records, whether it is private, and where its
+    records are put."""
 
     data: Data
     role: Role
@@ -69,12 +73,15 @@ class Reading:
     name_column: str | None = None
     problems: Problems = field(default_factory=lambda: Problems(private=True))
     counts: SourceCounts = field(default_factory=SourceCounts)
+    storage: Storage = field(default_factory=Storage)
 
     @staticmethod
-    def of(source: AnySource, data: Data, role: Role, name_column: str | None = None) -> Reading:
+    def of(
+        source: AnySource, data: Data, role: Role, name_column: str | None = None, storage: Storage | None = None
+    ) -> Reading:
         """The reading of a source in its role."""
         private = source.access != "public"
-        return Reading(data, role, private, name_column, Problems(private))
+        return Reading(data, role, private, name_column, Problems(private), storage=storage or Storage())
 
     @property
     def max_rows(self) -> int:

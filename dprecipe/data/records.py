@@ -1,4 +1,4 @@
-"""Records in memory: features, labels, and who each record belongs to."""
+"""Records: features, labels, and who each record belongs to, in memory or mapped into it (`dprecipe.data.storage`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from dprecipe.data.paid.schema import DpCategories, DpVocabulary, item_columns
 from dprecipe.data.preprocess import Floats, ReadyStep, is_pending, prepare_features
 from dprecipe.data.raw import Labels, TextValues
 from dprecipe.data.schema import Step
+from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 from dprecipe.progress import Progress
 
-PREPARE_ONCE_BYTES = 1 << 30
+PREPARE_ONCE_BYTES = IN_MEMORY_BYTES
 """Below this many bytes of prepared features they are prepared once: simpler, and each step of training is
-faster. Above it (CIFAR-10 sized pixels and up) the bytes of the file stay in memory, a quarter of the size,
-and each physical batch is prepared when it is used. Scattering is too slow for that: it is always done once."""
+faster. Above it the features stay as they were read, pixels a quarter of the size, in files that are mapped, and each
+physical batch is prepared when it is used. Scattering is too slow for that: it is always done once."""
 
 PREPARE_ROWS = 256
 QUIET_SECONDS = 2.0
@@ -44,7 +45,8 @@ class RecordSource(Protocol):
 class Records:
     """N records, aligned: row i of each array is record i.
 
-    `features` is (N, D) or (N, C, H, W): float32, or uint8 for pixels that are not prepared yet. `labels` is int64
+    `features` is (N, D) or (N, C, H, W): float32, or uint8 for pixels that are not prepared yet; in
+    memory or mapped. `labels` is int64
     (N,), or float32 in [-1, 1] where a number is to be predicted; zeros for public records, whose labels are never
     read. `units` is int64 (N,), dense ids 0 … U-1, or None where each record is a unit. `pending` are the steps that
     `batch` has still to apply, and `texts` the columns whose items one of them will release. `identities` name
@@ -108,19 +110,19 @@ class Records:
         slow = self.awaits_scattering
         if self.features.size * 4 > limit and not slow:
             return self
-        first = prepare_features(self.features[:1], ready)
-        result = np.empty((len(self), *first.shape[1:]), dtype=np.float32)
+        result = SPILLING.rows("features")
         began, progress = time.monotonic(), None
         for start in range(0, len(self), PREPARE_ROWS):  # in parts: a step's temporaries stay small
             part = slice(start, start + PREPARE_ROWS)
-            result[part] = prepare_features(self.features[part], ready)
+            result.append(prepare_features(self.features[part], ready))
             if progress is None and slow and time.monotonic() - began > QUIET_SECONDS:
                 progress = Progress("scattering", "record", len(self), private=True)
             if progress is not None:
                 progress.show(min(part.stop, len(self)))
         if progress is not None:
             progress.end(len(self))
-        return replace(self, features=result, pending=self.pending[len(ready) :])
+        features = result.finish(prepare_features(self.features[:0], ready))
+        return replace(self, features=features, pending=self.pending[len(ready) :])
 
     def with_all_constants(self, released: Sequence[StageConstants]) -> Records:
         """The same records with what the first paid steps that are pending have released, and then all steps applied up
@@ -162,9 +164,14 @@ class Records:
         if not isinstance(operation, DpCategories | DpVocabulary):
             raise ValueError("a step of items has columns")
         names = item_columns(operation)
-        features, texts = self.features.copy(), dict(self.texts)
-        for number, name in enumerate(names):
-            column = texts.pop(name)
-            own = constants.model_copy(update={"items": (constants.items[number],)})
-            features[:, column.start : column.start + constants.width + 1] = encode_items([column.values], own)
-        return replace(self, features=features, texts=texts, pending=pending)
+        result, texts = SPILLING.rows("features"), dict(self.texts)
+        columns = [texts.pop(name) for name in names]
+        own = [constants.model_copy(update={"items": (items,)}) for items in constants.items]
+        for start in range(0, len(self), PREPARE_ROWS):
+            part = slice(start, start + PREPARE_ROWS)
+            features = self.features[part].copy()
+            for column, released in zip(columns, own, strict=True):
+                encoded = encode_items([column.values[part]], released)
+                features[:, column.start : column.start + constants.width + 1] = encoded
+            result.append(features)
+        return replace(self, features=result.finish(self.features[:0]), texts=texts, pending=pending)

@@ -12,11 +12,12 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.collector import RecordCollector
 from dprecipe.data.counts import SourceCounts
 from dprecipe.data.encoders import ColumnReport, Place, encode_column
 from dprecipe.data.facts import column_facts, hash_steps, item_steps, tokenize_step
 from dprecipe.data.problems import Problems
-from dprecipe.data.raw import Labels, Raw, Reading, TextValues, count_clamped, drop_labels, map_labels, size_fault
+from dprecipe.data.raw import Labels, Raw, Reading, TextValues, count_clamped, drop_labels, map_labels
 from dprecipe.data.schema import Columns, Hash, Label, Step, Tokenize
 from dprecipe.data.values import (
     WORD,
@@ -44,8 +45,11 @@ class TableEncoder:
         self._facts = column_facts(columns, steps)
         self._hashes = hash_steps(steps)
         self._tokens = tokenize_step(steps)
-        self.texts: dict[str, list[str]] = {name: [] for name in columns if name in item_steps(steps)}
-        """Of columns whose items a paid step releases, the values of all rows so far: their features are 0."""
+        starts = {column.name: column.start for column in self._facts}
+        self.text_starts = {name: starts[name] for name in columns if name in item_steps(steps)}
+        """Of columns whose items a paid step releases: where their features, which are 0 until then, begin."""
+        self.texts: dict[str, Sequence[str]] = {}
+        """Of these columns, the values of the last chunk."""
         self.width = sum(column.width for column in self._facts)
 
     @property
@@ -60,8 +64,7 @@ class TableEncoder:
 
     def text_values(self) -> dict[str, TextValues]:
         """`texts`, with the places of their features."""
-        starts = {column.name: column.start for column in self._facts}
-        return {name: TextValues(starts[name], tuple(values)) for name, values in self.texts.items()}
+        return {name: TextValues(start, tuple(self.texts.get(name, ()))) for name, start in self.text_starts.items()}
 
     def encode(self, chunk: Mapping[str, Values], rows: int, place: Place) -> NDArray[np.float32]:
         """The features of a chunk of rows, (rows, D).
@@ -81,8 +84,8 @@ class TableEncoder:
                 continue
             texts = texts_of(values)
             counts.missing += texts.count("")
-            if facts.name in self.texts:
-                self.texts[facts.name] += texts
+            if facts.name in self.text_starts:
+                self.texts[facts.name] = texts
             elif self._tokens is not None:
                 _tokens(texts, self._tokens, part)
             else:
@@ -92,19 +95,16 @@ class TableEncoder:
 
 @final
 class Collector:
-    """The chunks of one table, concatenated. Without a label, labels are zeros and no column is read for them.
+    """The chunks of one table. Without a label, labels are zeros and no column is read for them.
 
-    Rows of a unit after its first `max_records` are skipped, so the declared numbers bound the memory.
+    Rows of a unit after its first `max_records` are skipped before anything else of them is looked at.
     """
 
     def __init__(self, columns: Columns, steps: Sequence[Step], label: Label | None, reading: Reading) -> None:
         self._reading = reading
-        self._encoder = encoder = TableEncoder(columns, steps, reading.problems, reading.counts)
+        self._encoder = TableEncoder(columns, steps, reading.problems, reading.counts)
         self._label = label
-        self._features = [np.empty((0, encoder.width), np.float32)]
-        self._labels: list[Labels] = []
-        self._names: list[str] = []
-        self._rows_of_unit: dict[str, int] = {}
+        self._records = RecordCollector(reading)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,42 +125,30 @@ class Collector:
         """Encode a chunk of rows and append it.
 
         Raises:
-            DataFault: there are more units than declared.
+            DataFault: there are more units than declared; the disk refuses.
         """
         label, reading = self._label, self._reading
         if reading.name_column is not None:
             texts = name_texts(columns[reading.name_column], reading.name_column, place, reading.problems)
-            if reading.units is not None:
-                chosen = self._first_of_units(texts, reading.units)
+            chosen = self._records.choose(texts).tolist()
+            if len(chosen) < rows:
                 columns = {name: select_rows(values, chosen) for name, values in columns.items()}
-                texts, rows, place = [texts[row] for row in chosen], len(chosen), _select_places(place, chosen)
-            self._names += texts
-        self._features.append(self._encoder.encode(columns, rows, place))
-        if label is None:
-            self._labels.append(drop_labels(rows))
-        else:
-            self._labels.append(encode_labels(columns[label.column], label, place, reading.problems, reading.counts))
-
-    def _first_of_units(self, texts: Sequence[str], units: tuple[int, int]) -> list[int]:
-        size, max_records = units
-        chosen = []
-        for row, text in enumerate(texts):
-            count = self._rows_of_unit.get(text, 0)
-            if count < max_records:
-                chosen.append(row)
-                self._rows_of_unit[text] = count + 1
-            if len(self._rows_of_unit) > size:
-                raise self._reading.problems.stop(size_fault(self._reading.data, None))
-        return chosen
+                rows, place = len(chosen), select_places(place, chosen)
+        features = self._encoder.encode(columns, rows, place)
+        labels: Labels = drop_labels(rows)
+        if label is not None:
+            labels = encode_labels(columns[label.column], label, place, reading.problems, reading.counts)
+        self._records.append(features, labels)
+        for name, values in self._encoder.texts.items():
+            self._records.append_texts(name, values)
 
     def raw(self) -> Raw:
         """All records so far.
 
         Raises:
-            DataFault: a record does not match the recipe.
+            DataFault: the disk refuses.
         """
-        names = None if self._reading.name_column is None else tuple(self._names)
-        return Raw(np.concatenate(self._features), join_labels(self._labels), names, self._encoder.text_values())
+        return self._records.raw(np.empty((0, self._encoder.width), np.float32), self._encoder.text_starts)
 
 
 def encode_labels(
@@ -229,14 +217,9 @@ def _no_label(text: str, row: int, report: ColumnReport) -> bool:
     return empty
 
 
-def _select_places(place: Place, chosen: Sequence[int]) -> Place:
+def select_places(place: Place, chosen: Sequence[int]) -> Place:
     """The places of the chosen rows."""
     return lambda row: place(chosen[row])
-
-
-def join_labels(parts: Sequence[Labels]) -> Labels:
-    """The labels of all chunks of a table, concatenated; empty if there is none."""
-    return np.concatenate(list(parts) or [drop_labels(0)])
 
 
 def name_texts(values: Values, column: str, place: Place, problems: Problems) -> list[str]:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe.data.records import Records
+from dprecipe.data.storage import MappedTexts
 from dprecipe.faults import UsageFault
 from dprecipe.models.origin import InitialWeights
 from dprecipe.privacy.ledger import Ledger
@@ -71,8 +72,13 @@ def private_of(records: object) -> list[NDArray[Any] | bytes] | None:
     if not isinstance(records, Records):
         return None
     arrays = [array for array in (records.features, records.labels, records.units) if array is not None]
-    texts = [json.dumps([name, records.texts[name].values]).encode() for name in sorted(records.texts)]
-    return [*arrays, *texts]
+    return [*arrays, *(part for name in sorted(records.texts) for part in _texts_of(name, records.texts[name].values))]
+
+
+def _texts_of(name: str, values: Sequence[str]) -> list[NDArray[Any] | bytes]:
+    if isinstance(values, MappedTexts):
+        return [json.dumps(name).encode(), *values.arrays]
+    return [json.dumps([name, values]).encode()]
 
 
 OTHERS = {

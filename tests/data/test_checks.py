@@ -149,7 +149,7 @@ BAD = {
     "R222 features": (NPZ, {"preprocess": [{"group_norm": {"groups": 9}}]}, "data.preprocess.0.group_norm.groups"),
     "R219 scattered": (
         {**IDX, "shape": [256, 256, 3]},
-        {"size": 10**4, "preprocess": [SCATTERING]},
+        {"size": 10**6, "preprocess": [SCATTERING]},
         "data.preprocess",
     ),
     "R213 channels first": ({**IDX, "shape": [3, 32, 32]}, {}, "data.train.shape"),
@@ -178,7 +178,7 @@ BAD = {
     "R218": ({**DIGITS, "records": [0, 5]}, {}, "data.size"),
     "R219": (
         table({"t": {"kind": "text"}}),
-        {"size": 10**6, "preprocess": [hash_("t", buckets=2**16)]},
+        {"size": 10**7, "preprocess": [hash_("t", buckets=2**16)]},
         "data.preprocess",
     ),
 }

@@ -7,12 +7,14 @@ big-endian 32-bit integer, and the values.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.collector import RecordCollector
 from dprecipe.data.files import (
     GZIP_LIMIT,
     READ_ERRORS,
@@ -26,6 +28,7 @@ from dprecipe.data.files import (
 from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, drop_labels
 from dprecipe.faults import DataFault
 
+CHUNK_BYTES = 16 << 20
 UNSIGNED_BYTE = 0x08
 FORMAT = "expected an IDX file of unsigned bytes, plain or gzipped"
 
@@ -52,12 +55,16 @@ def read_idx(
             f"{images} and {labels} have different numbers of images and labels", "name the two files of one data set"
         )
     part = reading.span(records, count, images)
-    chosen = channels_first(read_array(file, shape, part))
-    reading.counts.records = len(chosen)
-    if labels is None or label_file is None:
-        return Raw(chosen, drop_labels(len(chosen)))
-    numbers = read_array(label_file, (), part)
-    return Raw(chosen, class_labels(numbers, classes, labels, reading.problems, part.start))
+    numbers = drop_labels(part.stop - part.start)
+    if labels is not None and label_file is not None:
+        content = np.concatenate(list(read_array(label_file, (), part)))
+        numbers = class_labels(content, classes, labels, reading.problems, part.start)
+    collector = RecordCollector(reading)
+    for chosen in read_array(file, shape, part):
+        first = reading.counts.records
+        reading.counts.records += len(chosen)
+        collector.append(channels_first(chosen), numbers[first : first + len(chosen)])
+    return collector.raw(np.empty(0, np.uint8))
 
 
 def _count(file: Path, shape: tuple[int, ...]) -> int:
@@ -81,10 +88,10 @@ def _header(file: Path, stream: BinaryIO, shape: tuple[int, ...]) -> tuple[int, 
     return dims
 
 
-def read_array(file: Path, shape: tuple[int, ...], part: slice) -> NDArray[np.uint8]:
-    """Records of an IDX file, each of this shape: (part.stop - part.start, *shape).
+def read_array(file: Path, shape: tuple[int, ...], part: slice) -> Iterator[NDArray[np.uint8]]:
+    """Records of an IDX file, each of this shape, some at a time and at least one chunk: (…, *shape).
 
-    Memory is that of the requested records; data after them are checked only if they are the last records.
+    Data after them are checked only if they are the last records.
 
     Raises:
         DataFault: the file is damaged, or has another format or shape.
@@ -93,15 +100,20 @@ def read_array(file: Path, shape: tuple[int, ...], part: slice) -> NDArray[np.ui
         with open_file(file) as stream:
             dims, each = _header(file, stream, shape), math.prod(shape)
             skip_exactly(stream, part.start * each)
-            size = (part.stop - part.start) * each
-            content = read_exactly(stream, size)
-            if len(content) < size:
-                raise _short(file)
-            if part.stop == dims[0] and stream.read(1):
-                raise DataFault(f"{file}: goes on after the last record of its header", "copy it again")
+            left, rows = part.stop - part.start, max(1, CHUNK_BYTES // max(1, each))
+            while True:
+                size = min(rows, left)
+                content = read_exactly(stream, size * each)
+                if len(content) < size * each:
+                    raise _short(file)
+                left -= size
+                if left == 0 and part.stop == dims[0] and stream.read(1):
+                    raise DataFault(f"{file}: goes on after the last record of its header", "copy it again")
+                yield np.frombuffer(content, dtype=np.uint8).reshape(size, *shape)
+                if left == 0:
+                    return
     except READ_ERRORS as error:
         raise unreadable_fault(file, error) from error
-    return np.frombuffer(content, dtype=np.uint8).reshape(-1, *shape)
 
 
 def _dimensions(file: Path, stream: BinaryIO) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.archive import is_integer, open_archive
+from dprecipe.data.collector import RecordCollector
 from dprecipe.data.files import locate_file
 from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, drop_labels, number_labels, record_number
 from dprecipe.data.sources.npz import Npz
@@ -51,34 +53,51 @@ def read_npz(
                     "store one entry per record in each array",
                 )
         part = reading.span(records, count, file.name)
-        chosen = archive.array(features, shape, "numbers", _is_number, part)
-        labels: NDArray[Any] = drop_labels(len(chosen))
+        labels: NDArray[Any] = drop_labels(part.stop - part.start)
         if labelled is not None:
             labels = archive.array(labelled.labels, (), *of_labels, part)
-        names = None if name_array is None else archive.array(name_array, (), "texts or integers", _is_id, part)
-    reading.counts.records = len(chosen)
-    if chosen.dtype != np.uint8:
-        with np.errstate(over="ignore"):  # overflow becomes infinite; such a record contributes nothing
-            chosen = chosen.astype(np.float32)
-        finite = np.isfinite(chosen).reshape(len(chosen), -1).all(axis=1)
-        reading.counts.not_finite = len(chosen) - int(finite.sum())
-    if labelled is not None:
-        subject, target = f"{file.name}, {labelled.labels!r}", labelled.target
-        if target is None:
-            labels = class_labels(labels, labelled.classes or 0, subject, reading.problems, part.start)
-        else:
-            labels = number_labels(labels, target, subject, reading, part.start)
-    texts = None
-    if names is not None and name_array is not None:
-        texts = tuple(
-            name_texts(
-                names.tolist(),
-                name_array,
-                lambda row: f"{file.name}, {record_number(part.start + row)}",
-                reading.problems,
-            )
-        )
-    return Raw(channels_first(chosen), labels, texts)
+            labels = _checked_labels(labels, labelled, f"{file.name}, {labelled.labels!r}", reading, part.start)
+        collector, chosen = RecordCollector(reading), np.arange(len(labels))
+        if name_array is not None:
+            parts, start = [], part.start
+            for some in archive.chunks(name_array, (), "texts or integers", _is_id, part):
+                place = partial(_place, file, start)
+                names = name_texts(some.tolist(), name_array, place, reading.problems)
+                parts.append(collector.choose(names) + (start - part.start))
+                start += len(some)
+            chosen = np.concatenate(parts)
+        start = 0
+        for some in archive.chunks(features, shape, "numbers", _is_number, part):
+            first, end = np.searchsorted(chosen, (start, start + len(some)))
+            rows = chosen[first:end]
+            numbers = _as_features(some if len(rows) == len(some) else some[rows - start], reading)
+            collector.append(channels_first(numbers), labels[rows])
+            start += len(some)
+    return collector.raw(np.empty(0))
+
+
+def _checked_labels(
+    labels: NDArray[Any], labelled: Npz, subject: str, reading: Reading, first: int
+) -> NDArray[np.int64] | NDArray[np.float32]:
+    if labelled.target is None:
+        return class_labels(labels, labelled.classes or 0, subject, reading.problems, first)
+    return number_labels(labels, labelled.target, subject, reading, first)
+
+
+def _as_features(numbers: NDArray[Any], reading: Reading) -> NDArray[Any]:
+    """Bytes as they are, other numbers in single precision; both are counted."""
+    reading.counts.records += len(numbers)
+    if numbers.dtype == np.uint8:
+        return numbers
+    with np.errstate(over="ignore"):  # overflow becomes infinite; such a record contributes nothing
+        numbers = numbers.astype(np.float32)
+    finite = np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)
+    reading.counts.not_finite += len(numbers) - int(finite.sum())
+    return numbers
+
+
+def _place(file: Path, first: int, row: int) -> str:
+    return f"{file.name}, {record_number(first + row)}"
 
 
 def _is_number(dtype: np.dtype[Any]) -> bool:

@@ -1,0 +1,254 @@
+"""Where records are put while a source is read: in memory, or in files that are mapped into memory.
+
+A file that is mapped takes no memory of its own: the system reads a page of it when it is used, and forgets the page
+when memory is short. Files are either kept (`dprecipe.data.copies`) or have no name: then nothing of them is left on
+the disk, however the process ends.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast, final, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.faults import DataFault
+
+IN_MEMORY_BYTES = 1 << 30
+"""What takes more than this is put into files."""
+WRITE_BYTES = 1 << 20
+OpenFile = Callable[[str], BinaryIO]
+"""Opens an empty file for a part of the records, by the part's name; to be read and written."""
+
+
+def temporary_folder() -> Path:
+    """Where files without a name lie: `$TMPDIR`, else `/var/tmp`, which is on a disk where `/tmp` is in memory."""
+    places = (os.environ.get("TMPDIR", ""), "/var/tmp")
+    usable = (Path(place) for place in places if place and os.access(place, os.W_OK | os.X_OK))
+    return next((place for place in usable if place.is_dir()), Path(tempfile.gettempdir()))
+
+
+def open_nameless(part: str = "") -> BinaryIO:
+    """A file without a name, which its owner alone can read and which is gone when it is not used. Raises `OSError`."""
+    return cast(BinaryIO, tempfile.TemporaryFile(dir=temporary_folder()))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where the parts of records go: memory up to `limit` bytes a part, then a file that `open_file` opens.
+
+    `limit` is a public number where the number of records is protected: infinite or 0, as the *declared* size says.
+    """
+
+    limit: float = math.inf
+    open_file: OpenFile = open_nameless
+
+    def rows(self, part: str) -> RowWriter:
+        """A part with one row a record."""
+        return RowWriter(part, self)
+
+    def texts(self, part: str) -> TextWriter:
+        """A part of texts."""
+        return TextWriter(part, self)
+
+
+SPILLING = Storage(IN_MEMORY_BYTES)
+"""Memory, as long as it is little."""
+
+
+@final
+class RowWriter:
+    """Rows (N, …), a chunk at a time. The first chunk decides their shape and type."""
+
+    def __init__(self, part: str, storage: Storage) -> None:
+        self._part, self._storage = part, storage
+        self._chunks: list[NDArray[Any]] = []
+        self._file: BinaryIO | None = None
+        self._form: tuple[tuple[int, ...], np.dtype[Any]] | None = None
+        self.count = 0
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Append rows (B, …), which are not changed later.
+
+        Raises:
+            DataFault: the disk refuses.
+            ValueError: they are not of the shape and type of those before.
+        """
+        form = (rows.shape[1:], rows.dtype)
+        self._form = self._form or form
+        if form != self._form:
+            raise ValueError(f"rows of {form}, after rows of {self._form}")
+        self.count += len(rows)
+        if self._file is None and self.count * _row_bytes(form) > self._storage.limit:
+            self._file = open_part(self._storage, self._part)
+            for chunk in self._chunks:
+                write_part(self._file, chunk)
+            self._chunks.clear()
+        if self._file is None:
+            self._chunks.append(rows)
+        else:
+            write_part(self._file, rows)
+
+    def finish(self, empty: NDArray[Any]) -> NDArray[Any]:
+        """All rows; `empty`: what they are where there was no chunk. Rows in a file are mapped, and what is written to
+        the array does not reach the file."""
+        if self._form is None:
+            return empty
+        shape, dtype = self._form
+        if self._file is not None:
+            with self._file as file:
+                return map_array(file, (self.count, *shape), dtype)
+        if len(self._chunks) == 1:
+            return self._chunks[0]
+        result = np.empty((self.count, *shape), dtype)
+        start, self._chunks = 0, self._chunks[::-1]
+        while self._chunks:  # each is let go of once it is copied
+            chunk = self._chunks.pop()
+            result[start : start + len(chunk)] = chunk
+            start += len(chunk)
+        return result
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+@final
+class TextWriter:
+    """Texts, a chunk at a time."""
+
+    def __init__(self, part: str, storage: Storage) -> None:
+        self._part, self._storage = part, storage
+        self._texts: list[str] = []
+        self._bytes = self._total = 0
+        self._file: BinaryIO | None = None
+        self._ends = storage.rows(f"{part}.ends")
+
+    def append(self, texts: Sequence[str]) -> None:
+        """Append texts.
+
+        Raises:
+            DataFault: the disk refuses.
+        """
+        self._texts += texts
+        self._bytes += 64 * len(texts) + sum(map(len, texts))
+        if self._bytes > (self._storage.limit if self._file is None else WRITE_BYTES):
+            self._flush()
+
+    def finish(self) -> Sequence[str]:
+        """All texts: a tuple, or mapped from a file."""
+        if self._file is None:
+            return tuple(self._texts)
+        self._flush()
+        with self._file as file:
+            content = map_array(file, (self._total,), np.dtype(np.uint8))
+        return MappedTexts(content, self._ends.finish(np.zeros(0, np.int64)))
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _flush(self) -> None:
+        if self._file is None:
+            self._file = open_part(self._storage, self._part)
+        encoded = [text.encode("utf-8", "surrogatepass") for text in self._texts]
+        ends = self._total + np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        write_part(self._file, np.frombuffer(b"".join(encoded), np.uint8))
+        self._ends.append(ends)
+        self._total = int(ends[-1]) if len(ends) else self._total
+        self._texts, self._bytes = [], 0
+
+
+@final
+class MappedTexts(Sequence[str]):
+    """Texts in a file: UTF-8, one after the other, and where each ends."""
+
+    def __init__(self, content: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        self._content, self._ends = content, ends
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The bytes of all texts, and where each ends."""
+        return self._content, self._ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return tuple(self[row] for row in range(len(self))[index])
+        row = range(len(self))[index]
+        first = int(self._ends[row - 1]) if row else 0
+        return self._content[first : int(self._ends[row])].tobytes().decode("utf-8", "surrogatepass")
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[row] for row in range(len(self)))
+
+
+def _row_bytes(form: tuple[tuple[int, ...], np.dtype[Any]]) -> int:
+    shape, dtype = form
+    return math.prod(shape) * dtype.itemsize
+
+
+def open_part(storage: Storage, part: str) -> BinaryIO:
+    """The file of a part.
+
+    Raises:
+        DataFault: the disk refuses.
+    """
+    try:
+        return storage.open_file(part)
+    except OSError as error:
+        raise disk_fault(error) from error
+
+
+def write_part(file: BinaryIO, rows: NDArray[Any]) -> None:
+    """Write an array's bytes, in order.
+
+    Raises:
+        DataFault: the disk refuses.
+    """
+    try:
+        if rows.size:
+            file.write(np.ascontiguousarray(rows).data.cast("B"))
+    except OSError as error:
+        raise disk_fault(error) from error
+
+
+def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A file's content as an array, mapped; its own writes stay in memory.
+
+    Raises:
+        DataFault: the disk refuses.
+        ValueError: the file is too short.
+    """
+    if math.prod(shape) == 0:
+        return np.zeros(shape, dtype)
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
+    except OSError as error:
+        raise disk_fault(error) from error
+    return np.frombuffer(mapped, dtype).reshape(shape)
+
+
+def disk_fault(error: OSError) -> DataFault:
+    """The fault of a disk that does not take what is read."""
+    return DataFault(
+        f"the records can't be put into a file: {error.strerror or 'the disk refuses'}",
+        f"make room in {temporary_folder()}, or name another folder in $TMPDIR; nothing was spent, and no part "
+        "of the file is left",
+    )
