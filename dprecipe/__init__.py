@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dprecipe.api import load as load
+    from dprecipe.api import load_model as load_model
     from dprecipe.api import plan as plan
     from dprecipe.api import run as run
     from dprecipe.api import tune as tune
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    **dict.fromkeys(("load", "plan", "run", "tune", "verify"), "dprecipe.api"),
+    **dict.fromkeys(("load", "load_model", "plan", "run", "tune", "verify"), "dprecipe.api"),
     **dict.fromkeys(
         (
             "BudgetSpent",

@@ -1,4 +1,4 @@
-"""The Python interface: load, plan, run, verify."""
+"""The Python interface: load, plan, run, verify, load_model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan as plan
 from dprecipe.recipe.read import Loaded, read
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dprecipe.mechanisms.plan import Plan
+    from dprecipe.models.load import Released
     from dprecipe.release.verify import Verified
     from dprecipe.training.runner import Run
     from dprecipe.training.tuning.run import TunedRun
@@ -23,9 +25,12 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
 
     Raises:
         RecipeError: with every finding of its text and structure.
+        UsageFault: it is the folder of a release.
     """
     from dprecipe.text.dump import dump_inline
 
+    if (Path(path) / "model.json").is_file():
+        raise UsageFault(f"{path} is a release, and no recipe", "dprecipe.load_model(release)")
     return read(Path(path), [f"{key}={dump_inline(value)}" for key, value in (overrides or {}).items()])
 
 
@@ -96,3 +101,18 @@ def verify(path: str | Path, public_key: str | Path | None = None) -> Verified:
     from dprecipe.release.verify import verify as verify_certificate
 
     return verify_certificate(Path(path), None if public_key is None else Path(public_key))
+
+
+def load_model(release: str | Path, module: nn.Module | None = None) -> Released:
+    """A released model that predicts raw records: see `dprecipe.models.load.load` and `Released`.
+
+    Raises:
+        DataFault: a file is missing or damaged, or the module came from Python and was not passed.
+        RunFailed: torch is not installed.
+    """
+    from dprecipe.libraries import importing_libraries
+
+    with importing_libraries():
+        from dprecipe.models.load import load as load_released
+
+    return load_released(release, module)

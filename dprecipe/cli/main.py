@@ -177,6 +177,45 @@ def verify(
 
 @app.command()
 @guard_faults
+def predict(
+    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release/ folder.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Records, as CSV or Parquet with a header.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="A new .csv or .parquet; CSV on the standard output when left out.")
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="A column for each class, with its probability.")
+    ] = False,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Copy this column of FILE. Repeatable.")
+    ] = None,
+    image_column: Annotated[str, typer.Option(help="Of a Parquet file: the column with images.")] = "image",
+    delimiter: Annotated[
+        str | None, typer.Option(help="Of a CSV file; found in its header when left out.", show_default=False)
+    ] = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Don't verify the release first.")] = False,
+    public_key: Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")] = None,
+) -> None:
+    """Predict the records of a file with a released model."""
+    from dprecipe.cli.predict import predict
+
+    predict(
+        release,
+        file,
+        out,
+        probabilities=probabilities,
+        keep=keep or (),
+        image_column=image_column,
+        delimiter=delimiter,
+        check=not no_verify,
+        public_key=public_key,
+    )
+
+
+@app.command()
+@guard_faults
 def prior(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A recipe; with --check weights or a certificate.")],
     overrides: Overrides = None,

@@ -41,6 +41,11 @@ class Problems:
         """The fault for a problem at one place, by the same rule."""
         return _fault(subject, problem, remedy, place, self._private)
 
+    @property
+    def found(self) -> bool:
+        """Whether there is one."""
+        return bool(self._entries or self._faults)
+
     def stop(self, fault: DataFault) -> DataFault:
         """The fault to raise where reading can't go on: this one, together with all problems so far."""
         self._faults.append(fault)

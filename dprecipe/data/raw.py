@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,17 @@ MAX_ROWS_PER_RECORD = 100
 many."""
 MAX_RECORDS = 10_000_000
 """Records of a set that declares neither a size nor a range."""
+
+
+class Limits(Protocol):
+    """Which rows of a file are read, and where its problems are collected."""
+
+    @property
+    def problems(self) -> Problems: ...
+    @property
+    def max_rows(self) -> int: ...
+    def excess_fault(self, count: int | None = None) -> DataFault: ...
+    def span(self, records: tuple[int, ...] | None, count: int, subject: str) -> slice: ...
 
 
 @final

@@ -7,6 +7,7 @@ untrusted when they are read: strict JSON and plain tensors, never a pickle, nev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -44,6 +45,7 @@ class ModelFile(Block):
     target: Range | None = Field(None, description="the declared range of a number to be predicted, in its own units")
     columns: Columns | None = Field(None, description="of a table: raw features are rows")
     source_shape: Shape | None = Field(None, description="of an array: raw features as the source holds them")
+    resize: Literal["stretch", "crop"] | None = Field(None, description="how images of another size are brought to it")
     preprocess: tuple[Step, ...] = ()
     stages: tuple[AnyConstants, ...] | None = Field(
         None, description="what the paid steps of `preprocess` have released, in order"
@@ -79,6 +81,7 @@ def describe_file(
         class_names=data.train.class_names,
         columns=data.train.table_columns,
         source_shape=data.train.record_shape or None,
+        resize=data.train.image_resize,
         preprocess=data.preprocess,
         stages=tuple(stages) or None,
         config=None if config is None else dict(config),
@@ -116,6 +119,12 @@ def parse_description(text: str | bytes) -> ModelFile:
     if file.target is not None and not file.target[0] / 2 < file.target[1] / 2:
         raise _damaged("its range is empty")
     return file
+
+
+def find_model_folder(folder: Path) -> Path:
+    """The folder of `model.json`: this one, or the `release/` that it holds, as a run's folder or an upload does."""
+    inner = folder / "release"
+    return inner if not (folder / "model.json").is_file() and (inner / "model.json").is_file() else folder
 
 
 def _find_misfit(file: ModelFile, shape: tuple[int, ...]) -> str | None:

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
 from pathlib import Path
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dprecipe.data.counts import SourceCounts
-from dprecipe.data.preprocess import prepare_features
-from dprecipe.data.problems import Problems
-from dprecipe.data.raw import channels_first, record_number
-from dprecipe.data.records import Records
-from dprecipe.data.table import TableEncoder
-from dprecipe.data.values import Value
 from dprecipe.faults import DataFault
 from dprecipe.models.build import build
 from dprecipe.models.checks import check_data
-from dprecipe.models.file import ModelFile, parse_description
+from dprecipe.models.file import ModelFile, find_model_folder, parse_description
 from dprecipe.models.form import Form
 from dprecipe.models.modules.adapted import adapt_module
-from dprecipe.models.schema import Model
+from dprecipe.models.prepare import ROWS, Preparation, UndeclaredValues
+from dprecipe.models.schema import HuberSvm, Model
 from dprecipe.models.zoo.forest import Forest
 
-Rows = Sequence[Mapping[str, Value]]
+Predicted: TypeAlias = "NDArray[np.str_] | NDArray[np.int64] | NDArray[np.float64]"
 
 
 @final
 class Released(nn.Module):
-    """A released module with the constants that prepare raw features for it; in evaluation mode."""
+    """A released module with the constants that prepare raw records for it; in evaluation mode.
+
+    What it predicts of a new record is about that record: a certificate covers those of training.
+    """
 
     def __init__(self, module: nn.Module, file: ModelFile) -> None:
         super().__init__()
@@ -46,70 +43,125 @@ class Released(nn.Module):
         outputs: Tensor = self.module(features)
         return outputs
 
-    def prepare(self, raw: ArrayLike | Rows) -> Tensor:
-        """Raw features as the module sees them.
+    def prepare(self, raw: object) -> Tensor:
+        """Raw records as the module sees them, (N, *shape) float32.
 
-        Raw are, for a table, rows (mappings of column name to value); else an array (N, …) in the source's
-        layout (height, width, channels), bytes 0 … 255 or floats (pixels: 0 … 1).
+        Raw are, for a table, a DataFrame (pandas, polars), an Arrow table, a mapping of columns, or rows (mappings of
+        column name to value); else an array (N, …) in the source's layout (height, width, channels), bytes 0 … 255 or
+        floats (pixels: 0 … 1).
+
+        Warns:
+            UndeclaredValues: once, with counts, where values are clamped or not declared.
 
         Raises:
             DataFault: they are not of the shape, or not of the columns, that the model was trained on.
         """
-        if self.file.columns is not None:
-            return torch.from_numpy(self._prepared_rows(raw))  # type: ignore[arg-type]
-        array = np.asarray(raw)
-        expected = self.file.source_shape or ()
-        if array.shape[1:] != expected or array.dtype.kind not in "uif" or array.ndim == 0:
-            raise DataFault(
-                f"the features have shape {list(array.shape)} ({array.dtype}), expected numbers of shape "
-                f"[records, {', '.join(map(str, expected))}]",
-                "pass raw features in the layout of the recipe's source",
-            )
-        array = array if array.dtype == np.uint8 else array.astype(np.float32)
-        return torch.from_numpy(prepare_features(channels_first(array), self.file.ready_steps))
+        preparation = Preparation(self.file)
+        parts = list(preparation.batches(raw))
+        warn_of_undeclared(preparation, stacklevel=3)
+        empty = np.zeros((0, *self.file.shape), np.float32)
+        return torch.from_numpy(np.concatenate(parts) if parts else empty)
 
-    def predict(self, raw: ArrayLike | Rows) -> NDArray[np.int64] | NDArray[np.float64]:
-        """Of each raw record, (N,), its most likely class, or the number that is predicted, in the target's units.
+    def predict(self, raw: object, batch_size: int = ROWS) -> Predicted:
+        """Of each raw record, (N,), the name of its most likely class (its number, where the recipe names none), or the
+        number that is predicted, in the target's units. `batch_size`: records in memory at once.
 
-        `class_names` names the classes where the recipe does.
+        Warns and raises as `prepare`.
         """
-        with torch.no_grad():
-            outputs: Tensor = self(self.prepare(raw))
-        result = outputs.argmax(dim=1) if self.file.target is None else outputs[:, 0].double()
-        return result.numpy()
+        return self.decide(self._outputs(raw, batch_size))
+
+    def predict_proba(self, raw: object, batch_size: int = ROWS) -> NDArray[np.float64]:
+        """Of each raw record its probabilities of the classes, (N, classes), in the order of `class_names`.
+
+        They are what the model computes, and not calibrated: noise in training tends to make them less certain or more
+        so than the records warrant.
+
+        Warns as `prepare`.
+
+        Raises:
+            DataFault: as `prepare`; or the model has no probabilities.
+        """
+        self.check_probabilities()
+        return self.probabilities(self._outputs(raw, batch_size))
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
         return self.file.class_names
 
-    def _prepared_rows(self, rows: Rows) -> NDArray[np.float32]:
-        problems = Problems(private=False)
-        encoder = TableEncoder(self.file.columns or {}, self.file.preprocess, problems, SourceCounts())
-        for number, row in enumerate(rows):
-            missing = [name for name in encoder.names if name not in row]
-            if missing:
-                raise DataFault(
-                    f"row {number} has no {', '.join(map(repr, missing))}", "pass each column, None if empty"
-                )
-        columns = {name: [row[name] for row in rows] for name in encoder.names}
-        encoded = encoder.encode(columns, len(rows), lambda row: f"the records passed, {record_number(row)}")
-        problems.check()
-        labels = np.zeros(len(rows), np.int64)
-        records = Records(encoded, labels, pending=self.file.preprocess, texts=encoder.text_values())
-        features, _ = records.with_all_constants(self.file.stages or ()).batch(slice(None))
-        return features
+    def outputs(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """What the module gives for prepared features, (N, outputs), on its own device."""
+        first = next(self.module.parameters(), None)
+        device = first.device if first is not None else next((b.device for b in self.module.buffers()), None)
+        with torch.no_grad():
+            outputs: Tensor = self(torch.from_numpy(features).to(device))
+        numbers: NDArray[np.float64] = outputs.double().cpu().numpy()
+        return numbers
+
+    def decide(self, outputs: NDArray[np.float64]) -> Predicted:
+        """What `predict` returns of outputs."""
+        if self.file.target is not None:
+            return outputs[:, 0]
+        numbers: NDArray[np.int64] = outputs.argmax(axis=1)
+        if self.class_names is None:
+            return numbers
+        names: NDArray[np.str_] = np.asarray(self.class_names)[numbers]
+        return names
+
+    def check_probabilities(self) -> None:
+        """Check that the model has probabilities.
+
+        Raises:
+            DataFault: it has none, and why.
+        """
+        reason = explain_no_probabilities(self.file)
+        if reason is not None:
+            raise DataFault(reason, "use predict")
+
+    def probabilities(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What `predict_proba` returns of outputs."""
+        exponentials: NDArray[np.float64] = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+        result: NDArray[np.float64] = exponentials / exponentials.sum(axis=1, keepdims=True)
+        return result
+
+    def _outputs(self, raw: object, batch_size: int) -> NDArray[np.float64]:
+        if batch_size < 1:
+            raise DataFault(f"batch_size is {batch_size}", "pass 1 or more")
+        preparation = Preparation(self.file)
+        parts = [self.outputs(features) for features in preparation.batches(raw, batch_size)]
+        warn_of_undeclared(preparation, stacklevel=4)
+        return np.concatenate(parts) if parts else np.zeros((0, self.file.facts.classes))
+
+
+def warn_of_undeclared(preparation: Preparation, stacklevel: int) -> None:
+    """Warn once of values of new records that count otherwise than they are written."""
+    found = preparation.describe_undeclared()
+    if found:
+        warnings.warn(
+            f"of {preparation.counts.records:,} records, as training would count them: {'; '.join(found)}",
+            UndeclaredValues,
+            stacklevel=stacklevel,
+        )
+
+
+def explain_no_probabilities(file: ModelFile) -> str | None:
+    """Why a model has no probabilities of classes; None if it has."""
+    if file.target is not None:
+        return "the model predicts a number, and there are no classes to have probabilities"
+    if isinstance(file.model, HuberSvm):
+        return "the outputs of a huber_svm are margins: its loss fits no probabilities"
+    return None
 
 
 def load(release: str | Path, module: nn.Module | None = None) -> Released:
-    """The module of a release folder, with its weights.
+    """The module of a release folder, with its weights; also of a folder that holds one, as `release/`.
 
     `module` is one's own, for a release whose module came from Python. Check the folder with `dprecipe
-    verify` first: this reads the model, not the certificate.
+    verify` first: this reads the model, not the certificate. No code is read from it.
 
     Raises:
         DataFault: a file is missing, damaged, or the weights are not those of the module.
     """
-    folder = Path(release)
+    folder = find_model_folder(Path(release))
     description, weights = folder / "model.json", folder / "model.safetensors"
     for file in (description, weights):
         if not file.is_file():
@@ -146,7 +198,7 @@ def _built(model: Model, content: ModelFile) -> nn.Module:
 def _from_python() -> DataFault:
     return DataFault(
         "the module of this release came from Python, so model.json can't rebuild it",
-        "build it and pass it: load(release, module=…)",
+        "build it and pass it in Python: dprecipe.load_model(release, module=…)",
     )
 
 

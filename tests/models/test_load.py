@@ -18,6 +18,7 @@ from dprecipe.faults import DataFault  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.file import describe_file, parse_description  # noqa: E402
 from dprecipe.models.load import load  # noqa: E402
+from dprecipe.models.prepare import UndeclaredValues  # noqa: E402
 from dprecipe.models.schema import Model  # noqa: E402
 
 DIGITS = {
@@ -89,8 +90,12 @@ def test_a_table_predicts_rows(release, tmp_path: Path) -> None:
     released = load(folder)
     rows = [{"age": 50, "sex": "m", "more": 1}, {"age": "1e9", "sex": "x"}]
     expected = torch.tensor([[0.0, -1, 1, -1], [1.0, -1, -1, 1]])
-    assert torch.equal(released.prepare(rows), expected)
-    assert released.predict(rows).tolist() == module(expected).argmax(1).tolist()
+    clamped = "of 2 records, as training would count them: age: 1 clamped; sex: 1 not declared"
+    with pytest.warns(UndeclaredValues, match=clamped):
+        assert torch.equal(released.prepare(rows), expected)
+    with pytest.warns(UndeclaredValues, match=clamped):
+        named = released.predict(rows)
+    assert named.tolist() == [("no", "yes")[number] for number in module(expected).argmax(1)]
     assert released.class_names == ("no", "yes")
     with pytest.raises(DataFault, match="row 0 has no 'sex'"):
         released.predict([{"age": 1}])
@@ -124,9 +129,9 @@ def test_a_released_regression_predicts_in_the_units_of_its_target_as_it_was_tra
 
     released = load(folder)
     assert torch.equal(released(features), module(features))
-    assert released.predict([{"age": 0, "sex": "f"}, {"age": 50, "sex": "m"}, {"age": 99, "sex": ""}]).tolist() == (
-        module(features)[:, 0].tolist()
-    )
+    with pytest.warns(UndeclaredValues, match=r"sex: 1 not declared"):
+        predicted = released.predict([{"age": 0, "sex": "f"}, {"age": 50, "sex": "m"}, {"age": 99, "sex": ""}])
+    assert predicted.tolist() == module(features)[:, 0].tolist()
 
     def mapped(x: torch.Tensor) -> torch.Tensor:
         if "location" in state:
@@ -308,3 +313,64 @@ def test_weights_of_another_type_or_none(release) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(DataFault, match="no such file"):
         load(folder)
+
+
+def test_probabilities_are_those_of_the_logits_in_every_batch_size(release, tmp_path: Path) -> None:
+    folder, module = release()
+    data, _ = parsed(DIGITS, MLP)
+    raw = load_data(data.train, data.model_copy(update={"preprocess": ()}), tmp_path, "train").features[:50, 0]
+    released = load(folder)
+    probabilities = released.predict_proba(raw)
+    expected = torch.softmax(module(released.prepare(raw)).double(), 1)
+    np.testing.assert_allclose(probabilities, expected.detach().numpy(), rtol=1e-12)
+    assert (probabilities.shape, probabilities.dtype) == ((50, 10), np.float64)
+    assert (released.predict(raw) == probabilities.argmax(1)).all()
+    for size in (1, 7, 50, 1000):
+        np.testing.assert_allclose(released.predict_proba(raw, batch_size=size), probabilities, rtol=1e-5)
+        assert released.predict(raw, batch_size=size).shape == (50,)
+    assert released.predict(raw[:0]).shape == (0,)
+    assert released.predict_proba(raw[:0]).shape == (0, 10)
+    with pytest.raises(DataFault, match="batch_size is 0"):
+        released.predict(raw, batch_size=0)
+
+
+def test_trees_have_the_probabilities_that_they_were_grown_with(grown, tmp_path: Path) -> None:
+    folder, _ = grown(FOREST)
+    data, _ = parsed(DIGITS, FOREST)
+    raw = load_data(data.train, data.model_copy(update={"preprocess": ()}), tmp_path, "train").features[:20, 0]
+    probabilities = load(folder).predict_proba(raw)
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-12)
+    chances = np.round(probabilities * 7, 6)  # of seven trees whose leaves are mostly of one class
+    assert (chances == np.round(chances)).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "reason"),
+    [
+        (NUMBER, {"kind": "least_squares"}, "predicts a number"),
+        (TABLE, {"kind": "huber_svm"}, "are margins"),
+    ],
+)
+def test_what_has_no_probabilities_says_why(release, data: dict, model: dict, reason: str) -> None:
+    released = load(release(data, model)[0])
+    with pytest.raises(DataFault, match=reason) as caught:
+        released.predict_proba([{"age": 1, "sex": "f"}])
+    assert caught.value.remedy == "use predict"
+    released.predict([{"age": 1, "sex": "f"}])
+
+
+def test_a_frame_predicts_as_its_rows_do(release) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    released = load(release(TABLE)[0])
+    rows = [{"age": age, "sex": sex} for age, sex in ((0, "f"), (99.5, "m"), (20, "m"))] * 700
+    frame = pandas.DataFrame(rows, columns=["sex", "age"])
+    assert set(released.predict(frame)) <= {"no", "yes"}
+    np.testing.assert_array_equal(released.predict(frame), released.predict(rows))
+    np.testing.assert_array_equal(released.predict_proba(frame), released.predict_proba(rows))
+
+
+def test_a_folder_that_holds_a_release_is_loaded(release, tmp_path: Path) -> None:
+    folder, module = release()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "release").symlink_to(folder, target_is_directory=True)
+    assert torch.equal(load(tmp_path / "run").module[1].weight, module[1].weight)

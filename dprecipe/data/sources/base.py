@@ -86,6 +86,11 @@ class SourceBlock(Block):
         return "shape"
 
     @property
+    def image_resize(self) -> Literal["stretch", "crop"] | None:
+        """How images of another size are brought to `record_shape`; None if they are refused."""
+        return None
+
+    @property
     def table_columns(self) -> Columns | None:
         """The declared columns of a table; None for arrays and images."""
         return None

@@ -47,6 +47,10 @@ class _ImageFolder(SourceBlock):
         label: Label | None
 
     @property
+    def image_resize(self) -> Literal["stretch", "crop"] | None:
+        return self.resize
+
+    @property
     def record_shape(self) -> tuple[int, ...]:
         return self.shape
 

@@ -16,7 +16,7 @@ from dprecipe.data.arrow import MAX_VALUE_BYTES, ColumnTypes, column_values, ima
 from dprecipe.data.files import DataFile, locate_files, name_files
 from dprecipe.data.image_table import collecting_images
 from dprecipe.data.images import MAX_IMAGE_BYTES, ImageForm
-from dprecipe.data.raw import Raw, Reading, record_number
+from dprecipe.data.raw import Limits, Raw, Reading, record_number
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
 from dprecipe.data.table import Collector
@@ -50,15 +50,15 @@ def read_parquet(
     if image is not None:
         return _images(image, label, records, files, reading)
     collector = Collector(columns or {}, reading.data.preprocess, label, reading)
-    for file, first, batch in _batches(files, records, collector.names, reading, MAX_VALUE_BYTES):
-        with _reading_file(file, reading):
+    for file, first, batch in read_batches(files, records, collector.names, reading, MAX_VALUE_BYTES):
+        with reading_file(file, reading):
             values = {name: column_values(batch.column(name), name, file) for name in collector.names}
         collector.add(values, batch.num_rows, partial(_row_after, file, first))
     return collector.raw()
 
 
 @contextmanager
-def _reading_file(file: DataFile, reading: Reading) -> Iterator[None]:
+def reading_file(file: DataFile, reading: Limits) -> Iterator[None]:
     """What Parquet's reader raises, as faults of this file."""
     import pyarrow as pa
 
@@ -89,22 +89,22 @@ def _images(
 ) -> Raw:
     with collecting_images(ImageForm(image.shape), label, reading) as collector:
         columns = tuple(dict.fromkeys((image.column, *collector.names)))
-        for file, first, batch in _batches(files, records, columns, reading, MAX_IMAGE_BYTES):
-            with _reading_file(file, reading):
+        for file, first, batch in read_batches(files, records, columns, reading, MAX_IMAGE_BYTES):
+            with reading_file(file, reading):
                 images = image_bytes(batch.column(image.column), image.column, file)
                 values = {name: column_values(batch.column(name), name, file) for name in collector.names}
             collector.add(images, values, partial(_row_after, file, first), partial(_in_file, file, first), file.name)
         return collector.raw()
 
 
-def _batches(
-    files: list[DataFile], records: tuple[int, ...] | None, names: tuple[str, ...], reading: Reading, max_bytes: int
+def read_batches(
+    files: list[DataFile], records: tuple[int, ...] | None, names: tuple[str, ...], reading: Limits, max_bytes: int
 ) -> Iterator[tuple[DataFile, int, Any]]:
     """(file, number of its first row, batch) for the selected rows of all files. Every file is checked before the first
     batch."""
     counts, types = [], ColumnTypes()
     for file in files:
-        with _reading_file(file, reading):
+        with reading_file(file, reading):
             counts.append(_count_rows(file, names, types))
     part = reading.span(records, sum(counts), name_files(files))
     if sum(counts) == 0:
@@ -115,7 +115,7 @@ def _batches(
         if own.start < own.stop:
             batches = _file_batches(file, own, names, max_bytes)
             while True:
-                with _reading_file(file, reading):
+                with reading_file(file, reading):
                     batch = next(batches, None)
                 if batch is None:
                     break

@@ -1,0 +1,260 @@
+"""`dprecipe predict`: what a released model says of the records of a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe import screen
+from dprecipe.data.encoders import Place
+from dprecipe.data.files import DataFile, locate_file
+from dprecipe.data.images import ImageForm
+from dprecipe.data.new_records import add_images, add_table
+from dprecipe.data.values import Values, as_list
+from dprecipe.faults import DataFault, RunFailed, UsageFault
+from dprecipe.libraries import importing_libraries
+from dprecipe.models.file import ModelFile, find_model_folder
+from dprecipe.models.prepare import ROWS, Preparation
+
+if TYPE_CHECKING:
+    from dprecipe.models.load import Released
+
+PREDICTION = "prediction"
+UNPROTECTED = (
+    "the certificate protects the records of training, not those of {file}: what is predicted of them is about them"
+)
+
+
+def predict(
+    release: Path,
+    file: Path,
+    out: Path | None = None,
+    *,
+    probabilities: bool = False,
+    keep: Sequence[str] = (),
+    image_column: str = "image",
+    delimiter: str | None = None,
+    check: bool = True,
+    public_key: Path | None = None,
+) -> None:
+    """Verify the release, then write a line for each record of a CSV or Parquet file, in its order.
+
+    `out`: CSV or Parquet by its name; CSV on the standard output when None. It appears whole or not at all. `keep`:
+    columns of `file` that are copied to it.
+
+    Raises:
+        UsageFault: `out` exists, or has another ending.
+        CertificateInvalid: the release does not verify; nothing of it was loaded.
+        DataFault: the file does not match the recipe, or the model has no probabilities.
+    """
+    if out is not None and os.path.lexists(out):
+        raise UsageFault(f"{out} exists; predictions overwrite nothing", "choose another file with --out")
+    if out is not None and out.suffix not in (".csv", ".parquet"):
+        raise UsageFault(f"{out}: predictions are written as .csv or .parquet", "choose one of them with --out")
+    release = find_model_folder(release)
+    source = DataFile.of(file if file.is_dir() else locate_file(str(file), Path()))
+    if check:
+        from dprecipe.release.verify import verify
+
+        claim = verify(release, public_key).claim
+        screen.write_note(f"verified {release}: ε = {claim.epsilon:g} at δ = {claim.delta:g}")
+    with importing_libraries():
+        from dprecipe.models.load import load
+
+    model = load(release)
+    if probabilities:
+        model.check_probabilities()
+    screen.write_note(UNPROTECTED.format(file=source.name))
+    with _open_writer(out) as writer:
+        answers = Answers(model, writer, tuple(keep), probabilities)
+        if model.file.columns is not None:
+            add_table(source, answers, answers.preparation.problems, delimiter)
+        else:
+            form, problems = _image_form(model.file, source), answers.preparation.problems
+            add_images(source, image_column, form, answers.kept, answers.add_arrays, problems)
+        answers.finish()
+    _report(answers, out)
+
+
+def _image_form(model: ModelFile, file: DataFile) -> ImageForm:
+    shape = model.source_shape or ()
+    if len(shape) not in (2, 3):
+        raise file.fault(
+            f"the model takes arrays of shape {list(shape)}, and a file's columns have no order of their own",
+            "pass arrays in Python: dprecipe.load_model(release).predict(array)",
+        )
+    return ImageForm(shape if len(shape) == 3 else (*shape, 1), model.resize)
+
+
+def _report(answers: Answers, out: Path | None) -> None:
+    """Say what was written. Counts of values are about the file's records: they are for a terminal."""
+    written = "" if out is None else f"wrote {out}"
+    if screen.is_watched():
+        found = answers.preparation.describe_undeclared(missing=True)
+        notes = [f"as training would count them: {'; '.join(found)}"] if found else []
+        screen.write_note(*([f"{written}: {answers.preparation.counts.records:,} records"] if written else []), *notes)
+    elif written:
+        screen.write_note(written)
+
+
+class Writer(Protocol):
+    """Where predictions go, a chunk of columns at a time; the first call says which columns there are."""
+
+    def write(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None: ...
+    def close(self) -> None: ...
+
+
+@final
+class Answers:
+    """Takes the rows of a file, a chunk at a time, and writes what the model says of them.
+
+    Memory: one chunk. After a problem rows are only checked, so that all problems are reported at once.
+    """
+
+    def __init__(self, model: Released, writer: Writer, keep: tuple[str, ...], probabilities: bool) -> None:
+        self.preparation = Preparation(model.file, private=True)
+        self.kept = keep
+        self.names = tuple(dict.fromkeys((*self.preparation.names, *keep)))
+        self.numeric = self.preparation.numeric - set(keep)  # as the file spells them
+        self._model, self._writer, self._probabilities = model, writer, probabilities
+        self._columns = _name_columns(model, keep, probabilities)
+
+    def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
+        """Predict rows of a table."""
+        features = self.preparation.prepare_columns(columns, rows, place)
+        if features is not None:
+            self._write(features, columns)
+
+    def add_arrays(self, arrays: NDArray[np.generic], columns: Mapping[str, Values], rows: int) -> None:
+        """Predict images."""
+        if not self.preparation.problems.found:
+            self._write(self.preparation.prepare_array(arrays), columns)
+
+    def finish(self) -> None:
+        """End.
+
+        Raises:
+            DataFault: there were problems.
+        """
+        self.preparation.problems.check()
+        if self.preparation.counts.records == 0:
+            raise DataFault("the file has no record", "name another file")
+
+    def _write(self, features: NDArray[np.float32], columns: Mapping[str, Values]) -> None:
+        for first in range(0, len(features), ROWS):
+            part = slice(first, first + ROWS)
+            outputs = self._model.outputs(features[part])
+            values: list[Sequence[Any] | NDArray[Any]] = [as_list(columns[name][part]) for name in self.kept]
+            values.append(self._model.decide(outputs))
+            if self._probabilities:
+                values += list(self._model.probabilities(outputs).T)
+            self._writer.write(dict(zip(self._columns, values, strict=True)))
+
+
+def _name_columns(model: Released, keep: tuple[str, ...], probabilities: bool) -> list[str]:
+    """The columns that are written.
+
+    Raises:
+        UsageFault: two have one name.
+    """
+    classes = model.class_names or tuple(map(str, range(model.file.classes or 0)))
+    names = [*keep, PREDICTION, *(f"probability_{name}" for name in classes if probabilities)]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UsageFault(f"two columns would be called {twice[0]!r}", "leave it out of --keep")
+    return names
+
+
+@final
+class CsvWriter:
+    """CSV into a stream of text."""
+
+    def __init__(self, stream: io.TextIOBase | None) -> None:
+        """`stream`: None is the standard output."""
+        self._stream = stream
+        self._begun = False
+
+    def write(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
+        """Append rows; before the first, the names."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self._begun:
+            writer.writerow(columns)
+            self._begun = True
+        lists = [values.tolist() if isinstance(values, np.ndarray) else values for values in columns.values()]
+        writer.writerows(zip(*lists, strict=True))
+        if self._stream is None:
+            screen.show_document(text.getvalue())
+        else:
+            self._stream.write(text.getvalue())
+
+    def close(self) -> None:
+        """Nothing to do: the stream is another's."""
+
+
+@final
+class ParquetWriter:
+    """Parquet into a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+
+    def write(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
+        """Append rows; a type that a first chunk leaves open (all missing) is text."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.table({name: _arrow(values) for name, values in columns.items()})
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        """Write the footer."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _arrow(values: Sequence[Any] | NDArray[Any]) -> Any:
+    """Predictions and probabilities with their own types; copied columns, whose chunks may differ in type, as text."""
+    import pyarrow as pa
+
+    if isinstance(values, np.ndarray):
+        return pa.array(values.tolist() if values.dtype.kind == "U" else values)
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+@contextmanager
+def _open_writer(out: Path | None) -> Iterator[Writer]:
+    """A writer whose file gets its name when the block succeeds."""
+    if out is None:
+        yield CsvWriter(None)
+        return
+    draft = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
+    try:
+        if out.suffix == ".parquet":
+            writer: Writer = ParquetWriter(draft)
+            try:
+                yield writer
+            finally:
+                writer.close()
+        else:
+            with draft.open("x", encoding="utf-8", newline="") as stream:
+                yield CsvWriter(stream)
+        os.link(draft, out)  # unlike a rename, it replaces nothing
+    except FileExistsError:
+        raise UsageFault(f"{out} exists; predictions overwrite nothing", "choose another file with --out") from None
+    except OSError as error:
+        raise RunFailed(f"{out}: can't be written: {error.strerror}", "choose another file with --out") from None
+    finally:
+        draft.unlink(missing_ok=True)

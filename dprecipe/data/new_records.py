@@ -1,0 +1,152 @@
+"""Files of new records, for a model that is finished: read as training's were, a chunk at a time, none kept."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.arrow import MAX_VALUE_BYTES, column_values, image_bytes
+from dprecipe.data.files import READ_ERRORS, DataFile
+from dprecipe.data.images import MAX_IMAGE_BYTES, Decode, ImageForm, decoding_images
+from dprecipe.data.problems import Problems
+from dprecipe.data.raw import record_number
+from dprecipe.data.values import Values
+from dprecipe.data.words import find_delimiter
+from dprecipe.faults import DataFault
+
+if TYPE_CHECKING:
+    from dprecipe.data.sources.read_csv import RowSink
+
+FILE = "file"
+"""The column of a folder of images: the name of each."""
+IMAGES = 256
+MAX_HEADER = 1 << 20
+
+
+@final
+class AllRows:
+    """All rows of a file, however many."""
+
+    max_rows = 1 << 62
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+
+    def excess_fault(self, count: int | None = None) -> DataFault:
+        """Never needed."""
+        return DataFault("the file has too many rows", "split it")
+
+    def span(self, records: tuple[int, ...] | None, count: int, subject: str) -> slice:
+        """Every row."""
+        return slice(0, count)
+
+
+def add_table(file: DataFile, chunks: RowSink, problems: Problems, delimiter: str | None = None) -> None:
+    """Pass the rows of a CSV or Parquet file to `chunks`. `delimiter`: of a CSV file, found in its header when None.
+
+    Raises:
+        DataFault: the file is damaged, or has not the columns; problems with fields stay in `problems`.
+    """
+    limits = AllRows(problems)
+    if not is_parquet(file):
+        from dprecipe.data.sources.read_csv import RowLimit, read_rows
+
+        limit, found = RowLimit(limits.max_rows, limits.excess_fault), delimiter or guess_delimiter(file, chunks.names)
+        read_rows([file], chunks, found, (0, None), limit, problems)
+        return
+    from dprecipe.data.sources import read_parquet as parquet
+
+    for _, first, batch in parquet.read_batches([file], None, chunks.names, limits, MAX_VALUE_BYTES):
+        with parquet.reading_file(file, limits):
+            values = {name: column_values(batch.column(name), name, file) for name in chunks.names}
+        chunks.add(values, batch.num_rows, partial(_row, file, first))
+
+
+AddImages = Callable[[NDArray[np.generic], Mapping[str, Values], int], None]
+"""Takes images (N, height, width, channels) of bytes, columns beside them, and N."""
+
+
+def add_images(
+    file: DataFile, column: str, form: ImageForm, names: tuple[str, ...], add: AddImages, problems: Problems
+) -> None:
+    """Pass the images of a folder, or of a Parquet file's column, to `add`, with the values of the columns `names`; of a
+    folder there is one, `file`.
+
+    Raises:
+        DataFault: the file is damaged, or has no such columns; images that can't be taken stay in `problems`.
+    """
+    with decoding_images(form) as decode:
+        if file.path.is_dir():
+            _add_folder(file, names, decode, add, problems)
+        else:
+            _add_image_column(file, column, names, decode, add, problems)
+
+
+def _add_image_column(
+    file: DataFile, column: str, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems
+) -> None:
+    from dprecipe.data.sources import read_parquet as parquet
+
+    if not is_parquet(file):
+        raise file.fault("is neither a folder of images nor a Parquet file", "name one: the model takes images")
+    limits, wanted = AllRows(problems), tuple(dict.fromkeys((column, *names)))
+    for _, first, batch in parquet.read_batches([file], None, wanted, limits, MAX_IMAGE_BYTES):
+        with parquet.reading_file(file, limits):
+            content = image_bytes(batch.column(column), column, file)
+            kept = {name: column_values(batch.column(name), name, file) for name in names}
+        add(decode(content, file.name, partial(_record, file, first), problems), kept, batch.num_rows)
+
+
+def _add_folder(
+    file: DataFile, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems
+) -> None:
+    from dprecipe.data.sources.read_image_folder import list_images
+
+    unknown = [name for name in names if name != FILE]
+    if unknown:
+        raise file.fault(f"a folder has no column {unknown[0]!r}", f"its one column is {FILE!r}")
+    found = list_images(file.path, file.name, Path())
+    for first in range(0, len(found), IMAGES):
+        part = found[first : first + IMAGES]
+        pixels = decode([file.path / name for name in part], file.name, part.__getitem__, problems)
+        add(pixels, {FILE: part}, len(part))
+
+
+def is_parquet(file: DataFile) -> bool:
+    """By its first bytes.
+
+    Raises:
+        DataFault: it can't be read.
+    """
+    try:
+        with file.path.open("rb") as stream:
+            return stream.read(4) == b"PAR1"
+    except OSError as error:
+        raise file.unreadable(error) from error
+
+
+def guess_delimiter(file: DataFile, names: tuple[str, ...]) -> str:
+    """The delimiter of the header line: a comma, unless only another one shows a column of these names."""
+    try:
+        with file.open() as stream:
+            line = stream.readline(MAX_HEADER).decode("utf-8-sig", "replace").rstrip("\r\n")
+    except READ_ERRORS as error:
+        raise file.unreadable(error) from error
+    fields = next(csv.reader([line]), [])
+    if {field.strip() for field in fields} & set(names):
+        return ","
+    return find_delimiter(fields, names, ",") or ","
+
+
+def _row(file: DataFile, first: int, row: int) -> str:
+    return file.where(record_number(first + row))
+
+
+def _record(file: DataFile, first: int, row: int) -> str:
+    return file.at(record_number(first + row))

@@ -1,0 +1,273 @@
+"""`dprecipe predict`: a release and a file in, a line for each record out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+import pyarrow.parquet as pq  # noqa: E402
+from pydantic import TypeAdapter  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+from dprecipe.cli.main import app  # noqa: E402
+from dprecipe.data.facts import describe_data  # noqa: E402
+from dprecipe.data.schema import Data  # noqa: E402
+from dprecipe.mechanisms.dpsgd.certificate import CHECKS  # noqa: E402
+from dprecipe.models.build import build  # noqa: E402
+from dprecipe.models.file import describe_file  # noqa: E402
+from dprecipe.models.load import load  # noqa: E402
+from dprecipe.models.schema import Model  # noqa: E402
+from dprecipe.planning.make import plan as make_plan  # noqa: E402
+from dprecipe.privacy.ledger import LedgerWriter, read  # noqa: E402
+from dprecipe.recipe.read import read_text  # noqa: E402
+from dprecipe.release.facts import CheckResult, RunFacts, list_versions  # noqa: E402
+
+REST = """\
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: full_batch}
+budget: {epsilon: 2.0, delta: 1e-5}
+training: {steps: 5, optimizer: {kind: sgd, lr: 0.5}}
+release: {report: false}
+"""
+TABLE = f"""\
+recipe: dprecipe/v1
+name: ward
+data:
+  train:
+    source: csv
+    path: t.csv
+    columns:
+      age: {{kind: numeric, min: 0, max: 100, missing: 40}}
+      sex: {{kind: category, values: [f, m]}}
+    label: {{column: ill, values: ["no", "yes"]}}
+  size: 1000
+  preprocess: [{{one_hot: {{}}}}]
+{REST}"""
+IMAGES = f"""\
+recipe: dprecipe/v1
+name: pictures
+data:
+  train:
+    source: parquet
+    path: t.parquet
+    image: {{column: image, shape: [8, 8, 1]}}
+    label: {{column: y, classes: 10}}
+  size: 1000
+{REST}"""
+
+
+def make_release(folder: Path, recipe: str, label: dict[str, Any] | None = None, kind: str = "") -> None:
+    """Weights that no run has learned, with what describes them; `label` and `kind` (of the model) of another one."""
+    content = read_text(recipe).recipe
+    data, spec = content.data.model_dump(mode="json", exclude_none=True), content.model.model_dump(mode="json")
+    if label is not None:
+        data["train"]["label"] = label
+    block = Data.model_validate_json(json.dumps(data))
+    model: Model = TypeAdapter(Model).validate_json(json.dumps({"kind": kind} if kind else spec))
+    facts = describe_data(block)
+    module = build(model, facts.shape, facts.classes, 0, facts.target)
+    generator = torch.Generator().manual_seed(1)
+    state = {name: torch.randn(value.shape, generator=generator) for name, value in module.state_dict().items()}
+    folder.mkdir()
+    (folder / "model.json").write_text(json.dumps(describe_file(model, block)))
+    save_file(state, folder / "model.safetensors")
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    make_release(tmp_path / "release", TABLE)
+    return tmp_path / "release"
+
+
+def call(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["predict", *map(str, arguments)])
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+ROWS = [("a", "50", "m"), ("b", "", "f"), ("c", "1000", "x"), ("d", "7", "f")]
+
+
+def write_csv(path: Path, rows: Sequence[tuple[str, ...]] = ROWS, delimiter: str = ",", times: int = 1) -> Path:
+    lines = [("id", "age", "sex"), *list(rows) * times]
+    path.write_text("".join(delimiter.join(line) + "\n" for line in lines))
+    return path
+
+
+def expected_of(release: Path) -> list[str]:
+    rows = [{"age": age, "sex": sex} for _, age, sex in ROWS]
+    with pytest.warns(UserWarning, match="1 clamped"):
+        return load(release).predict(rows).tolist()
+
+
+def test_a_line_for_each_record_in_its_order(release: Path, tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "new.csv")
+    done = call(release, file, "--no-verify", "--keep", "id", "--probabilities")
+    assert done.exit_code == 0, done.output
+    rows = rows_of(done.stdout)
+    assert [row["id"] for row in rows] == ["a", "b", "c", "d"]
+    assert [row["prediction"] for row in rows] == expected_of(release)
+    for row in rows:
+        chances = {name: float(row[f"probability_{name}"]) for name in ("no", "yes")}
+        assert sum(chances.values()) == pytest.approx(1)
+        assert max(chances, key=chances.__getitem__) == row["prediction"]
+    assert "the certificate protects the records of training, not those of new.csv" in done.stderr
+    assert "clamped" not in done.stderr  # counts of records are for a terminal
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_the_delimiter_is_found_in_the_header(release: Path, tmp_path: Path, delimiter: str) -> None:
+    done = call(release, write_csv(tmp_path / "new.csv", delimiter=delimiter), "--no-verify")
+    assert [row["prediction"] for row in rows_of(done.stdout)] == expected_of(release)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_parquet_in_and_a_file_out(release: Path, tmp_path: Path, ending: str) -> None:
+    columns = dict(zip(("id", "age", "sex"), map(list, zip(*ROWS, strict=True)), strict=True))
+    columns["age"] = [float(age) if age else None for age in columns["age"]]
+    columns["id"] = [1, 2, None, 4]
+    pq.write_table(pa.table(columns), tmp_path / "new.parquet")
+    out = tmp_path / f"out.{ending}"
+    done = call(release, tmp_path / "new.parquet", "--no-verify", "--out", out, "--keep", "id", "--probabilities")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == ""
+    rows = pq.read_table(out).to_pylist() if ending == "parquet" else rows_of(out.read_text())
+    assert [row["prediction"] for row in rows] == expected_of(release)
+    assert [row["id"] or None for row in rows] == ["1", "2", None, "4"]
+    assert float(rows[0]["probability_no"]) + float(rows[0]["probability_yes"]) == pytest.approx(1)
+    again = call(release, tmp_path / "new.parquet", "--no-verify", "--out", out)
+    assert (again.exit_code, "overwrite nothing" in again.stderr) == (2, True)
+    assert list(tmp_path.glob(".out*")) == []
+
+
+def test_long_files_are_read_in_chunks(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dprecipe.models.load import Released
+
+    sizes: list[int] = []
+    outputs: Callable[[Any, Any], Any] = Released.outputs
+
+    def watched(self: Released, features: Any) -> Any:
+        sizes.append(len(features))
+        return outputs(self, features)
+
+    monkeypatch.setattr(Released, "outputs", watched)
+    done = call(release, write_csv(tmp_path / "new.csv", times=1000), "--no-verify")
+    assert len(rows_of(done.stdout)) == 4000 == sum(sizes)
+    assert max(sizes) <= 1024
+
+
+def test_a_file_that_does_not_match_leaves_nothing(release: Path, tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "new.csv", [*ROWS, ("e", "twelve", "f")])
+    done = call(release, file, "--no-verify", "--out", tmp_path / "out.csv")
+    assert done.exit_code == 4
+    assert "column 'age': a field is not a finite number" in done.stderr
+    assert "line 6" not in done.stderr  # a log must not say where
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.csv", "release"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--out", "out.json"], 2, "written as .csv or .parquet"),
+        (["--out", "no/such/folder/out.csv"], 4, "can't be written"),
+        (["--keep", "nothing"], 4, "'nothing' is not in the header line"),
+        (["--keep", "prediction"], 2, "two columns would be called 'prediction'"),
+    ],
+)
+def test_what_is_refused(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call(release, write_csv(tmp_path / "new.csv"), "--no-verify", *arguments)
+    assert done.exit_code == code, done.output
+    assert message in done.stderr
+
+
+def test_no_file_and_no_record(release: Path, tmp_path: Path) -> None:
+    assert call(release, tmp_path / "none.csv", "--no-verify").exit_code == 4
+    assert "no record" in call(release, write_csv(tmp_path / "new.csv", []), "--no-verify").stderr
+
+
+def test_numbers_are_in_their_units_and_have_no_probabilities(tmp_path: Path) -> None:
+    make_release(tmp_path / "release", TABLE, {"column": "stay", "range": [0, 10]}, "least_squares")
+    file = write_csv(tmp_path / "new.csv")
+    numbers = [float(row["prediction"]) for row in rows_of(call(tmp_path / "release", file, "--no-verify").stdout)]
+    assert len(set(numbers)) > 1
+    refused = call(tmp_path / "release", file, "--no-verify", "--probabilities")
+    assert (refused.exit_code, "predicts a number" in refused.stderr) == (4, True)
+
+
+def test_images_of_a_parquet_file(tmp_path: Path) -> None:
+    from PIL import Image
+
+    make_release(tmp_path / "release", IMAGES)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8), dtype=np.uint8)
+    encoded = []
+    for image in pixels:
+        stream = io.BytesIO()
+        Image.fromarray(image).save(stream, "PNG")
+        encoded.append({"bytes": stream.getvalue(), "path": None})
+    pq.write_table(pa.table({"image": encoded, "id": ["x", "y", "z"]}), tmp_path / "new.parquet")
+    done = call(tmp_path / "release", tmp_path / "new.parquet", "--no-verify", "--keep", "id")
+    assert done.exit_code == 0, done.output
+    expected = load(tmp_path / "release").predict(pixels[..., None])
+    assert [(row["id"], int(row["prediction"])) for row in rows_of(done.stdout)] == list(
+        zip("xyz", expected, strict=True)
+    )
+    (tmp_path / "pictures").mkdir()
+    for name, image in zip("cab", encoded, strict=True):
+        (tmp_path / "pictures" / f"{name}.png").write_bytes(image["bytes"])
+    done = call(tmp_path / "release", tmp_path / "pictures", "--no-verify", "--keep", "file")
+    assert {row["file"]: int(row["prediction"]) for row in rows_of(done.stdout)} == dict(
+        zip(("c.png", "a.png", "b.png"), expected, strict=True)
+    )
+    refused = call(tmp_path / "release", write_csv(tmp_path / "new.csv"), "--no-verify")
+    assert (refused.exit_code, "neither a folder of images nor a Parquet file" in refused.stderr) == (4, True)
+
+
+@pytest.fixture
+def verifiable(tmp_path: Path, put_release: Any) -> Path:
+    plan = make_plan(read_text(TABLE))
+    ledger = LedgerWriter(tmp_path / "ledger.jsonl", plan.digest)
+    (charge,) = plan.events
+    ledger.reserve(charge.event, charge.count)
+    ledger.settle(charge.event, charge.count)
+    ledger.close("completed")
+    moment = "2026-01-01T00:00:00+00:00"
+    facts = RunFacts(
+        tuple(CheckResult(name, "it holds", True) for name in CHECKS), list_versions(), "cpu", moment, moment
+    )
+    put_release(tmp_path / "release", plan, read(tmp_path / "ledger.jsonl"), facts)
+    return tmp_path / "release"
+
+
+def test_the_release_is_verified_first_and_nothing_of_a_changed_one_is_loaded(verifiable: Path, tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "new.csv")
+    done = call(verifiable.parent, file)  # the folder around it will do
+    assert done.exit_code == 0, done.output
+    assert "verified" in done.stderr
+    assert "ε = 1.9" in done.stderr or "ε = 2" in done.stderr
+    weights = verifiable / "model.safetensors"
+    weights.chmod(0o644)
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    refused = call(verifiable, file, "--out", tmp_path / "out.csv")
+    assert (refused.exit_code, "does not verify" in refused.stderr) == (3, True)
+    assert not (tmp_path / "out.csv").exists()
+    assert call(verifiable, file, "--no-verify").exit_code == 0
