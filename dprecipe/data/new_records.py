@@ -75,8 +75,8 @@ AddImages = Callable[[NDArray[np.generic], Mapping[str, Values], int], None]
 def add_images(
     file: DataFile, column: str, form: ImageForm, names: tuple[str, ...], add: AddImages, problems: Problems
 ) -> None:
-    """Pass the images of a folder, or of a Parquet file's column, to `add`, with the values of the columns `names`; of a
-    folder there is one, `file`.
+    """Pass the images of a folder, or of a Parquet file's column, to `add`, with the values of the columns `names`; a
+    folder has one, `file`.
 
     Raises:
         DataFault: the file is damaged, or has no such columns; images that can't be taken stay in `problems`.
@@ -103,9 +103,7 @@ def _add_image_column(
         add(decode(content, file.name, partial(_record, file, first), problems), kept, batch.num_rows)
 
 
-def _add_folder(
-    file: DataFile, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems
-) -> None:
+def _add_folder(file: DataFile, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems) -> None:
     from dprecipe.data.sources.read_image_folder import list_images
 
     unknown = [name for name in names if name != FILE]
