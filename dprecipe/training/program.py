@@ -148,9 +148,18 @@ def prepare(
             report_progress(f"records go through the module one by one, which is slow: {single}")
     report_progress("checking the program and its noise on synthetic records")
     sums = tests(plan, built)
-    largest = records_at_once(plan)
+    largest, gradients = records_at_once(plan), plan.room.expected_batch * plan.length.steps
     checks = require_passed(
-        examine_module(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest),
+        examine_module(
+            built,
+            cross_entropy,
+            form,
+            data_facts.classes,
+            per_record_gradients,
+            sums,
+            largest=largest,
+            gradients=gradients,
+        ),
         built,
     )
     checks = (*checks, single_precision(device), noise_scale(plan, device), *stage_noise(plan))

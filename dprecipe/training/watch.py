@@ -58,13 +58,14 @@ class SpentCurve:
 
 def steps_between_scores(length: Length, records: int, held_out: int) -> int:
     """After how many steps the held-out records are scored, of a run that learns from so many `records` in an epoch:
-    from twice to twenty times in a run, and more rarely than after each epoch where scoring would take more than about
-    a tenth of the work. Only numbers that the recipe declares and that of the held-out records decide it, never time.
+    up to twenty times in a run, at its end at least, and more rarely than after each epoch if scoring would take more
+    than about a tenth of the work. Only numbers that the recipe declares and that of the held-out records decide it,
+    never time.
     """
     steps, epoch = length.steps, length.steps_per_epoch
     usual = max(steps // 20, min(epoch, steps // 5))
     affordable = math.ceil(held_out * FORWARD * epoch / (SCORING_SHARE * records))
-    return max(1, usual, min(affordable, steps // 2))
+    return max(1, usual, min(affordable, steps))
 
 
 @final

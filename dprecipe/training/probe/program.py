@@ -6,6 +6,7 @@ Legend: B records, P parameters, C classes. Everything runs on a copy of the mod
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,13 +76,14 @@ def examine_module(
     *,
     seed: int = 0,
     largest: int = MAX_RECORDS,
+    gradients: float = math.inf,
 ) -> tuple[Check, ...]:
     """Check the program on synthetic records of this form (or of quantities of this shape); results in a fixed order.
 
     Each half of the engine that is passed is compared with a loop over single records. A module whose outputs differ
     only because it draws new numbers is random, and does not mix records: so it draws the same numbers again when
     records are replaced, and its draws are frozen when numbers of records are compared. `largest`: how many records the
-    engine may take at once.
+    engine may take at once. `gradients`: how many the run computes in all, of which a part may be spent on checks.
 
     Guarantees: `module`, its buffers and the global generators are left as they were.
     """
@@ -97,7 +99,7 @@ def examine_module(
         if per_record_gradients is not None and one_size(device):
             per_record_gradients = _pad_batches(per_record_gradients)
         case = Case.of(subject, loss, form, classes, RECORDS, seed, device)
-        return tuple(_run_checks(case, per_record_gradients, sums, largest))
+        return tuple(_run_checks(case, per_record_gradients, sums, largest, gradients))
 
 
 def _pad_batches(gradients_of: PerRecordGradients) -> PerRecordGradients:
@@ -110,9 +112,9 @@ def _pad_batches(gradients_of: PerRecordGradients) -> PerRecordGradients:
 
 
 def _run_checks(
-    case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int
+    case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int, gradients: float
 ) -> Iterator[Check]:
-    for number, (name, text, test) in enumerate(_tests(case, gradients_of, sums, largest)):
+    for number, (name, text, test) in enumerate(_tests(case, gradients_of, sums, largest, gradients)):
         remedy = ""
         try:
             yield Check(name, text, True, test())
@@ -127,7 +129,7 @@ def _run_checks(
 
 
 def _tests(
-    case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int
+    case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int, gradients: float
 ) -> Iterator[ProbeTest]:
     yield "output", "finite outputs, one row of logits for each record", case.output
     yield "loss_per_record", "one finite loss for each record, with no reduction", case.loss_per_record
@@ -150,7 +152,7 @@ def _tests(
         for name, text, test in sums(case):
             yield name, text, _with_frozen_draws(case, test)
     text = "no output and no sum depends on the number of records, up to what the engine processes at once"
-    yield "larger_batches", text, lambda: larger_batches(case, largest)
+    yield "larger_batches", text, lambda: larger_batches(case, largest, gradients)
     # The last one: by now the module has been through everything that training does.
     yield "buffers_unmoved", "in training no buffer changes, and no weight changes by itself", case.buffers_unmoved
 

@@ -17,8 +17,9 @@ from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.probe.case import ROUNDING, TOLERANCE, Case, Failed
 
-SECONDS = 4.0
-"""Time limit of the probe for outputs, and the same again for a sum."""
+MIN_SECONDS, MAX_SECONDS = 1.0, 4.0
+"""Time limit of the probe for outputs, and the same again for a sum: between these, `SHARE` of what the run takes."""
+SHARE = 0.05
 CHUNK = 4
 """Records in a batch of the reference, with which larger batches are compared."""
 BACKWARD = 6
@@ -35,10 +36,11 @@ def probe_sizes(largest: int) -> list[int]:
     return sorted(size for size in result if 1 <= size <= largest)
 
 
-def larger_batches(case: Case, largest: int) -> str:
+def larger_batches(case: Case, largest: int, gradients: float) -> str:
     """Compare outputs, and the clipped sum, of batches of many sizes with those of `CHUNK` records at a time.
 
-    Sizes for which there is no time are skipped; the result says which were tried.
+    Sizes for which there is no time are skipped; the result says which were tried. `gradients`: how many the run
+    computes in all; a long run has more time for this.
 
     Raises:
         Failed: a record's output, or the sum, depends on the size or on the rest of the batch.
@@ -48,8 +50,9 @@ def larger_batches(case: Case, largest: int) -> str:
         started = read_clock(device)  # of this thread: what others do on the machine doesn't count
         case.outputs(case.features, case.labels)
         each = (read_clock(device) - started) / len(case.labels)
+        limit = min(MAX_SECONDS, max(MIN_SECONDS, SHARE * gradients * each * BACKWARD))
         sizes = probe_sizes(largest)
-        tried, seconds_left = [], SECONDS
+        tried, seconds_left = [], limit
         for size in [largest, *sizes[:-1]]:  # the largest first, as long as there is time
             cost = each * size
             if cost <= seconds_left or size <= len(case.labels):
@@ -74,7 +77,7 @@ def larger_batches(case: Case, largest: int) -> str:
             _check_equal(
                 case.outputs(binary, labels), parts, scale, f"in a batch of {tried_max} records of zeros and ones"
             )
-        summed = max(size for size in tried if size <= max(len(case.labels), SECONDS / max(each * BACKWARD, 1e-9)))
+        summed = max(size for size in tried if size <= max(len(case.labels), limit / max(each * BACKWARD, 1e-9)))
         _sum_equal(case, features[:summed], labels[:summed], nans[:summed])
     missing = f"; too slow here: {largest}, which the engine can take at once" if tried_max < largest else ""
     return f"outputs in batches of {_listed(sorted(tried))}, the clipped sum of {summed}{missing}"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -315,6 +317,20 @@ def test_t3_a_buffer_that_moves(layer: nn.Module) -> None:
 @pytest.mark.parametrize("layer", [Limited(), CentredWhereMany()], ids=["capacity 16", "centred beyond 8"])
 def test_t3_mixing_that_only_larger_batches_show(layer: nn.Module) -> None:
     assert failed(with_layer(layer)) >= {"larger_batches"}
+
+
+@pytest.mark.parametrize(("gradients", "largest"), [(10, 6), (60, 18), (1e9, 24)], ids=["short", "longer", "long"])
+def test_a_short_run_spends_little_on_larger_batches(
+    monkeypatch: pytest.MonkeyPatch, gradients: float, largest: int
+) -> None:
+    """A record takes a sixth of a second here: in 1, 3 and 4 seconds no batch of more than 6, 18 and 24 is tried."""
+    clock = itertools.count()
+    monkeypatch.setattr("dprecipe.training.probe.sizes.read_clock", lambda device: float(next(clock)))
+    checks = examine_module(with_layer(nn.Tanh()), cross_entropy, (5,), 3, gradients=gradients, largest=33)
+    measured = next(check.measured for check in checks if check.id == "larger_batches")
+    tried = measured.removeprefix("outputs in batches of ").split(", the")[0]
+    assert max(int(number) for number in re.findall(r"\d+", tried)) <= max(6, largest)
+    assert "too slow here: 33" in measured
 
 
 def test_t3_mixing_of_gradients_that_only_larger_batches_show() -> None:
