@@ -49,6 +49,7 @@ h2+p{{margin-top:0}}
 .claim{{border-left:5px solid var(--mark)}}
 .claim .plain{{font-size:1.14rem}}
 .void,.private{{border-left:5px solid var(--bad)}}
+.private h2{{color:var(--bad)}}
 .numbers{{display:flex;flex-wrap:wrap;gap:1rem}}
 .numbers div{{flex:1 1 var(--tile);min-width:8rem;border-top:2px solid var(--line);padding-top:.5rem}}
 .numbers b{{display:block;font-size:1.3rem;line-height:1.3;font-weight:600;overflow-wrap:anywhere}}

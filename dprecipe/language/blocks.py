@@ -71,6 +71,6 @@ class Sign(Block):
 class Release(Block):
     """What is published, and who signs it."""
 
-    report: bool = Field(True, description="write report.html and card.md")
+    report: bool = Field(True, description="write report.html and card.md, and private/report.html")
     labels: bool = Field(False, description="publish the released labels too (labels.csv)")
     sign: Sign | None = None

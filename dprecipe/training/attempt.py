@@ -36,6 +36,7 @@ from dprecipe.privacy.events import Charge, run_lengths
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.timeline import phase
 from dprecipe.training.folder import RunFolder
+from dprecipe.training.private_report import write_private_report
 from dprecipe.training.provenance import Private, RunProvenance, check_identity
 from dprecipe.training.publish import Finished, publish, publish_nothing
 from dprecipe.training.runner import EndedWithoutModel, Run, Start
@@ -138,6 +139,8 @@ class Attempt:
             return Run(folder.path, result, plan, plan.guarantee.epsilon, reason, finished.score, seconds)
         published = publish(plan, folder, *recorded)
         folder.write_timing()
+        if plan.release.report:
+            write_private_report(folder, plan, plan.publishes_scores and not finished.test_from_python)
         return Run(
             folder=folder.path,
             release=folder.release,

@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from dprecipe.data.raw import Labels
 from dprecipe.models.zoo.convex import in_units
 from dprecipe.timeline import phase
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.records import RecordSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,40 @@ class Score:
         return f"accuracy {value:.2%}" if name == "accuracy" else f"{name.replace('_', ' ')} {value:.4g}"
 
 
+class Scored(Protocol):
+    """What is scored."""
+
+    def __len__(self) -> int: ...
+    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]: ...
+
+
+MAX_SAMPLE = 1000
+"""Training records that are scored along a run, at most."""
+
+
+@final
+class Sample:
+    """At most `MAX_SAMPLE` records, evenly spread over a set of them and the same each time."""
+
+    def __init__(self, records: Scored) -> None:
+        self._records = records
+        self._indices = np.unique(np.linspace(0, len(records) - 1, min(MAX_SAMPLE, len(records))).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]:
+        """Records of the sample by their places in it."""
+        return self._records.batch(self._indices[indices])
+
+
 class HeldOut:
     """Held-out records on the device, scored in physical batches."""
 
     def __init__(
         self,
         model: nn.Module,
-        records: RecordSource,
+        records: Scored,
         device: torch.device,
         physical_batch: int,
         target: tuple[float, float] | None = None,

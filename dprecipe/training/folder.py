@@ -26,6 +26,8 @@ from dprecipe.training import log
 
 WHEN = ("step", "epsilon")
 """The first columns of the metrics; the score's columns follow."""
+TRAINING = "training_"
+"""What begins the names of scores on training records, which no release has."""
 
 
 @final

@@ -32,7 +32,7 @@ from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
 from dprecipe.timeline import phase
 from dprecipe.training.evaluate import Score
-from dprecipe.training.folder import WHEN, RunFolder
+from dprecipe.training.folder import TRAINING, WHEN, RunFolder
 from dprecipe.training.provenance import RunProvenance
 from dprecipe.training.released import tensors_of
 
@@ -207,7 +207,8 @@ INSECURE = "randomness.insecure_seed"
 
 def _history(plan: Plan, folder: RunFolder, score: Score | None) -> list[dict[str, float]]:
     """The public scores along the run that are whole; what is damaged in the log is left out, and told."""
-    points, damaged = folder.history()
+    lines, damaged = folder.history()
+    points = [{name: value for name, value in line.items() if not name.startswith(TRAINING)} for line in lines]
     names = {*WHEN, *(() if score is None else score.metrics)}
     sound = [point for point in points if names <= point.keys() and _possible(plan, point)]
     damaged += len(points) - len(sound)

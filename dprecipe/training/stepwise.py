@@ -35,7 +35,7 @@ from dprecipe.training import checkpoint
 from dprecipe.training.attempt import open_attempt
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.evaluate import HeldOut
+from dprecipe.training.evaluate import HeldOut, Sample
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.initial_check import check_initial_weights
@@ -230,10 +230,12 @@ def watch_of(plan: Plan, folder: RunFolder, program: StepwiseProgram, curve: Spe
     held_out = None
     if program.sets.test is not None:
         held_out = HeldOut(program.model, program.sets.test, program.device, plan.runtime.physical_batch)
+    sample = HeldOut(program.model, Sample(program.sets.train), program.device, plan.runtime.physical_batch)
     return Watch(
         plan,
         curve,
         held_out,
+        sample,
         folder.record,
         lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": ledger.head}),
         shown=plan.publishes_scores and not program.sets.custom_test,

@@ -20,6 +20,7 @@ from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
 from dprecipe.progress import Progress, report_progress
 from dprecipe.screen import is_watched
 from dprecipe.training.evaluate import HeldOut, Score
+from dprecipe.training.folder import TRAINING
 from dprecipe.training.signals import stopping_on_signals
 
 POINTS = 24
@@ -77,15 +78,18 @@ class Watch(lightning.Callback):
         plan: Plan,
         curve: SpentCurve,
         held_out: HeldOut | None,
+        training: HeldOut | None,
         record: Callable[[int, float, Mapping[str, float]], None],
         checkpoint: Callable[[dict[str, Any]], None],
         *,
         shown: bool,
     ) -> None:
-        """`shown`: scores are, where anyone may read what a run prints."""
+        """`training`: a sample of training records, whose scores go to `record` and nowhere else. `shown`: scores of
+        `held_out` are, where anyone may read what a run prints."""
         self._plan = plan
         self._curve = curve
         self._held_out = held_out
+        self._training = training
         self._record = record
         self._checkpoint = checkpoint
         self._shown = shown
@@ -115,7 +119,7 @@ class Watch(lightning.Callback):
             self._progress.show(module.steps_done, lambda: self._status(module))
 
     def _scores_after(self, module: Any) -> bool:
-        return self._held_out is not None and module.steps_done % self._every == 0
+        return int(module.steps_done) % self._every == 0
 
     def _saves_after(self, module: Any) -> bool:
         """Between events only: a checkpoint inside one would let its batches be continued."""
@@ -127,10 +131,16 @@ class Watch(lightning.Callback):
             self._progress.end(module.steps_done, lambda: self._status(module))
 
     def score(self, module: Any) -> Score | None:
-        """Score the weights that would be released now."""
+        """Score the weights that would be released now, and record all scores; returns that of held-out records."""
+        state, figures = module.released_state(), dict[str, float]()
         if self._held_out is not None:
-            self._score = self._held_out.score(module.released_state())
-            figures = {**self._score.metrics, **module.figures()}
+            self._score = self._held_out.score(state)
+            figures |= self._score.metrics
+        figures |= module.figures()
+        if self._training is not None:
+            scores = self._training.score(state).metrics
+            figures |= {f"{TRAINING}{name}": value for name, value in scores.items()}
+        if figures:
             self._record(module.steps_done, self._curve.at(count_events(module.gate.spent)), figures)
         return self._score
 

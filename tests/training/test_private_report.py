@@ -1,0 +1,108 @@
+"""The report for a run's owner: clearly private, and nothing of it anywhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dprecipe
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.training import private_report
+from dprecipe.training.evaluate import MAX_SAMPLE, Sample
+from dprecipe.training.run import run
+
+Small = Callable[..., Plan]
+POINTS = [
+    {"step": 1, "epsilon": 0.5, "accuracy": 0.25, "loss": 2.0, "training_accuracy": 0.5, "training_loss": 1.5},
+    {
+        "step": 9,
+        "epsilon": 0.9,
+        "accuracy": 0.75,
+        "loss": 1.0,
+        "training_accuracy": 0.875,
+        "training_loss": float("nan"),
+    },
+]
+
+
+def test_the_private_report_has_what_no_release_may_have(
+    small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, out = small("training.steps=9", "data.test.access=private_internal", "release.report=true"), tmp_path / "run"
+    done = run(plan, out)
+    page = (out / "private" / "report.html").read_text("utf-8")
+    assert oct((out / "private" / "report.html").stat().st_mode)[-3:] == "600"
+    assert "<title>PRIVATE: small" in page
+    assert private_report.BANNER in page
+    assert "accuracy on held-out records, private" in page
+    assert "accuracy on a sample of training records" in page
+    log = (out / "private" / "metrics.csv").read_text("utf-8").splitlines()
+    assert log[0] == "step,epsilon,accuracy,loss,training_accuracy,training_loss"
+    last = log[-1].split(",")
+    said = "".join(capsys.readouterr())
+    for file in done.release.iterdir():
+        content = file.read_bytes()
+        for word in ("training_loss", "training_accuracy", *last[2:]):
+            assert word.encode() not in content, (file.name, word)
+    assert "training_" not in said
+    dprecipe.verify(done.release)
+
+
+def test_public_scores_are_released_without_those_on_training_records(small: Small, tmp_path: Path) -> None:
+    done = run(small("training.steps=9"), tmp_path / "run")
+    history = json.loads((done.release / "metrics.json").read_text("utf-8"))["history"]
+    assert len(history) > 1
+    assert all(point.keys() == {"step", "accuracy", "loss"} for point in history)
+
+
+def test_a_run_without_held_out_records_still_has_curves(small: Small, tmp_path: Path) -> None:
+    run(small("training.steps=9", "data.test=null", "release.report=true"), tmp_path / "run")
+    page = (tmp_path / "run" / "private" / "report.html").read_text("utf-8")
+    assert "Loss on a sample of training records." in page
+    assert page.count("<svg ") == 2
+
+
+def test_a_page_that_can_not_be_written_ends_no_run(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> str:
+        raise RuntimeError("a plotting library's own fault")
+
+    monkeypatch.setattr(private_report, "render_svg", fail)
+    done = run(small("training.steps=9", "release.report=true"), tmp_path / "run")
+    assert done.release.is_dir()
+    assert "report.html: can't be written (RuntimeError); the run goes on without it" in capsys.readouterr().err
+
+
+def test_texts_are_escaped_and_curves_pass_over_what_is_no_number(small: Small) -> None:
+    page = private_report.render_private_report(small(), POINTS, "<script>1</script>\x1b", [("loop", 1.25)], False)
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert page.count("<svg ") == 2
+    assert "<td>1.2 s</td>" in page
+    assert private_report.list_names(POINTS) == ["accuracy", "loss"]
+
+
+def test_a_sample_is_spread_over_the_records_and_always_the_same() -> None:
+    class Numbers:
+        def __init__(self, count: int) -> None:
+            self.values = np.arange(count, dtype=np.float32)
+
+        def __len__(self) -> int:
+            return len(self.values)
+
+        def batch(self, indices: Any) -> Any:
+            return self.values[indices], self.values[indices].astype(np.int64)
+
+    sample = Sample(Numbers(10 * MAX_SAMPLE + 1))
+    assert len(sample) == MAX_SAMPLE
+    values = sample.batch(slice(0, MAX_SAMPLE))[0]
+    assert (values[0], values[-1]) == (0, 10 * MAX_SAMPLE)
+    assert set(np.diff(values)) <= {10, 11}
+    assert list(Sample(Numbers(3)).batch(slice(0, 64))[0]) == [0, 1, 2]
+    assert len(Sample(Numbers(0))) == 0
