@@ -98,6 +98,7 @@ class Watch(lightning.Callback):
         self._saved = time.monotonic()
         self._saved_events = -1
         self._score: Score | None = None
+        self._scored_steps = -1
         self._progress: Progress | None = None
 
     def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
@@ -131,7 +132,10 @@ class Watch(lightning.Callback):
             self._progress.end(module.steps_done, lambda: self._status(module))
 
     def score(self, module: Any) -> Score | None:
-        """Score the weights that would be released now, and record all scores; returns that of held-out records."""
+        """The score of the weights that would be released now, recorded with all other scores; once after a step."""
+        if self._scored_steps == module.steps_done:
+            return self._score
+        self._scored_steps = module.steps_done
         state, figures = module.released_state(), dict[str, float]()
         if self._held_out is not None:
             self._score = self._held_out.score(state)
