@@ -99,6 +99,7 @@ def _name_column(source: AnySource, data: Data, identity: str | None) -> str | N
         )
     if column is not None and not source.has_names:
         raise DataFault(
-            f"source {source.source} has no column {column!r}", "use a csv, parquet, image_folder or npz source"
+            f"source {source.source} has no column {column!r}",
+            "use a csv, parquet, image_folder, datasets or npz source",
         )
     return column

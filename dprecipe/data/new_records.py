@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.arrow import MAX_VALUE_BYTES, column_values, image_bytes
+from dprecipe.data.arrow import MAX_VALUE_BYTES
 from dprecipe.data.files import READ_ERRORS, DataFile
 from dprecipe.data.images import MAX_IMAGE_BYTES, Decode, ImageForm, decoding_images
 from dprecipe.data.problems import Problems
-from dprecipe.data.raw import record_number
 from dprecipe.data.values import Values
 from dprecipe.data.words import find_delimiter
 from dprecipe.faults import DataFault
@@ -60,12 +58,11 @@ def add_table(file: DataFile, chunks: RowSink, problems: Problems, delimiter: st
         limit, found = RowLimit(limits.max_rows, limits.excess_fault), delimiter or guess_delimiter(file, chunks.names)
         read_rows([file], chunks, found, (0, None), limit, problems)
         return
-    from dprecipe.data.sources import read_parquet as parquet
+    from dprecipe.data.sources.read_parquet import ParquetShards
+    from dprecipe.data.sources.shards import read_shards
 
-    for _, first, batch in parquet.read_batches([file], None, chunks.names, limits, MAX_VALUE_BYTES):
-        with parquet.reading_file(file, limits):
-            values = {name: column_values(batch.column(name), name, file) for name in chunks.names}
-        chunks.add(values, batch.num_rows, partial(_row, file, first))
+    for chunk in read_shards(ParquetShards(), [file], None, limits, chunks.names, MAX_VALUE_BYTES):
+        chunks.add(chunk.values(chunks.names, limits), chunk.batch.num_rows, chunk.place)
 
 
 AddImages = Callable[[NDArray[np.generic], Mapping[str, Values], int], None]
@@ -91,16 +88,15 @@ def add_images(
 def _add_image_column(
     file: DataFile, column: str, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems
 ) -> None:
-    from dprecipe.data.sources import read_parquet as parquet
+    from dprecipe.data.sources.read_parquet import ParquetShards
+    from dprecipe.data.sources.shards import read_shards
 
     if not is_parquet(file):
         raise file.fault("is neither a folder of images nor a Parquet file", "name one: the model takes images")
     limits, wanted = AllRows(problems), tuple(dict.fromkeys((column, *names)))
-    for _, first, batch in parquet.read_batches([file], None, wanted, limits, MAX_IMAGE_BYTES):
-        with parquet.reading_file(file, limits):
-            content = image_bytes(batch.column(column), column, file)
-            kept = {name: column_values(batch.column(name), name, file) for name in names}
-        add(decode(content, file.name, partial(_record, file, first), problems), kept, batch.num_rows)
+    for chunk in read_shards(ParquetShards(), [file], None, limits, wanted, MAX_IMAGE_BYTES):
+        content, kept = chunk.images(column, limits), chunk.values(names, limits)
+        add(decode(content, file.name, chunk.within, problems), kept, chunk.batch.num_rows)
 
 
 def _add_folder(file: DataFile, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems) -> None:
@@ -140,11 +136,3 @@ def guess_delimiter(file: DataFile, names: tuple[str, ...]) -> str:
     if {field.strip() for field in fields} & set(names):
         return ","
     return find_delimiter(fields, names, ",") or ","
-
-
-def _row(file: DataFile, first: int, row: int) -> str:
-    return file.where(record_number(first + row))
-
-
-def _record(file: DataFile, first: int, row: int) -> str:
-    return file.at(record_number(first + row))

@@ -60,7 +60,7 @@ def check_data_files(recipe: AnyRecipe) -> Iterator[Finding]:
         if kind is not None and _READ_BY.get(kind) != source:
             other = _READ_BY.get(kind)
             save = {"csv": "save it as csv", "parquet": "save it as parquet", "npz": "save its arrays as npz"}
-            save["image_folder"] = "name the folder that holds the images"
+            save["image_folder"], save["datasets"] = "name the folder that holds the images", "name the folder"
             remedy = save.get(source, "name the idx file") + (f", or set source to {other}" if other else "")
             yield Finding("R122", f"{path} looks like {kind}, which source {source} does not read", remedy, key)
 

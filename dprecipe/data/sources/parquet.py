@@ -20,6 +20,7 @@ from dprecipe.data.sources.base import (
     Paths,
     Records,
     SeveralFiles,
+    SourceBlock,
     label_contradictions,
 )
 from dprecipe.faults import Finding
@@ -38,7 +39,9 @@ class ImageColumn(Block):
     )
 
 
-class _Parquet(SeveralFiles):
+class TableOrImages(SourceBlock):
+    """A source that is a table (`columns`) or images (`image`)."""
+
     if TYPE_CHECKING:
         columns: Columns | None
         image: ImageColumn | None
@@ -56,14 +59,19 @@ class _Parquet(SeveralFiles):
         return self.columns
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from super().contradictions(path)
         if (self.columns is None) == (self.image is None):
             yield Finding(
                 "R204",
-                "a parquet source is a table (`columns`) or images (`image`): exactly one of the two",
+                f"a {self.source} source is a table (`columns`) or images (`image`): exactly one of the two",
                 "remove one of them" if self.image is not None else "add `columns` or `image`",
                 path,
             )
+
+
+class _Parquet(TableOrImages, SeveralFiles):
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from SeveralFiles.contradictions(self, path)
+        yield from TableOrImages.contradictions(self, path)
 
 
 class Parquet(_Parquet, ColumnLabelled):

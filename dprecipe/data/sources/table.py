@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dprecipe.data.sources.base import Labelled, SourceBlock
 from dprecipe.data.sources.csv_table import Csv, PublicCsv
+from dprecipe.data.sources.datasets import DatasetFolder, PublicDatasetFolder
 from dprecipe.data.sources.digits import Digits, PublicDigits
 from dprecipe.data.sources.idx import Idx, PublicIdx
 from dprecipe.data.sources.image_folder import ImageFolder, PublicImageFolder
@@ -21,6 +22,7 @@ SOURCES: tuple[tuple[type[Labelled], type[SourceBlock]], ...] = (
     (Parquet, PublicParquet),
     (Npz, PublicNpz),
     (ImageFolder, PublicImageFolder),
+    (DatasetFolder, PublicDatasetFolder),
 )
 """Each with labels, and as unlabelled public records."""
 

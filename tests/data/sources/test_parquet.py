@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dprecipe.data import arrow_table
 from dprecipe.data.load import load
 from dprecipe.data.sources import read_parquet
 from dprecipe.faults import DataFault
@@ -229,7 +230,7 @@ def test_memory_that_does_not_suffice_is_a_fault(table, monkeypatch: pytest.Monk
     def refuse(*_: object) -> None:
         raise pa.ArrowMemoryError("malloc of size 5 failed")
 
-    monkeypatch.setattr(read_parquet, "column_values", refuse)
+    monkeypatch.setattr(arrow_table, "column_values", refuse)
     with pytest.raises(DataFault, match="its values need more memory than there is"):
         table()
 

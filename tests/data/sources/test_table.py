@@ -19,6 +19,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "csv": {"path": "f/../x", "columns": COLUMNS, "label": LABEL},
     "parquet": {"path": "f/../x", "columns": COLUMNS, "label": LABEL},
     "npz": {"path": "f/../x", "shape": [4], "classes": 3},
+    "datasets": {"path": "f/../x", "split": "train", "columns": COLUMNS, "label": LABEL},
     "image_folder": {"path": "f/../x", "shape": [4, 4, 3], "label": {"column": "folder", "values": ["a", "b", "c"]}},
 }
 KINDS = [block.model_fields["source"].annotation.__args__[0] for block, _ in SOURCES]

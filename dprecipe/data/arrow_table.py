@@ -1,0 +1,99 @@
+"""Batches of Arrow to records: what every source of Arrow's columns passes its chunks to, a table's or images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, final
+
+from dprecipe.data.arrow import MAX_VALUE_BYTES, column_values, image_bytes
+from dprecipe.data.files import DataFile
+from dprecipe.data.image_table import collecting_images
+from dprecipe.data.images import MAX_IMAGE_BYTES, ImageForm
+from dprecipe.data.raw import Limits, Raw, Reading, record_number
+from dprecipe.data.sources.base import Columns, Label
+from dprecipe.data.sources.parquet import ImageColumn
+from dprecipe.data.table import Collector
+from dprecipe.data.values import Values
+from dprecipe.faults import DataFault
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArrowChunk:
+    """A batch of rows of a file, and the number of the first of them in it."""
+
+    file: DataFile
+    first: int
+    batch: Any
+
+    def values(self, names: Sequence[str], limits: Limits) -> dict[str, Values]:
+        """Columns as fields of a table.
+
+        Raises:
+            DataFault: one holds what a table can't.
+        """
+        with reading_arrow(self.file.unreadable, limits):
+            return {name: column_values(self.batch.column(name), name, self.file) for name in names}
+
+    def images(self, name: str, limits: Limits) -> list[bytes | None]:
+        """A column of encoded images.
+
+        Raises:
+            DataFault: it is none.
+        """
+        with reading_arrow(self.file.unreadable, limits):
+            return image_bytes(self.batch.column(name), name, self.file)
+
+    def place(self, row: int) -> str:
+        """The place of a row, for its columns."""
+        return self.file.where(record_number(self.first + row))
+
+    def within(self, row: int) -> str:
+        """The place of a row in its file."""
+        return self.file.at(record_number(self.first + row))
+
+
+Chunks = Callable[[tuple[str, ...], int], Iterator[ArrowChunk]]
+"""The chunks of a source, given the columns to read and how many bytes a value may have."""
+
+
+def collect_chunks(
+    chunks: Chunks, columns: Columns | None, image: ImageColumn | None, label: Label | None, reading: Reading
+) -> Raw:
+    """The records of all chunks: a table's features (N, D) float32, or images (N, C, H, W) uint8.
+
+    Raises:
+        DataFault: a column holds what a table can't, or a record does not match the recipe.
+    """
+    if image is not None:
+        return _collect_images(chunks, image, label, reading)
+    collector = Collector(columns or {}, reading.data.preprocess, label, reading)
+    for chunk in chunks(collector.names, MAX_VALUE_BYTES):
+        collector.add(chunk.values(collector.names, reading), chunk.batch.num_rows, chunk.place)
+    return collector.raw()
+
+
+def _collect_images(chunks: Chunks, image: ImageColumn, label: Label | None, reading: Reading) -> Raw:
+    with collecting_images(ImageForm(image.shape), label, reading) as collector:
+        names = tuple(dict.fromkeys((image.column, *collector.names)))
+        for chunk in chunks(names, MAX_IMAGE_BYTES):
+            images, values = chunk.images(image.column, reading), chunk.values(collector.names, reading)
+            collector.add(images, values, chunk.place, chunk.within, chunk.file.name)
+        return collector.raw()
+
+
+@contextmanager
+def reading_arrow(fault: Callable[[Exception], DataFault], reading: Limits) -> Iterator[None]:
+    """What pyarrow raises, as the fault of what it reads. Too little memory is nobody's fault, and stays an error."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowMemoryError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise reading.problems.stop(fault(error)) from error
+    except UnicodeDecodeError as error:  # its message would quote the file
+        raise reading.problems.stop(fault(error)) from None
