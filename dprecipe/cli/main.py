@@ -241,6 +241,20 @@ for _mechanism in MECHANISMS.values():
 
 @app.command()
 @guard_faults
+def copies(
+    folder: Annotated[Path | None, typer.Argument(help="The folder; $DPRECIPE_PREPARED by default.")] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="Delete a copy, by the first letters of its key; or `all`.")
+    ] = None,
+) -> None:
+    """List prepared copies of records (runtime.prepared), or delete them."""
+    from dprecipe.cli.copies import copies
+
+    copies(folder, delete or ())
+
+
+@app.command()
+@guard_faults
 def schema(
     out: Annotated[Path | None, typer.Option(help="The folder; `schemas` by default.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")] = False,

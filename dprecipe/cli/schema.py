@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dprecipe.faults import RecipeError, UsageFault
+from dprecipe.faults import UsageFault
 from dprecipe.schemas import SCHEMAS, schema_text
 from dprecipe.screen import write_output
 
@@ -35,9 +35,7 @@ def schema(out: Path | None = None, check: bool = False) -> int:
 
 
 def _text(path: Path) -> str | None:
-    from dprecipe.text.files import read_file
-
     try:
-        return read_file(str(path))
-    except RecipeError:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
         return None

@@ -7,22 +7,30 @@ refused.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+from dprecipe.data.copies import Copy, open_copy
 from dprecipe.data.counts import SourceCounts
 from dprecipe.data.facts import DataFacts, Role, describe_data
 from dprecipe.data.files import data_root
+from dprecipe.data.paid.schema import DpCategories, DpVocabulary
 from dprecipe.data.raw import Raw, Reading, size_fault
 from dprecipe.data.records import Records
-from dprecipe.data.schema import AnySource, Data
+from dprecipe.data.schema import AnySource, Data, Hash, OneHot, Tokenize
 from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING, Storage
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 
 __all__ = ["DataFacts", "Records", "data_root", "describe_data", "load"]
 
+_ON_READING = (OneHot, Hash, Tokenize, DpCategories, DpVocabulary)
+"""Steps that a reader takes part in."""
 
-def load(source: AnySource, data: Data, root: Path, role: Role, identity: str | None = None) -> Records:
+
+def load(
+    source: AnySource, data: Data, root: Path, role: Role, identity: str | None = None, copies: Path | None = None
+) -> Records:
     """The records of a source, ready for `Records.batch`.
 
     As `train`, each unit is cut to its first `max_records` records, and the number of units (of records, if `unit` is
@@ -32,15 +40,17 @@ def load(source: AnySource, data: Data, root: Path, role: Role, identity: str | 
     As `test` or `public`, records have no units, no declared size and no identities. As `public`, no label is read,
     whatever the recipe names and the file contains: all are zeros.
 
+    `copies`: a folder of prepared copies (`dprecipe.data.copies`); the records come from there where they can.
+
     Raises:
         RecipeError: `data` contradicts itself.
-        DataFault: a file is missing or does not match the recipe; a training record has no name.
+        DataFault: a file is missing or does not match the recipe; a training record has no name; the disk refuses.
     """
-    return read(source, data, root, role, identity)[0].prepared()
+    return read(source, data, root, role, identity, copies)[0].prepared()
 
 
 def read(
-    source: AnySource, data: Data, root: Path, role: Role, identity: str | None = None
+    source: AnySource, data: Data, root: Path, role: Role, identity: str | None = None, copies: Path | None = None
 ) -> tuple[Records, SourceCounts]:
     """As `load`, before any step of preprocessing, and the counts of missing, clamped and undeclared values.
 
@@ -49,17 +59,39 @@ def read(
     """
     describe_data(data, role)
     name_column = _name_column(source, data, identity) if role == "train" else None
-    reading = Reading.of(source, data, role, name_column, _storage(source, data, role))
-    try:
-        raw = source.read(root, reading)
-    except MemoryError:
-        raise reading.problems.stop(
-            DataFault(
-                f"data.{role}: its values need more memory than there is",
-                "shorten the values or remove columns (for Parquet: write smaller row groups), or use a machine with "
-                "more memory",
-            )
-        ) from None
+    files = [] if copies is None else source.all_files(root)
+    if copies is None or not files:  # what comes from no file has no digest to find a copy by
+        return _read(source, data, root, Reading.of(source, data, role, name_column, _storage(source, data, role)))
+    declared = [_declared(source, data), role, name_column]
+    with open_copy(copies, declared, files, list(source.files.values())) as copy:
+        return _read(source, data, root, Reading.of(source, data, role, name_column, copy.storage), copy)
+
+
+def _declared(source: AnySource, data: Data) -> object:
+    """What the recipe says of reading a source; the steps that come after it and the declared size change nothing."""
+    steps = [step for step in data.preprocess if isinstance(step.operation, _ON_READING)]
+    unit = data.unit if isinstance(data.unit, str) else data.unit.model_dump(mode="json")
+    return [source.model_dump(mode="json"), unit, [step.model_dump(mode="json", exclude_none=True) for step in steps]]
+
+
+def _read(
+    source: AnySource, data: Data, root: Path, reading: Reading, copy: Copy | None = None
+) -> tuple[Records, SourceCounts]:
+    role, kept = reading.role, None if copy is None else copy.load()
+    if kept is not None:
+        raw, counts = kept
+        reading = replace(reading, counts=counts)
+    else:
+        try:
+            raw = source.read(root, reading)
+        except MemoryError:
+            raise reading.problems.stop(
+                DataFault(
+                    f"data.{role}: its values need more memory than there is",
+                    "shorten the values or remove columns (for Parquet: write smaller row groups), or use a machine "
+                    "with more memory",
+                )
+            ) from None
     reading.counts.check(f"data.{role}", reading.problems)
     units = None if raw.identities is None or reading.units is None else raw.identities.of_record
     identities = _identities(raw, source) if role == "train" else None
@@ -67,6 +99,8 @@ def read(
     if role == "train" and not data.admits(records.unit_count):
         raise reading.problems.stop(size_fault(data, records.unit_count))
     reading.problems.check()
+    if copy is not None and kept is None:
+        copy.publish(raw, reading.counts)
     return records, reading.counts
 
 

@@ -50,6 +50,8 @@ class Storage:
 
     limit: float = math.inf
     open_file: OpenFile = open_nameless
+    folder: Path | None = None
+    """Where the files lie, for messages; None: in `temporary_folder`."""
 
     def rows(self, part: str) -> RowWriter:
         """A part with one row a record."""
@@ -90,12 +92,12 @@ class RowWriter:
         if self._file is None and self.count * _row_bytes(form) > self._storage.limit:
             self._file = open_part(self._storage, self._part)
             for chunk in self._chunks:
-                write_part(self._file, chunk)
+                write_part(self._file, chunk, self._storage)
             self._chunks.clear()
         if self._file is None:
             self._chunks.append(rows)
         else:
-            write_part(self._file, rows)
+            write_part(self._file, rows, self._storage)
 
     def finish(self, empty: NDArray[Any]) -> NDArray[Any]:
         """All rows; `empty`: what they are where there was no chunk. Rows in a file are mapped, and what is written to
@@ -159,9 +161,9 @@ class TextWriter:
     def _flush(self) -> None:
         if self._file is None:
             self._file = open_part(self._storage, self._part)
-        encoded = [text.encode("utf-8", "surrogatepass") for text in self._texts]
-        ends = self._total + np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
-        write_part(self._file, np.frombuffer(b"".join(encoded), np.uint8))
+        content, ends = text_arrays(self._texts)
+        ends = ends + self._total
+        write_part(self._file, content, self._storage)
         self._ends.append(ends)
         self._total = int(ends[-1]) if len(ends) else self._total
         self._texts, self._bytes = [], 0
@@ -197,6 +199,15 @@ class MappedTexts(Sequence[str]):
         return (self[row] for row in range(len(self)))
 
 
+def text_arrays(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of all texts, UTF-8, and where each ends."""
+    if isinstance(texts, MappedTexts):
+        return texts.arrays
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+    return np.frombuffer(b"".join(encoded), np.uint8), ends
+
+
 def _row_bytes(form: tuple[tuple[int, ...], np.dtype[Any]]) -> int:
     shape, dtype = form
     return math.prod(shape) * dtype.itemsize
@@ -211,10 +222,10 @@ def open_part(storage: Storage, part: str) -> BinaryIO:
     try:
         return storage.open_file(part)
     except OSError as error:
-        raise disk_fault(error) from error
+        raise disk_fault(error, storage.folder) from error
 
 
-def write_part(file: BinaryIO, rows: NDArray[Any]) -> None:
+def write_part(file: BinaryIO, rows: NDArray[Any], storage: Storage) -> None:
     """Write an array's bytes, in order.
 
     Raises:
@@ -224,7 +235,7 @@ def write_part(file: BinaryIO, rows: NDArray[Any]) -> None:
         if rows.size:
             file.write(np.ascontiguousarray(rows).data.cast("B"))
     except OSError as error:
-        raise disk_fault(error) from error
+        raise disk_fault(error, storage.folder) from error
 
 
 def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -245,10 +256,10 @@ def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> N
     return np.frombuffer(mapped, dtype).reshape(shape)
 
 
-def disk_fault(error: OSError) -> DataFault:
-    """The fault of a disk that does not take what is read."""
+def disk_fault(error: OSError, folder: Path | None = None) -> DataFault:
+    """The fault of a disk that does not take what is read; `folder`: of copies that are kept."""
+    place, other = (temporary_folder(), "in $TMPDIR") if folder is None else (folder, "as runtime.prepared")
     return DataFault(
         f"the records can't be put into a file: {error.strerror or 'the disk refuses'}",
-        f"make room in {temporary_folder()}, or name another folder in $TMPDIR; nothing was spent, and no part "
-        "of the file is left",
+        f"make room in {place}, or name another folder {other}; nothing was spent, and no part of the file is left",
     )

@@ -55,6 +55,11 @@ class Runtime(Block):
         description="tensors of a module from Python that no noisy step makes (buffers, fixed parameters): `declare` "
         "them as an assumption of the certificate, or `refuse` the run",
     )
+    prepared: Text | None = Field(
+        None,
+        description="folder, relative to the recipe, in which prepared copies of the records are kept for later runs: "
+        "private data",
+    )
     insecure: InsecureRandomness | None = Field(None, description="tests only: makes sampling and noise repeatable")
 
 

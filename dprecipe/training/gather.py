@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar, cast, final
 
 from dprecipe import durable
+from dprecipe.data.copies import find_folder
 from dprecipe.data.counts import SourceCounts, as_text
 from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import Role
@@ -111,11 +112,12 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         "test": plan.data.test,
     }
     attempt(lambda: check_files(plan.data, root))
+    copies = find_folder(plan.runtime.prepared, plan.source.file)
     for role, block in declared.items():
         if block is None or objects.get(role) is not None:
             continue
         identity = plan.room.identity if role == "train" else None
-        both = attempt(partial(read, block, plan.data, root, role, identity))
+        both = attempt(partial(read, block, plan.data, root, role, identity, copies))
         if both is not None:
             gathered.sources[role], gathered.counts[role] = both
     if not faults:

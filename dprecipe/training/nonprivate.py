@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from dprecipe import durable
 from dprecipe.data.augment import make_augmentation
+from dprecipe.data.copies import find_folder
 from dprecipe.data.facts import describe_data
 from dprecipe.data.load import read
 from dprecipe.data.problems import combine_faults
@@ -160,7 +161,7 @@ def read_records(plan: PublicPlan, root: Path) -> tuple[dict[Role, Records], tup
         if source is None:
             continue
         try:
-            records[role] = read(source, plan.data, root, role)[0]
+            records[role] = read(source, plan.data, root, role, copies=find_folder(None, None))[0]
             used.append(_describe_records(role, source, root, records[role]))
         except DataFault as fault:
             faults.append(fault)

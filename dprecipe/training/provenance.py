@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe.data.records import Records
-from dprecipe.data.storage import MappedTexts
+from dprecipe.data.storage import text_arrays
 from dprecipe.faults import UsageFault
 from dprecipe.models.origin import InitialWeights
 from dprecipe.privacy.ledger import Ledger
@@ -76,9 +76,7 @@ def private_of(records: object) -> list[NDArray[Any] | bytes] | None:
 
 
 def _texts_of(name: str, values: Sequence[str]) -> list[NDArray[Any] | bytes]:
-    if isinstance(values, MappedTexts):
-        return [json.dumps(name).encode(), *values.arrays]
-    return [json.dumps([name, values]).encode()]
+    return [json.dumps(name).encode(), *text_arrays(values)]
 
 
 OTHERS = {

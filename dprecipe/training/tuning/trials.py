@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import final
 
 from dprecipe import durable
+from dprecipe.data.copies import find_folder
 from dprecipe.data.load import read
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import Records
@@ -160,7 +161,8 @@ class Trials:
         source = trial.data.test
         if source is None:
             raise RunFailed("internal fault: a score is paid for, and there are no records", "please report this")
-        return read(source, trial.data, self._root, "test")[0]
+        copies = find_folder(trial.runtime.prepared, trial.source.file)
+        return read(source, trial.data, self._root, "test", copies=copies)[0]
 
     def _mark(self, number: int, end: str, text: str = "") -> None:
         try:

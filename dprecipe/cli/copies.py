@@ -1,0 +1,60 @@
+"""`dprecipe copies`: prepared copies of records, listed and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dprecipe.data.copies import delete_copy, find_folder, list_copies
+from dprecipe.faults import UsageFault
+from dprecipe.screen import write_output
+
+SHORT = 12
+"""Letters of a key that are printed."""
+ALL = "all"
+
+
+def copies(folder: Path | None, delete: Sequence[str] = ()) -> None:
+    """List the copies in a folder (`$DPRECIPE_PREPARED` by default), or delete those whose keys begin so, or `all`.
+
+    Raises:
+        UsageFault: no folder is named or it can't be read, a key fits no copy or several, a copy can't be deleted.
+    """
+    place = folder if folder is not None else find_folder(None, None)
+    if place is None:
+        raise UsageFault("no folder is named", "name it: dprecipe copies FOLDER; or set $DPRECIPE_PREPARED")
+    try:
+        kept = list_copies(place)
+    except OSError as error:
+        raise UsageFault(f"{place}: can't be read ({error.strerror})", "name a folder of prepared copies") from None
+    chosen = {name for word in delete for name in _find(word, [name for name, _, _ in kept])}
+    for name, size, files in kept:
+        if delete and name not in chosen:
+            continue
+        if delete:
+            _delete(place, name)
+        made_of = ", ".join(files) or "not finished"
+        write_output([f"{'deleted ' if delete else ''}{name[:SHORT]}  {size / 2**30:8.3f} GiB  {made_of}"])
+    if not kept:
+        write_output([f"{place}: no prepared copies"])
+
+
+def _find(word: str, names: Sequence[str]) -> list[str]:
+    if word == ALL:
+        return list(names)
+    fitting = [name for name in names if word and name.startswith(word)]
+    if len(fitting) != 1:
+        raise UsageFault(
+            f"{len(fitting) or 'no'} prepared copies have a key that begins with {word!r}",
+            "write a key of the list, or `--delete all`",
+        )
+    return fitting
+
+
+def _delete(place: Path, name: str) -> None:
+    try:
+        delete_copy(place, name)
+    except BlockingIOError:
+        raise UsageFault(f"{place / name}: a process is at work on it", "delete it when that has ended") from None
+    except OSError as error:
+        raise UsageFault(f"{place / name}: can't be deleted ({error.strerror})", "check its permissions") from None
