@@ -53,17 +53,22 @@ class Scored(Protocol):
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]: ...
 
 
-MAX_SAMPLE = 1000
-"""Training records that are scored along a run, at most."""
+MIN_SAMPLE, MAX_SAMPLE = 100, 1000
+"""Training records that are scored along a run, at least and at most: between these, a twentieth of all."""
+
+
+def size_sample(records: int) -> int:
+    """How many of so many training records are scored along a run."""
+    return min(records, max(MIN_SAMPLE, min(records // 20, MAX_SAMPLE)))
 
 
 @final
 class Sample:
-    """At most `MAX_SAMPLE` records, evenly spread over a set of them and the same each time."""
+    """A few records, evenly spread over a set of them and the same each time."""
 
     def __init__(self, records: Scored) -> None:
         self._records = records
-        self._indices = np.unique(np.linspace(0, len(records) - 1, min(MAX_SAMPLE, len(records))).astype(np.int64))
+        self._indices = np.unique(np.linspace(0, len(records) - 1, size_sample(len(records))).astype(np.int64))
 
     def __len__(self) -> int:
         return len(self._indices)

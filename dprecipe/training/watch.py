@@ -19,7 +19,7 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
 from dprecipe.progress import Progress, report_progress
 from dprecipe.screen import is_watched
-from dprecipe.training.evaluate import HeldOut, Score
+from dprecipe.training.evaluate import HeldOut, Score, size_sample
 from dprecipe.training.folder import TRAINING
 from dprecipe.training.signals import stopping_on_signals
 
@@ -94,6 +94,7 @@ class Watch(lightning.Callback):
         self._checkpoint = checkpoint
         self._shown = shown
         scored = 0 if held_out is None else len(held_out)
+        scored += 0 if training is None else size_sample(plan.data.max_units)  # their true number may be private
         self._every = steps_between_scores(plan.length, plan.data.max_units, scored)
         self._saved = time.monotonic()
         self._saved_events = -1

@@ -33,7 +33,7 @@ POINTS = [
 def test_the_private_report_has_what_no_release_may_have(
     small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan, out = small("training.steps=9", "data.test.access=private_internal", "release.report=true"), tmp_path / "run"
+    plan, out = small("training.steps=60", "data.test.access=private_internal", "release.report=true"), tmp_path / "run"
     done = run(plan, out)
     page = (out / "private" / "report.html").read_text("utf-8")
     assert oct((out / "private" / "report.html").stat().st_mode)[-3:] == "600"
@@ -43,25 +43,26 @@ def test_the_private_report_has_what_no_release_may_have(
     assert "accuracy on a sample of training records" in page
     log = (out / "private" / "metrics.csv").read_text("utf-8").splitlines()
     assert log[0] == "step,epsilon,accuracy,loss,training_accuracy,training_loss"
-    last = log[-1].split(",")
+    figures = [figure for figure in log[-1].split(",")[2:] if len(figure) > 5]  # shorter ones occur by themselves
+    assert len(figures) >= 3
     said = "".join(capsys.readouterr())
     for file in done.release.iterdir():
         content = file.read_bytes()
-        for word in ("training_loss", "training_accuracy", *last[2:]):
+        for word in ("training_loss", "training_accuracy", *figures):
             assert word.encode() not in content, (file.name, word)
     assert "training_" not in said
     dprecipe.verify(done.release)
 
 
 def test_public_scores_are_released_without_those_on_training_records(small: Small, tmp_path: Path) -> None:
-    done = run(small("training.steps=9"), tmp_path / "run")
+    done = run(small("training.steps=60"), tmp_path / "run")
     history = json.loads((done.release / "metrics.json").read_text("utf-8"))["history"]
     assert len(history) > 1
     assert all(point.keys() == {"step", "accuracy", "loss"} for point in history)
 
 
 def test_a_run_without_held_out_records_still_has_curves(small: Small, tmp_path: Path) -> None:
-    run(small("training.steps=9", "data.test=null", "release.report=true"), tmp_path / "run")
+    run(small("training.steps=60", "data.test=null", "release.report=true"), tmp_path / "run")
     page = (tmp_path / "run" / "private" / "report.html").read_text("utf-8")
     assert "Loss on a sample of training records." in page
     assert page.count("<svg ") == 2
@@ -74,7 +75,7 @@ def test_a_page_that_can_not_be_written_ends_no_run(
         raise RuntimeError("a plotting library's own fault")
 
     monkeypatch.setattr(private_report, "render_svg", fail)
-    done = run(small("training.steps=9", "release.report=true"), tmp_path / "run")
+    done = run(small("training.steps=60", "release.report=true"), tmp_path / "run")
     assert done.release.is_dir()
     assert "report.html: can't be written (RuntimeError); the run goes on without it" in capsys.readouterr().err
 
@@ -99,10 +100,10 @@ def test_a_sample_is_spread_over_the_records_and_always_the_same() -> None:
         def batch(self, indices: Any) -> Any:
             return self.values[indices], self.values[indices].astype(np.int64)
 
-    sample = Sample(Numbers(10 * MAX_SAMPLE + 1))
+    sample = Sample(Numbers(20 * MAX_SAMPLE + 1))
     assert len(sample) == MAX_SAMPLE
     values = sample.batch(slice(0, MAX_SAMPLE))[0]
-    assert (values[0], values[-1]) == (0, 10 * MAX_SAMPLE)
-    assert set(np.diff(values)) <= {10, 11}
+    assert (values[0], values[-1]) == (0, 20 * MAX_SAMPLE)
+    assert set(np.diff(values)) <= {20, 21}
     assert list(Sample(Numbers(3)).batch(slice(0, 64))[0]) == [0, 1, 2]
-    assert len(Sample(Numbers(0))) == 0
+    assert [len(Sample(Numbers(count))) for count in (0, 99, 1500, 4000)] == [0, 99, 100, 200]
