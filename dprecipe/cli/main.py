@@ -216,6 +216,27 @@ def predict(
 
 @app.command()
 @guard_faults
+def export(
+    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release/ folder.", show_default=False)],
+    form: Annotated[
+        str, typer.Option("--format", metavar="onnx|huggingface", help="A file, or a folder.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="A new file, or a new folder.", show_default=False)],
+    license_name: Annotated[
+        str | None,
+        typer.Option("--license", help="In README.md, as the hub spells it; meta.license of the recipe when left out."),
+    ] = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Don't verify the release first.")] = False,
+    public_key: Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")] = None,
+) -> None:
+    """Write a released model for other programs."""
+    from dprecipe.cli.export import export
+
+    export(release, form, out, check=not no_verify, public_key=public_key, license_name=license_name)
+
+
+@app.command()
+@guard_faults
 def prior(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A recipe; with --check weights or a certificate.")],
     overrides: Overrides = None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe import screen
+from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.data.encoders import Place
 from dprecipe.data.files import DataFile, locate_file
 from dprecipe.data.images import ImageForm
 from dprecipe.data.new_records import add_images, add_table
 from dprecipe.data.values import Values, as_list
-from dprecipe.faults import DataFault, RunFailed, UsageFault
+from dprecipe.faults import DataFault, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.models.file import ModelFile, find_model_folder
 from dprecipe.models.prepare import ROWS, Preparation
@@ -56,8 +55,8 @@ def predict(
         CertificateInvalid: the release does not verify; nothing of it was loaded.
         DataFault: the file does not match the recipe, or the model has no probabilities.
     """
-    if out is not None and os.path.lexists(out):
-        raise UsageFault(f"{out} exists; predictions overwrite nothing", "choose another file with --out")
+    if out is not None:
+        check_absent(out)
     if out is not None and out.suffix not in (".csv", ".parquet"):
         raise UsageFault(f"{out}: predictions are written as .csv or .parquet", "choose one of them with --out")
     release = find_model_folder(release)
@@ -240,8 +239,7 @@ def _open_writer(out: Path | None) -> Iterator[Writer]:
     if out is None:
         yield CsvWriter(None)
         return
-    draft = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
-    try:
+    with writing_new(out) as draft:
         if out.suffix == ".parquet":
             writer: Writer = ParquetWriter(draft)
             try:
@@ -251,10 +249,3 @@ def _open_writer(out: Path | None) -> Iterator[Writer]:
         else:
             with draft.open("x", encoding="utf-8", newline="") as stream:
                 yield CsvWriter(stream)
-        os.link(draft, out)  # unlike a rename, it replaces nothing
-    except FileExistsError:
-        raise UsageFault(f"{out} exists; predictions overwrite nothing", "choose another file with --out") from None
-    except OSError as error:
-        raise RunFailed(f"{out}: can't be written: {error.strerror}", "choose another file with --out") from None
-    finally:
-        draft.unlink(missing_ok=True)

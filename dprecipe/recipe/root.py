@@ -42,7 +42,9 @@ class Recipe(Block):
     accept: dict[Annotated[str, Field(max_length=20)], Reason] = Field(
         default_factory=dict, max_length=20, description="warnings that are accepted: the code, and the reason"
     )
-    meta: dict[str, Any] = Field(default_factory=dict, description="free-form; nothing reads it")
+    meta: dict[str, Any] = Field(
+        default_factory=dict, description="free-form; of it only `license` is read, for a model card"
+    )
 
 
 class NoMechanism(Block):

@@ -153,7 +153,7 @@ def test_parquet_in_and_a_file_out(release: Path, tmp_path: Path, ending: str) -
     assert [row["id"] or None for row in rows] == ["1", "2", None, "4"]
     assert float(rows[0]["probability_no"]) + float(rows[0]["probability_yes"]) == pytest.approx(1)
     again = call(release, tmp_path / "new.parquet", "--no-verify", "--out", out)
-    assert (again.exit_code, "overwrite nothing" in again.stderr) == (2, True)
+    assert (again.exit_code, "nothing is overwritten" in again.stderr) == (2, True)
     assert list(tmp_path.glob(".out*")) == []
 
 

@@ -22,6 +22,7 @@ BEHIND = (
     "models/private.py",
     "models/form.py",
     "models/load.py",
+    "models/onnx.py",
     "models/modules",
     "data/augment.py",
 )

@@ -1,0 +1,76 @@
+"""`dprecipe export`: a released model for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dprecipe.cli.new_file import check_absent, writing_new
+from dprecipe.faults import UsageFault
+from dprecipe.libraries import importing_libraries
+from dprecipe.models.file import find_model_folder, parse_description
+from dprecipe.release.folder import CERTIFICATE, ENVELOPE
+from dprecipe.release.untrusted import sha256_of
+from dprecipe.release.verify import Verified, verify
+from dprecipe.screen import write_note
+
+NAMED = ("model.json", "model.safetensors", CERTIFICATE, ENVELOPE)
+"""The files whose digests an exported file states."""
+
+
+def export(
+    release: Path,
+    form: str,
+    out: Path,
+    *,
+    check: bool = True,
+    public_key: Path | None = None,
+    license_name: str | None = None,
+) -> None:
+    """Verify the release, then write it as `form`: `onnx`, a file, or `huggingface`, a folder.
+
+    Raises:
+        UsageFault: another form, `out` exists, or a flag does not belong to the form.
+        CertificateInvalid: the release does not verify.
+        DataFault, RunFailed: see `models.onnx.export_onnx` and `release.hub_folder.write_hub_folder`.
+    """
+    release = find_model_folder(release)
+    check_absent(out)
+    if license_name is not None and form != "huggingface":
+        raise UsageFault("a licence stands in README.md of --format huggingface alone", "remove --license")
+    if form == "onnx":
+        _note(verify(release, public_key) if check else None, release)
+        _export_onnx(release, out)
+    elif form == "huggingface":
+        from dprecipe.release.hub_folder import write_hub_folder
+
+        if not check:
+            raise UsageFault("a release is verified before it becomes a folder to upload", "remove --no-verify")
+        verified = verify(release, public_key)
+        _note(verified, release)
+        model = parse_description((release / "model.json").read_bytes())
+        write_hub_folder(release, out, verified.statement, model, license_name)
+        write_note(f"wrote {out}: README.md, and release/ unchanged; upload it with: hf upload OWNER/NAME {out}")
+    else:
+        raise UsageFault(f"{form!r} is no format", "choose onnx or huggingface with --format")
+
+
+def _note(verified: Verified | None, release: Path) -> None:
+    if verified is not None:
+        claim = verified.claim
+        write_note(f"verified {release}: ε = {claim.epsilon:g} at δ = {claim.delta:g}")
+
+
+def _export_onnx(release: Path, out: Path) -> None:
+    with importing_libraries():
+        from dprecipe.models.load import load
+        from dprecipe.models.onnx import export_onnx
+
+    files = [name for name in NAMED if (release / name).is_file()]
+    metadata = {f"dprecipe.{name}": sha256_of(release / name) for name in files}
+    with writing_new(out) as draft:
+        exported = export_onnx(load(release), draft, metadata)
+    write_note(
+        f"wrote {out}: on {exported.records} records its outputs differ from torch's by at most "
+        f"{exported.difference:.1e} of the largest ({exported.edge_difference:.1e} on constant and very large ones)",
+        "it takes prepared features: dprecipe.models.prepare prepares records, without torch",
+    )

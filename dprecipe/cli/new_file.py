@@ -1,0 +1,42 @@
+"""A file that a command writes: it appears whole, and replaces nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dprecipe.faults import RunFailed, UsageFault
+
+
+def check_absent(out: Path) -> None:
+    """Check that there is nothing of this name.
+
+    Raises:
+        UsageFault: there is.
+    """
+    if os.path.lexists(out):
+        raise UsageFault(f"{out} exists, and nothing is overwritten", "choose another file with --out")
+
+
+@contextmanager
+def writing_new(out: Path) -> Iterator[Path]:
+    """A path to write to; the file gets its name when the block succeeds, and is removed otherwise.
+
+    Raises:
+        UsageFault: a file of this name has appeared.
+        RunFailed: the disk refuses.
+    """
+    draft = out.with_name(f".{out.stem}.{secrets.token_hex(4)}{out.suffix}")
+    try:
+        yield draft
+        os.link(draft, out)  # unlike a rename, it replaces nothing
+    except FileExistsError:
+        check_absent(out)
+        raise
+    except OSError as error:
+        raise RunFailed(f"{out}: can't be written: {error.strerror}", "choose another file with --out") from None
+    finally:
+        draft.unlink(missing_ok=True)

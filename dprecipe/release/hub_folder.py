@@ -1,0 +1,149 @@
+"""A verified release as a folder for the Hugging Face hub: `README.md`, whose front matter the hub reads, and
+`release/`, byte by byte as the certificate names it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.models.file import ModelFile
+from dprecipe.models.schema import Transformers
+from dprecipe.recipe.read import read_source
+from dprecipe.release.card import plain_text
+from dprecipe.release.folder import CERTIFICATE_FILES
+from dprecipe.release.rebuild import stated_source
+from dprecipe.release.schema import Predicate, Statement
+
+FOLDER = "release"
+ATTRIBUTES = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
+METRIC_TYPES = {"mean_absolute_error": "mae"}
+"""The hub's words for metrics that it calls otherwise."""
+LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,49}")
+IMAGE_AXES = 2
+
+
+def write_hub_folder(
+    source: Path, target: Path, statement: Statement, model: ModelFile, license_name: str | None = None
+) -> None:
+    """Write the folder, whole or not at all. `source` is a release that has been verified as `statement`.
+
+    `license_name`: the hub's identifier (`apache-2.0`); when None, `meta.license` of the recipe, if it has one.
+
+    Raises:
+        UsageFault: `target` exists, or the licence is no identifier.
+        RunFailed: writing fails.
+    """
+    if os.path.lexists(target):
+        raise UsageFault(f"{target} exists; an export overwrites nothing", "choose another folder with --out")
+    readme = render_readme(statement, model, _read_card(source), license_name)
+    names = [*(subject.name for subject in statement.subject), *sorted(CERTIFICATE_FILES)]
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        (draft / FOLDER).mkdir(parents=True)
+        for name in names:
+            if (source / name).is_file():
+                shutil.copyfile(source / name, draft / FOLDER / name)
+        (draft / "README.md").write_text(readme, encoding="utf-8")
+        (draft / ".gitattributes").write_text(ATTRIBUTES, encoding="utf-8")
+        draft.rename(target)
+    except OSError as error:
+        raise RunFailed(f"{target}: can't be written: {error.strerror}", "choose another folder with --out") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def render_readme(
+    statement: Statement, model: ModelFile, card: str | None = None, license_name: str | None = None
+) -> str:
+    """`README.md`: front matter, how to use it, and the text of `card.md` (or the claim, where there is none).
+
+    Every value of the front matter is JSON, which YAML reads the same way; scores are those on public records alone.
+    """
+    predicate = statement.predicate
+    lines = [f"{key}: {json.dumps(value)}" for key, value in _metadata(predicate, model, license_name).items()]
+    body = card
+    if body is None:
+        body = f"# {plain_text(_read_name(predicate))}\n\n{plain_text(predicate.claim.sentence)}\n"
+    return "\n".join(["---", *lines, "---", "", body.strip(), "", _USE])
+
+
+_USE = """## Use
+
+```python
+import dprecipe
+from huggingface_hub import snapshot_download
+
+folder = snapshot_download("OWNER/NAME", local_dir="model")
+print(dprecipe.verify(f"{folder}/release").claim.sentence)
+model = dprecipe.load_model(folder)  # model.predict(records), model.predict_proba(records)
+```
+
+`release/` is what the certificate covers; this page and the other files beside it are not.
+"""
+
+
+def _metadata(predicate: Predicate, model: ModelFile, license_name: str | None) -> dict[str, Any]:
+    recipe = read_source(stated_source(predicate)).recipe
+    name, task = recipe.name, find_task(model)
+    declared = license_name or recipe.meta.get("license")
+    if declared is not None and not (isinstance(declared, str) and LICENSE.fullmatch(declared)):
+        raise UsageFault(
+            f"{str(declared)[:50]!r} is no identifier of a licence", "write it as the hub does: --license apache-2.0"
+        )
+    kind = None if model.model is None else model.model.kind
+    base = model.model.hub if isinstance(model.model, Transformers) else None
+    claim = predicate.claim
+    privacy = {"epsilon": claim.epsilon, "delta": claim.delta, "neighbouring": claim.neighbouring}
+    return {
+        **({} if declared is None else {"license": declared}),
+        "library_name": "dprecipe",
+        "pipeline_tag": task,
+        **({} if base is None else {"base_model": base.name}),
+        "tags": ["differential-privacy", "dprecipe", predicate.mechanism.kind, *([] if kind is None else [kind])],
+        "differential_privacy": {**privacy, "unit": claim.unit.name},
+        "model-index": [{"name": name, "results": _results(predicate, task)}],
+    }
+
+
+def _results(predicate: Predicate, task: str) -> list[dict[str, Any]]:
+    """The released score, as the hub lists results; none where evaluation was not on public records."""
+    evaluation = predicate.data_access.evaluation
+    if evaluation.released is None:
+        return []
+    figures: Mapping[str, Any] = evaluation.released.model_dump()
+    metrics = [
+        {"type": METRIC_TYPES.get(name, name), "name": name.replace("_", " "), "value": value}
+        for name, value in figures.items()
+        if name != "records" and isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    dataset = {"name": f"{figures['records']} held-out public records", "type": "held-out"}
+    return [{"task": {"type": task}, "dataset": dataset, "metrics": metrics}]
+
+
+def find_task(model: ModelFile) -> str:
+    """The hub's word for what a model does."""
+    if model.facts.vocabulary is not None or isinstance(model.model, Transformers):
+        return "text-classification"
+    if model.columns is None and len(model.source_shape or ()) >= IMAGE_AXES:
+        return "image-classification" if model.target is None else "other"
+    return "tabular-classification" if model.target is None else "tabular-regression"
+
+
+def _read_name(predicate: Predicate) -> str:
+    return read_source(stated_source(predicate)).recipe.name
+
+
+def _read_card(source: Path) -> str | None:
+    """The text of `card.md` without its own front matter."""
+    path = source / "card.md"
+    if not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8")
+    return text.split("\n---\n", 1)[1] if text.startswith("---\n") and "\n---\n" in text else text
