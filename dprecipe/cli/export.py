@@ -8,7 +8,9 @@ from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.models.file import find_model_folder, parse_description
+from dprecipe.recipe.read import read_source
 from dprecipe.release.folder import CERTIFICATE, ENVELOPE
+from dprecipe.release.rebuild import stated_source
 from dprecipe.release.untrusted import sha256_of
 from dprecipe.release.verify import Verified, verify
 from dprecipe.screen import write_note
@@ -48,7 +50,9 @@ def export(
         verified = verify(release, public_key)
         _note(verified, release)
         model = parse_description((release / "model.json").read_bytes())
-        write_hub_folder(release, out, verified.statement, model, license_name)
+        recipe = read_source(stated_source(verified.statement.predicate)).recipe
+        declared = license_name or recipe.meta.get("license")
+        write_hub_folder(release, out, verified.statement, model, recipe.name, declared)
         write_note(f"wrote {out}: README.md, and release/ unchanged; upload it with: hf upload OWNER/NAME {out}")
     else:
         raise UsageFault(f"{form!r} is no format", "choose onnx or huggingface with --format")
@@ -66,7 +70,7 @@ def _export_onnx(release: Path, out: Path) -> None:
         from dprecipe.models.onnx import export_onnx
 
     files = [name for name in NAMED if (release / name).is_file()]
-    metadata = {f"dprecipe.{name}": sha256_of(release / name) for name in files}
+    metadata = {f"dprecipe:{name}": sha256_of(release / name) for name in files}
     with writing_new(out) as draft:
         exported = export_onnx(load(release), draft, metadata)
     write_note(

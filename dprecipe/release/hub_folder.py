@@ -15,10 +15,8 @@ from typing import Any
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.models.file import ModelFile
 from dprecipe.models.schema import Transformers
-from dprecipe.recipe.read import read_source
 from dprecipe.release.card import plain_text
 from dprecipe.release.folder import CERTIFICATE_FILES
-from dprecipe.release.rebuild import stated_source
 from dprecipe.release.schema import Predicate, Statement
 
 FOLDER = "release"
@@ -30,11 +28,11 @@ IMAGE_AXES = 2
 
 
 def write_hub_folder(
-    source: Path, target: Path, statement: Statement, model: ModelFile, license_name: str | None = None
+    source: Path, target: Path, statement: Statement, model: ModelFile, name: str, license_name: object = None
 ) -> None:
     """Write the folder, whole or not at all. `source` is a release that has been verified as `statement`.
 
-    `license_name`: the hub's identifier (`apache-2.0`); when None, `meta.license` of the recipe, if it has one.
+    `name`: of the model. `license_name`: the hub's identifier (`apache-2.0`); left out when None.
 
     Raises:
         UsageFault: `target` exists, or the licence is no identifier.
@@ -42,7 +40,7 @@ def write_hub_folder(
     """
     if os.path.lexists(target):
         raise UsageFault(f"{target} exists; an export overwrites nothing", "choose another folder with --out")
-    readme = render_readme(statement, model, _read_card(source), license_name)
+    readme = render_readme(statement, model, name, _read_card(source), license_name)
     names = [*(subject.name for subject in statement.subject), *sorted(CERTIFICATE_FILES)]
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
@@ -60,17 +58,17 @@ def write_hub_folder(
 
 
 def render_readme(
-    statement: Statement, model: ModelFile, card: str | None = None, license_name: str | None = None
+    statement: Statement, model: ModelFile, name: str, card: str | None = None, license_name: object = None
 ) -> str:
     """`README.md`: front matter, how to use it, and the text of `card.md` (or the claim, where there is none).
 
     Every value of the front matter is JSON, which YAML reads the same way; scores are those on public records alone.
     """
     predicate = statement.predicate
-    lines = [f"{key}: {json.dumps(value)}" for key, value in _metadata(predicate, model, license_name).items()]
+    lines = [f"{key}: {json.dumps(value)}" for key, value in _metadata(predicate, model, name, license_name).items()]
     body = card
     if body is None:
-        body = f"# {plain_text(_read_name(predicate))}\n\n{plain_text(predicate.claim.sentence)}\n"
+        body = f"# {plain_text(name)}\n\n{plain_text(predicate.claim.sentence)}\n"
     return "\n".join(["---", *lines, "---", "", body.strip(), "", _USE])
 
 
@@ -89,20 +87,19 @@ model = dprecipe.load_model(folder)  # model.predict(records), model.predict_pro
 """
 
 
-def _metadata(predicate: Predicate, model: ModelFile, license_name: str | None) -> dict[str, Any]:
-    recipe = read_source(stated_source(predicate)).recipe
-    name, task = recipe.name, find_task(model)
-    declared = license_name or recipe.meta.get("license")
-    if declared is not None and not (isinstance(declared, str) and LICENSE.fullmatch(declared)):
+def _metadata(predicate: Predicate, model: ModelFile, name: str, license_name: object) -> dict[str, Any]:
+    task = find_task(model)
+    if license_name is not None and not (isinstance(license_name, str) and LICENSE.fullmatch(license_name)):
         raise UsageFault(
-            f"{str(declared)[:50]!r} is no identifier of a licence", "write it as the hub does: --license apache-2.0"
+            f"{str(license_name)[:50]!r} is no identifier of a licence",
+            "write it as the hub does: --license apache-2.0",
         )
     kind = None if model.model is None else model.model.kind
     base = model.model.hub if isinstance(model.model, Transformers) else None
     claim = predicate.claim
     privacy = {"epsilon": claim.epsilon, "delta": claim.delta, "neighbouring": claim.neighbouring}
     return {
-        **({} if declared is None else {"license": declared}),
+        **({} if license_name is None else {"license": license_name}),
         "library_name": "dprecipe",
         "pipeline_tag": task,
         **({} if base is None else {"base_model": base.name}),
@@ -134,10 +131,6 @@ def find_task(model: ModelFile) -> str:
     if model.columns is None and len(model.source_shape or ()) >= IMAGE_AXES:
         return "image-classification" if model.target is None else "other"
     return "tabular-classification" if model.target is None else "tabular-regression"
-
-
-def _read_name(predicate: Predicate) -> str:
-    return read_source(stated_source(predicate)).recipe.name
 
 
 def _read_card(source: Path) -> str | None:

@@ -46,12 +46,12 @@ def test_the_file_computes_what_the_module_does(name: str, tmp_path: Path) -> No
     onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
     model, target = make_model(**CASES[name]), tmp_path / "model.onnx"
-    exported = exporting.export_onnx(model, target, {"dprecipe.certificate.json": "sha256:00"})
+    exported = exporting.export_onnx(model, target, {"dprecipe:certificate.json": "sha256:00"})
     assert exported.records >= 60
     assert exported.difference <= 5e-6
     session = onnxruntime.InferenceSession(str(target))
     metadata = session.get_modelmeta().custom_metadata_map
-    assert metadata["dprecipe.certificate.json"] == "sha256:00"
+    assert metadata["dprecipe:certificate.json"] == "sha256:00"
     if model.class_names is not None:
         assert tuple(json.loads(metadata["class_names"])) == model.class_names
     shape = CASES[name]["shape"]

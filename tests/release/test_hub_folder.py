@@ -15,9 +15,10 @@ from dprecipe.mechanisms.dpsgd.certificate import CHECKS
 from dprecipe.models.file import parse_description
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.ledger import LedgerWriter, read
-from dprecipe.recipe.read import read_text
+from dprecipe.recipe.read import read_source, read_text
 from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, list_versions
 from dprecipe.release.hub_folder import find_task, write_hub_folder
+from dprecipe.release.rebuild import stated_source
 from dprecipe.release.schema import Statement
 from dprecipe.release.verify import verify
 
@@ -75,7 +76,8 @@ def release(publish: Callable[[str], Path]) -> tuple[Path, Statement]:
 def export(release: tuple[Path, Statement], target: Path, license_name: str | None = None) -> dict[str, Any]:
     folder, statement = release
     model = parse_description((folder / "model.json").read_bytes())
-    write_hub_folder(folder, target, statement, model, license_name)
+    recipe = read_source(stated_source(statement.predicate)).recipe
+    write_hub_folder(folder, target, statement, model, recipe.name, license_name or recipe.meta.get("license"))
     _, front, _ = (target / "README.md").read_text(encoding="utf-8").split("---\n", 2)
     content: dict[str, Any] = yaml.safe_load(front)
     return content
