@@ -89,10 +89,16 @@ def _split_unions(node: Any) -> Any:
         case [{"discriminator": _} as tagged, {"type": "array"} as listed]:
             rest = {key: value for key, value in node.items() if key != "oneOf"}
             return rest | {"if": {"type": "array"}, "then": _split_unions(listed), "else": _split_unions(tagged)}
+        case [{"discriminator": _} as tagged, {"$ref": _} as cut]:  # held-out records: a source, or a split
+            split = {"type": "object", "properties": {"split": {"type": "object"}}, "required": ["split"]}
+            return {"if": split, "then": cut, "else": _split_unions(tagged)}
     match node.get("anyOf"):
         case [{"discriminator": _} as tagged, {"type": "null"}]:
             rest = {key: value for key, value in node.items() if key != "anyOf"}
             return rest | {"if": {"type": "null"}, "else": _split_unions(tagged)}
+        case [{"oneOf": [{"discriminator": _}, {"$ref": _}]} as either, {"type": "null"}]:
+            rest = {key: value for key, value in node.items() if key != "anyOf"}
+            return rest | {"if": {"type": "null"}, "else": _split_unions(either)}
     renamed = {"anyOf" if key == "oneOf" else key: value for key, value in node.items()}
     return {key: value if key in DATA_KEYS else _split_unions(value) for key, value in renamed.items()}
 

@@ -32,7 +32,7 @@ def check_data(data: Data) -> list[Finding]:
 
 
 def _sources(data: Data) -> Iterator[tuple[str, AnySource]]:
-    for role, source in (("train", data.train), ("public", data.public), ("test", data.test)):
+    for role, source in (("train", data.train), ("public", data.public), ("test", data.test_source)):
         if source is not None:
             yield f"data.{role}", source
 
@@ -96,7 +96,7 @@ def _declared_size(data: Data) -> Iterator[Finding]:
 
 
 def _test_matches(data: Data) -> Iterator[Finding]:
-    test = data.test
+    test = data.test_source
     if test is None:
         return
     labels = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -18,7 +18,7 @@ from dprecipe.data.units import Identities
 class RecordCollector:
     """Chunks of features, labels, texts and names; `raw` are all of them.
 
-        chosen = collector.choose(names)          # where records have names: which rows of the chunk are used
+        chosen = collector.choose(texts, rows)    # which rows of the chunk are used; None: all of them
         collector.append(features, labels)        # of those rows
 
     They are put where the reading says (`dprecipe.data.storage`), so a source larger than memory takes no more of it
@@ -30,28 +30,49 @@ class RecordCollector:
         self._features = reading.storage.rows("features")
         self._labels = reading.storage.rows("labels")
         self._texts: dict[str, TextWriter] = {}
+        self._rows = 0
+        if reading.split is not None and reading.name_column is None:
+            self._own_numbers = reading.storage.rows("rows")
         if reading.name_column is not None:
-            self._table = NameNumbers(reading.data.max_units)
+            self._table, self._other_side = NameNumbers(reading.data.max_units), NameNumbers(reading.data.max_units)
             self._numbers = reading.storage.rows("numbers")
             self._names = reading.storage.texts("names")
 
-    def choose(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Which rows of the chunk are used, (B,), rising: of each unit the first `max_records` of the source, and all
-        rows where a record is a unit.
+    def choose(self, texts: Mapping[str, Sequence[str]], rows: int) -> NDArray[np.int64] | None:
+        """Which rows of a chunk of `rows` are used, (B,), rising; None: all. Those on the side of a split that is read,
+        and of each unit the first `max_records` of the source.
+
+        Guarantees: whether a row is used depends on the rows of its own unit alone (`dprecipe.data.split`).
+
+        `texts`: of the reading's `naming_columns`.
 
         Raises:
             DataFault: there are more units than declared; the disk refuses.
         """
-        reading = self._reading
+        reading, first = self._reading, self._rows
+        self._rows += rows
+        side = None if reading.split is None else reading.select_side(texts, first, rows)
+        if reading.name_column is None:
+            if side is not None:
+                self._own_numbers.append(reading.first_number + first + side)
+            return side
+        names = texts[reading.name_column]
+        kept = names if side is None else [names[row] for row in side.tolist()]
+        units = reading.units
         try:
-            numbers, first_rows = self._table.number(names)
+            numbers, first_rows = self._table.number(kept)
+            if side is not None and units is not None:  # no unit is on both sides
+                self._other_side.number([names[row] for row in np.delete(np.arange(rows), side).tolist()])
+                if self._table.count + self._other_side.count > units[0]:
+                    raise TooManyNames
         except TooManyNames:
             raise reading.problems.stop(size_fault(reading.data, None)) from None
-        self._names.append([names[row] for row in first_rows.tolist()])
-        units = reading.units
-        chosen = np.arange(len(names)) if units is None else self._table.bound(numbers, units[1])
-        self._numbers.append(numbers[chosen])
-        return chosen
+        self._names.append([kept[row] for row in first_rows.tolist()])
+        if units is not None:
+            chosen = self._table.bound(numbers, units[1])
+            numbers, side = numbers[chosen], chosen if side is None else side[chosen]
+        self._numbers.append(numbers)
+        return None if side is not None and len(side) == rows else side
 
     def append(self, features: NDArray[Any], labels: Labels) -> None:
         """Append the features (B, …) and labels of records.
@@ -81,8 +102,13 @@ class RecordCollector:
         identities = None
         if self._reading.name_column is not None:
             identities = Identities(self._names.finish(), self._numbers.finish(np.zeros(0, np.int64)))
+        elif self._reading.split is not None:
+            identities = Identities.numbers_in(self._own_numbers.finish(np.zeros(0, np.int64)))
         texts = {}
         for name, start in (starts or {}).items():
             values = self._texts[name].finish() if name in self._texts else ()
             texts[name] = TextValues(start, values)
-        return Raw(self._features.finish(empty), self._labels.finish(drop_labels(0)), identities, texts)
+        units = self._rows
+        if self._reading.name_column is not None and self._reading.units is not None:
+            units = self._table.count + self._other_side.count
+        return Raw(self._features.finish(empty), self._labels.finish(drop_labels(0)), identities, texts, units)

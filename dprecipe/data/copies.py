@@ -133,6 +133,7 @@ class Copy:
                 "files": list(self._names),
                 "parts": parts,
                 "texts": texts,
+                "units": raw.units,
                 "counts": asdict(counts),
             }
             durable.replace_file(self._draft / MANIFEST, json.dumps(content).encode())
@@ -166,13 +167,15 @@ class Copy:
         identities = None
         if "numbers" in arrays:
             identities = Identities(MappedTexts(arrays["names"], arrays["names.ends"]), arrays["numbers"])
+        elif "rows" in arrays:
+            identities = Identities.numbers_in(arrays["rows"])
         texts = {
             name: TextValues(start, MappedTexts(arrays[f"texts.{number}"], arrays[f"texts.{number}.ends"]))
             for number, (name, start) in enumerate(content["texts"].items())
         }
         counts = content["counts"]
         columns = {name: ColumnCounts(**column) for name, column in counts["columns"].items()}
-        records = Raw(arrays["features"], arrays["labels"], identities, texts)
+        records = Raw(arrays["features"], arrays["labels"], identities, texts, content["units"])
         return records, SourceCounts(**{**counts, "columns": columns})
 
     def _map(self, name: str, part: dict[str, Any]) -> NDArray[Any]:
@@ -195,9 +198,11 @@ def _parts_of(raw: Raw) -> dict[str, NDArray[Any]]:
     """All arrays of records that were put into files, by their parts' names (`dprecipe.data.collector`)."""
     parts: dict[str, NDArray[Any]] = {"features": raw.features, "labels": raw.labels}
     texts = [(f"texts.{number}", column.values) for number, column in enumerate(raw.texts.values())]
-    if raw.identities is not None:
+    names = () if raw.identities is None else raw.identities.names
+    if isinstance(names, np.ndarray):
+        parts["rows"] = names
+    elif raw.identities is not None:
         parts["numbers"] = raw.identities.of_record
-        names = raw.identities.names
         texts.append(("names", () if isinstance(names, range) else names))
     for name, values in texts:
         content, ends = text_arrays(values)

@@ -65,7 +65,7 @@ def _paths(source: AnySource) -> str:
 
 def _in_training_files(data: Data, root: Path) -> Iterator[tuple[Role, AnySource, bool]]:
     """The sources declared public that read a training file, and whether all files of both are the same."""
-    sources: tuple[tuple[Role, AnySource | None], ...] = (("public", data.public), ("test", data.test))
+    sources: tuple[tuple[Role, AnySource | None], ...] = (("public", data.public), ("test", data.test_source))
     public = [(role, source) for role, source in sources if source is not None and source.access == "public"]
     mine = _identify(data.train.features_files(root)) if public else []
     for role, source in public:

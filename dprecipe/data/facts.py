@@ -65,7 +65,7 @@ def describe_data(data: Data, role: Role = "train") -> DataFacts:
     findings = check_data(data)
     if findings:
         raise RecipeError(findings)
-    source = data.test if role == "test" and data.test is not None else data.train
+    source = (data.held_out if role == "test" else None) or data.train
     columns = column_facts(source.table_columns or {}, data.preprocess)
     before = source_shape(columns, source.record_shape)
     shape = feature_shape(before, data.preprocess)

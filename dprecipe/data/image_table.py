@@ -13,7 +13,7 @@ from dprecipe.data.encoders import Place
 from dprecipe.data.images import Decode, EncodedImage, ImageForm, decoding_images
 from dprecipe.data.raw import Labels, Raw, Reading, channels_first, drop_labels
 from dprecipe.data.schema import Label
-from dprecipe.data.table import encode_labels, name_texts, select_places
+from dprecipe.data.table import encode_labels, read_names, select_places
 from dprecipe.data.values import Values, select_rows
 
 
@@ -28,7 +28,8 @@ def collecting_images(form: ImageForm, label: Label | None, reading: Reading) ->
 class ImageCollector:
     """The chunks of one source of images. Without a label, labels are zeros and no column is read for them.
 
-    Images of a unit after its first `max_records` are skipped before they are decoded."""
+    Images on the other side of a split, and those of a unit after its first `max_records`, are skipped before they are
+    decoded."""
 
     def __init__(self, form: ImageForm, label: Label | None, reading: Reading, decode: Decode) -> None:
         self.form, self._label, self._reading, self._decode = form, label, reading, decode
@@ -38,7 +39,7 @@ class ImageCollector:
     def names(self) -> tuple[str, ...]:
         """The columns that are read beside the images, each once."""
         label = None if self._label is None else self._label.column
-        return tuple(dict.fromkeys(name for name in (label, self._reading.name_column) if name is not None))
+        return tuple(dict.fromkeys((*(() if label is None else (label,)), *self._reading.naming_columns)))
 
     def add(
         self, images: Sequence[EncodedImage], columns: Mapping[str, Values], place: Place, where: Place, subject: str
@@ -52,13 +53,12 @@ class ImageCollector:
             DataFault: there are more units than declared; the disk refuses.
         """
         label, reading = self._label, self._reading
-        if reading.name_column is not None:
-            names = name_texts(columns[reading.name_column], reading.name_column, place, reading.problems)
-            chosen = self._records.choose(names).tolist()
-            if len(chosen) < len(images):
-                images = [images[row] for row in chosen]
-                columns = {name: select_rows(values, chosen) for name, values in columns.items()}
-                place, where = select_places(place, chosen), select_places(where, chosen)
+        chosen = self._records.choose(read_names(columns, place, reading), len(images))
+        if chosen is not None:
+            kept = chosen.tolist()
+            images = [images[row] for row in kept]
+            columns = {name: select_rows(values, kept) for name, values in columns.items()}
+            place, where = select_places(place, kept), select_places(where, kept)
         pixels = channels_first(self._decode(images, subject, where, reading.problems))
         reading.counts.records += len(images)
         labels: Labels = drop_labels(len(images))

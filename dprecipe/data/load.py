@@ -15,7 +15,7 @@ from dprecipe.data.counts import SourceCounts
 from dprecipe.data.facts import DataFacts, Role, describe_data
 from dprecipe.data.files import data_root
 from dprecipe.data.paid.schema import DpCategories, DpVocabulary
-from dprecipe.data.raw import Raw, Reading, size_fault
+from dprecipe.data.raw import Raw, Reading, empty_side_fault, size_fault
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource, Data, Hash, OneHot, Tokenize
 from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING, Storage
@@ -38,7 +38,8 @@ def load(
     column `identity`, else by the unit's column, else by their numbers in the source, counted before `records` selects.
 
     As `test` or `public`, records have no units, no declared size and no identities. As `public`, no label is read,
-    whatever the recipe names and the file contains: all are zeros.
+    whatever the recipe names and the file contains: all are zeros. Where a split cuts `test` out of the training
+    source, that source is read for both, each time one side; what is declared is the number of units of the whole.
 
     `copies`: a folder of prepared copies (`dprecipe.data.copies`); the records come from there where they can.
 
@@ -58,7 +59,7 @@ def read(
         RecipeError, DataFault: as `load`; all problems of the source are reported at once.
     """
     describe_data(data, role)
-    name_column = _name_column(source, data, identity) if role == "train" else None
+    name_column = _name_column(source, data, role, identity)
     files = [] if copies is None else source.all_files(root)
     if copies is None or not files:  # what comes from no file has no digest to find a copy by
         return _read(source, data, root, Reading.of(source, data, role, name_column, _storage(source, data, role)))
@@ -71,7 +72,9 @@ def _declared(source: AnySource, data: Data) -> object:
     """What the recipe says of reading a source; the steps that come after it and the declared size change nothing."""
     steps = [step for step in data.preprocess if isinstance(step.operation, _ON_READING)]
     unit = data.unit if isinstance(data.unit, str) else data.unit.model_dump(mode="json")
-    return [source.model_dump(mode="json"), unit, [step.model_dump(mode="json", exclude_none=True) for step in steps]]
+    split = None if data.split is None else data.split.model_dump(mode="json")
+    taken = [step.model_dump(mode="json", exclude_none=True) for step in steps]
+    return [source.model_dump(mode="json"), unit, split, taken]
 
 
 def _read(
@@ -93,12 +96,15 @@ def _read(
                 )
             ) from None
     reading.counts.check(f"data.{role}", reading.problems)
-    units = None if raw.identities is None or reading.units is None else raw.identities.of_record
+    units = None if raw.identities is None or reading.units is None or role != "train" else raw.identities.of_record
     identities = _identities(raw, source) if role == "train" else None
     records = Records(raw.features, raw.labels, units, data.preprocess, identities, texts=raw.texts)
-    if role == "train" and not data.admits(records.unit_count):
-        raise reading.problems.stop(size_fault(data, records.unit_count))
+    count = records.unit_count if reading.split is None or raw.units is None else raw.units
+    if reading.reads_train and not data.admits(count):
+        raise reading.problems.stop(size_fault(data, count))
     reading.problems.check()
+    if reading.split is not None and len(records) == 0:
+        raise empty_side_fault(data, role)
     if copy is not None and kept is None:
         copy.publish(raw, reading.counts)
     return records, reading.counts
@@ -123,8 +129,10 @@ def _identities(raw: Raw, source: AnySource) -> Identities:
     return Identities.numbered(len(raw.labels), 0 if source.records is None else source.records[0])
 
 
-def _name_column(source: AnySource, data: Data, identity: str | None) -> str | None:
-    """The column that names training records; None if their numbers do."""
+def _name_column(source: AnySource, data: Data, role: Role, identity: str | None) -> str | None:
+    """The column that names training records, and those that are cut out of them; None if their numbers do."""
+    if role == "public" or (role == "test" and data.split is None):
+        return None
     column = identity if data.unit == "record" else data.unit.column
     if identity not in (None, column):
         raise DataFault(

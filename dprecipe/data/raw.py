@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from dprecipe.data.counts import ColumnCounts, SourceCounts
 from dprecipe.data.facts import Role
 from dprecipe.data.problems import Problems
-from dprecipe.data.schema import AnySource, Data
+from dprecipe.data.schema import AnySource, Data, Split
+from dprecipe.data.split import find_held_out, number_names, split_column
 from dprecipe.data.storage import Storage
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
@@ -36,7 +37,8 @@ class TextValues:
 @dataclass(frozen=True, slots=True, eq=False)
 class Raw:
     """The selected records of a source: features in the models' layout, labels, and what names the records, if a column
-    does. Of each unit there are its first `max_records` records.
+    does. Of each unit there are its first `max_records` records; of a source that a split divides, one side. `units` is
+    the number of units in the whole source: of those on both sides.
 
     `texts` are the columns whose items a paid step releases, by name.
 
@@ -47,6 +49,7 @@ class Raw:
     labels: Labels
     identities: Identities | None = None
     texts: Mapping[str, TextValues] = field(default_factory=dict)
+    units: int | None = None
 
 
 def drop_labels(count: int) -> NDArray[np.int64]:
@@ -95,10 +98,43 @@ class Reading:
         return Reading(data, role, private, name_column, Problems(private), storage=storage or Storage())
 
     @property
+    def split(self) -> Split | None:
+        """What divides the source in two, of which one side is read; None: all of it is read."""
+        return None if self.role == "public" else self.data.split
+
+    @property
+    def reads_train(self) -> bool:
+        """Whether the source is that of the training records, of which a split may take the other side."""
+        return self.role == "train" or self.split is not None
+
+    @property
+    def naming_columns(self) -> tuple[str, ...]:
+        """The columns whose texts name records or decide their sides, each once."""
+        side = None if self.split is None else split_column(self.data)
+        return tuple(dict.fromkeys(name for name in (self.name_column, side) if name is not None))
+
+    @property
+    def first_number(self) -> int:
+        """The number in the source of the first of its records that are read."""
+        return 0 if self.data.train.records is None else self.data.train.records[0]
+
+    def select_side(self, texts: Mapping[str, Sequence[str]], first: int, rows: int) -> NDArray[np.int64]:
+        """Of `rows` rows of a source that is divided, those on the side that is read: increasing places in [0, rows).
+
+        `texts`: of the naming columns. `first`: how many rows came before, of those that `records` selects.
+        """
+        column = split_column(self.data)
+        if self.split is None:
+            return np.arange(rows)
+        names = number_names(self.first_number + first, rows) if column is None else texts[column]
+        held_out = np.array(find_held_out(names, self.split), np.bool_)
+        return np.flatnonzero(held_out if self.role == "test" else ~held_out)
+
+    @property
     def max_rows(self) -> int:
         """Upper bound on the rows that are read: `data.size` training records, or `MAX_ROWS_PER_RECORD` rows for each
         record that the declared units may have."""
-        if self.role != "train":
+        if not self.reads_train:
             return MAX_RECORDS
         unit = self.data.unit
         return self.data.max_units if unit == "record" else self.data.max_units * unit.max_records * MAX_ROWS_PER_RECORD
@@ -107,13 +143,13 @@ class Reading:
     def units(self) -> tuple[int, int] | None:
         """(number of units, records of each that are used); None if each record is a unit."""
         unit = self.data.unit
-        return None if self.role != "train" or unit == "record" else (self.data.max_units, unit.max_records)
+        return None if not self.reads_train or unit == "record" else (self.data.max_units, unit.max_records)
 
     def excess_fault(self, count: int | None = None) -> DataFault:
         """The fault for a source with more than `max_rows`; `count`: how many it has, if known."""
-        if self.units is None and self.role == "train":
+        if self.units is None and self.reads_train:
             return size_fault(self.data, count)
-        if self.role == "train":
+        if self.reads_train:
             return DataFault(
                 f"data.train has more than {self.max_rows:,} rows, {MAX_ROWS_PER_RECORD} for each record that "
                 f"{self.data.max_units:,} units may have",
@@ -172,35 +208,46 @@ def size_fault(data: Data, count: int | None) -> DataFault:
     )
 
 
+def empty_side_fault(data: Data, role: Role) -> DataFault:
+    """The fault for a split that leaves one of its sides without a record."""
+    return DataFault(
+        f"data.{role}: the split of data.train leaves no record on this side",
+        "write another share or seed in data.test.split, or divide by a column with more values",
+    )
+
+
 def class_labels(
-    labels: NDArray[Any], classes: int, subject: str, problems: Problems, first: int = 0
+    labels: NDArray[Any], classes: int, subject: str, problems: Problems, numbers: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Integer labels as int64, each in [0, classes). Others are added to `problems`, by place and not by value."""
+    """Integer labels as int64, each in [0, classes). Others are added to `problems`, by place and not by value.
+
+    `numbers`: of the records in the source, (N,).
+    """
     bad = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(bad) > 0:
         problems.add(
             subject,
             f"a label is outside 0 … {classes - 1}",
             "declare `classes` as the number of classes that can occur, counted from 0, or mend the file",
-            record_number(first + int(bad[0])),
+            record_number(int(numbers[bad[0]])),
             len(bad),
         )
     return labels.astype(np.int64)
 
 
 def number_labels(
-    labels: NDArray[np.generic], target: tuple[float, float], subject: str, reading: Reading, first: int = 0
+    labels: NDArray[np.generic], target: tuple[float, float], subject: str, reading: Reading, numbers: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """Labels mapped as in `map_labels`. Those that are not finite are added to the reading's problems."""
     with np.errstate(over="ignore"):  # overflow becomes infinite
-        numbers = labels.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(numbers))
+        values = labels.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(values))
     if len(bad) > 0:
-        place = record_number(first + int(bad[0]))
+        place = record_number(int(numbers[bad[0]]))
         remedy = "mend the file, or leave the records out"
         reading.problems.add(subject, "a label is not a finite number", remedy, place, len(bad))
-    count_clamped(reading.counts.column("label", "label"), numbers, target)
-    return map_labels(numbers, target)
+    count_clamped(reading.counts.column("label", "label"), values, target)
+    return map_labels(values, target)
 
 
 def count_clamped(counts: ColumnCounts, numbers: NDArray[np.float64], target: tuple[float, float]) -> None:

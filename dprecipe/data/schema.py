@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from collections.abc import Mapping
+from fractions import Fraction as Exact
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpQuantiles, DpStandardize, DpVocabulary, PaidStep
+from dprecipe.data.sources.base import ACCESS, Access
 from dprecipe.data.sources.base import Columns as Columns
 from dprecipe.data.sources.base import Label as Label
 from dprecipe.data.sources.table import AnySource as AnySource
 from dprecipe.data.sources.table import PublicSource
 from dprecipe.data.sources.table import Source as Source
-from dprecipe.language.base import Block, PositiveFloat, PositiveInt, Text, word_form
+from dprecipe.language.base import Block, Fraction, PositiveFloat, PositiveInt, Text, word_form
 
 
 class UnitColumn(Block):
@@ -146,12 +150,41 @@ Size = Annotated[
 ]
 
 
+class Split(Block):
+    """Which records of the training source are held out: by a keyed hash of their unit, or of the text in a column."""
+
+    by: Text = Field("unit", description="`unit` (with data.unit: record, the record's number), or a column")
+    share: Fraction = Field(description="expected share of the units, or of the column's values, that is held out")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="key of the hash; public")
+
+
+class SplitOff(Block):
+    """In place of a source of held-out records: they are cut out of the training source."""
+
+    split: Split
+    access: Access = Field("private_internal", description=ACCESS)
+
+
+def _test_form(value: Any) -> str:
+    """The tag of held-out records: a source, or cut out of the training source. (`split` of `digits` is a word.)"""
+    split = value.get("split") if isinstance(value, Mapping) else getattr(value, "split", None)
+    return "cut" if isinstance(split, Mapping | Split) else "own"
+
+
+if TYPE_CHECKING:
+    HeldOutRecords = Source | SplitOff
+else:
+    HeldOutRecords = Annotated[
+        Annotated[Source, Tag("own")] | Annotated[SplitOff, Tag("cut")], Discriminator(_test_form)
+    ]
+
+
 class Data(Block):
     """What is private, what is public, who is protected."""
 
     train: Source
     public: PublicSource | None = Field(None, description="unlabelled records that may be published: what is asked")
-    test: Source | None = None
+    test: HeldOutRecords | None = None
     size: Size = Field(
         description="number of training records (of units, where `unit` is a column): declared, public; or {max: …}, "
         "where the number is protected and `dp_count` releases a noisy one"
@@ -160,15 +193,44 @@ class Data(Block):
     preprocess: tuple[Step, ...] = Field((), description="steps, in order")
 
     @property
+    def split(self) -> Split | None:
+        """How held-out records are cut out of the training source; None where they are not."""
+        return self.test.split if isinstance(self.test, SplitOff) else None
+
+    @property
+    def test_source(self) -> Source | None:
+        """The source that `test` names itself; None where its records are cut out of the training source."""
+        return None if isinstance(self.test, SplitOff) else self.test
+
+    @property
+    def held_out(self) -> Source | None:
+        """The source that held-out records are read from; None where there are none."""
+        return self.train if isinstance(self.test, SplitOff) else self.test
+
+    @property
     def hides_size(self) -> bool:
         """Whether the number of units is protected, and only a bound on it declared."""
         return isinstance(self.size, SizeBound)
 
     @property
+    def hides_training_units(self) -> bool:
+        """Whether the number of training units is not public: it is protected, or a split decides it."""
+        return self.hides_size or self.split is not None
+
+    @property
     def max_units(self) -> int:
-        """The number of units, or the declared bound on it: what rates, lengths and memory are planned from."""
+        """The number of units of the training source, or the declared bound on it; a split leaves fewer to training."""
         return self.size.max if isinstance(self.size, SizeBound) else self.size
 
+    @property
+    def planned_units(self) -> int:
+        """What rates, lengths and divisors are planned from: a public number, which depends on no record.
+
+        It is `max_units`, of which a split leaves the expected share: `max_units` · (1 − share), rounded down.
+        """
+        share = Exact(0) if self.split is None else Exact(str(self.split.share))
+        return max(1, math.floor(self.max_units * (1 - share)))
+
     def admits(self, units: int) -> bool:
-        """Whether training records of so many units are what is declared."""
+        """Whether a training source of so many units, before any split, is what is declared."""
         return 1 <= units <= self.max_units if self.hides_size else units == self.max_units

@@ -97,7 +97,8 @@ class TableEncoder:
 class Collector:
     """The chunks of one table. Without a label, labels are zeros and no column is read for them.
 
-    Rows of a unit after its first `max_records` are skipped before anything else of them is looked at.
+    Rows on the other side of a split, and those of a unit after its first `max_records`, are skipped before anything
+    else of them is looked at.
     """
 
     def __init__(self, columns: Columns, steps: Sequence[Step], label: Label | None, reading: Reading) -> None:
@@ -110,16 +111,15 @@ class Collector:
     def names(self) -> tuple[str, ...]:
         """The columns that are read, each once."""
         label = () if self._label is None else (self._label.column,)
-        name = () if self._reading.name_column is None else (self._reading.name_column,)
-        return tuple(dict.fromkeys((*self._encoder.names, *label, *name)))
+        return tuple(dict.fromkeys((*self._encoder.names, *label, *self._reading.naming_columns)))
 
     @property
     def numeric(self) -> frozenset[str]:
-        """The columns that may be read as numbers. One that names units or records is not: 7 and 7.0 are two names, and
-        which of them a text becomes must not depend on its neighbours."""
+        """The columns that may be read as numbers. One that names units, records or sides is not: 7 and 7.0 are two
+        names, and which of them a text becomes must not depend on its neighbours."""
         label = self._label
         target = () if label is None or label.range is None else (label.column,)
-        return frozenset((*self._encoder.numeric, *target)) - {self._reading.name_column}
+        return frozenset((*self._encoder.numeric, *target)).difference(self._reading.naming_columns)
 
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
         """Encode a chunk of rows and append it.
@@ -128,12 +128,11 @@ class Collector:
             DataFault: there are more units than declared; the disk refuses.
         """
         label, reading = self._label, self._reading
-        if reading.name_column is not None:
-            texts = name_texts(columns[reading.name_column], reading.name_column, place, reading.problems)
-            chosen = self._records.choose(texts).tolist()
-            if len(chosen) < rows:
-                columns = {name: select_rows(values, chosen) for name, values in columns.items()}
-                rows, place = len(chosen), select_places(place, chosen)
+        chosen = self._records.choose(read_names(columns, place, reading), rows)
+        if chosen is not None:
+            kept = chosen.tolist()
+            columns = {name: select_rows(values, kept) for name, values in columns.items()}
+            rows, place = len(kept), select_places(place, kept)
         features = self._encoder.encode(columns, rows, place)
         labels: Labels = drop_labels(rows)
         if label is not None:
@@ -222,9 +221,14 @@ def select_places(place: Place, chosen: Sequence[int]) -> Place:
     return lambda row: place(chosen[row])
 
 
+def read_names(columns: Mapping[str, Values], place: Place, reading: Reading) -> dict[str, list[str]]:
+    """The texts of the reading's naming columns in a chunk; see `name_texts`."""
+    return {name: name_texts(columns[name], name, place, reading.problems) for name in reading.naming_columns}
+
+
 def name_texts(values: Values, column: str, place: Place, problems: Problems) -> list[str]:
-    """The unit of each row, or the name of each record, as text. A row without one could be anybody's: it is added to
-    the problems."""
+    """The unit of each row, or the name of each record or of its side, as text. A row without one could be anybody's:
+    it is added to the problems."""
     texts = texts_of(["" if value != value else value for value in as_list(values)])  # NaN is nobody
     if "" in texts:
         for row in [row for row, text in enumerate(texts) if text == ""]:

@@ -18,7 +18,7 @@ class Identities:
     form one group.
     """
 
-    names: Sequence[str] | range
+    names: Sequence[str] | range | NDArray[np.int64]
     numbers: NDArray[np.int64] | None
 
     @property
@@ -34,6 +34,11 @@ class Identities:
     def numbered(count: int, first: int = 0) -> Identities:
         """`count` records, identified by their numbers from `first` on."""
         return Identities(range(first, first + count), None)
+
+    @staticmethod
+    def numbers_in(numbers: NDArray[np.int64]) -> Identities:
+        """Records identified by their numbers in the source, (N,), all different."""
+        return Identities(numbers, None)
 
     @staticmethod
     def named(texts: Sequence[str]) -> Identities:

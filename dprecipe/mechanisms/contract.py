@@ -138,10 +138,21 @@ class Facts:
         epsilon = self.budget.epsilon
         return None if epsilon == "auto" else round_down(epsilon)
 
+    def describe_size(self) -> str:
+        """What is assumed of the number of units, in words."""
+        data = self.data
+        if data.split is None:
+            known = f"the number of units, {self.size}, is public"
+            return f"there are from 1 to {self.size} units; how many is protected" if data.hides_size else known
+        whole = f"the number of units in the training source, {data.max_units}, is public"
+        if data.hides_size:
+            whole = f"there are from 1 to {data.max_units} units in the training source; how many is protected"
+        return f"{whole}; how many of them are not held out is not public, and {self.size} are planned for"
+
     @staticmethod
     def of(recipe: Blocks, attachments: Iterable[tuple[str, str]] = ()) -> Facts:
         return Facts(
-            recipe.data.max_units,
+            recipe.data.planned_units,
             recipe.budget,
             recipe.training,
             unit_name(recipe),
@@ -302,6 +313,9 @@ class Mechanism:
     """Whether its guarantee holds together with steps of preprocessing that read private records and pay."""
     can_hide_size: bool = False
     """Whether its run and its account need only a bound on the number of units, and divide by a released one."""
+    can_split: bool = False
+    """Whether its account holds whatever the number of training units is, so that a split of the training source may
+    decide it: `Facts.size` is then what rates and lengths are planned from, and no more."""
     can_be_tuned: bool = False
     """Whether its account solves for the best of several runs (`Facts.select`), and a run can be one of them: its
     events are planned, and hyper-parameters that cost nothing leave them as they are."""

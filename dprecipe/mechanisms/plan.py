@@ -269,9 +269,9 @@ class Plan:
 
     @property
     def hides_duration(self) -> bool:
-        """How long the run takes tells of a number that is secret, of runs or of units: no release and no log states
-        it."""
-        return self.tuning is not None or self.data.hides_size
+        """How long the run takes tells of a number that is secret, of runs or of training units: no release and no log
+        states it."""
+        return self.tuning is not None or self.data.hides_training_units
 
     @property
     def digest(self) -> str:

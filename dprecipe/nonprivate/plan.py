@@ -56,10 +56,11 @@ class PublicPlan:
     def describe(self) -> list[str]:
         """The plan as lines of text."""
         data = self.data
+        about = "" if data.split is None else "about "
         rows = [
             ("mechanism", "none"),
             ("guarantee", f"none. {NO_GUARANTEE[:1].upper()}{NO_GUARANTEE[1:]}"),
-            ("learns from", f"{data.max_units:,} records that the recipe declares public"),
+            ("learns from", f"{about}{data.planned_units:,} records that the recipe declares public"),
             ("steps", f"{self.length.steps:,} of {self.batch_size:,} records each"),
             ("writes", "weights, model.json and provenance; no certificate"),
             ("digest", self.digest),
@@ -78,8 +79,8 @@ def make_plan(loaded: LoadedPublic) -> PublicPlan:
     if findings:
         raise PlanRefused(loaded.located(findings))
     training = recipe.training
-    batch_size = min(recipe.data.max_units, training.batch_size or recipe.data.max_units)
-    steps_per_epoch = math.ceil(recipe.data.max_units / batch_size)
+    batch_size = min(recipe.data.planned_units, training.batch_size or recipe.data.planned_units)
+    steps_per_epoch = math.ceil(recipe.data.planned_units / batch_size)
     steps = training.steps if isinstance(training.steps, int) else None
     epochs = training.epochs if isinstance(training.epochs, int | float) else 1.0
     length = Length(math.ceil(epochs * steps_per_epoch) if steps is None else steps, steps_per_epoch)

@@ -14,6 +14,7 @@ from dprecipe.models import checks as model_checks
 from dprecipe.models.schema import Trees
 from dprecipe.planning.learning import check_length
 from dprecipe.planning.paths import check_data_files
+from dprecipe.planning.split import check_column
 from dprecipe.recipe.root import PublicRecipe
 
 
@@ -114,6 +115,7 @@ def check_data_and_model(recipe: PublicRecipe) -> Iterator[Finding]:
 
 RULES: tuple[Callable[[PublicRecipe], Iterator[Finding]], ...] = (
     check_access,
+    lambda recipe: check_column(recipe.data),
     check_unused_keys,
     check_training,
     check_data_files,

@@ -36,7 +36,7 @@ _READ_BY = {"a csv file": "csv", "a parquet file": "parquet", "an archive of arr
 def declared_files(recipe: AnyRecipe) -> Iterator[tuple[str, str, str]]:
     """The data files of a recipe: the path of the key, the source that reads such files, the file's path."""
     data = recipe.data
-    for role, source in (("train", data.train), ("public", data.public), ("test", data.test)):
+    for role, source in (("train", data.train), ("public", data.public), ("test", data.test_source)):
         if source is not None:
             for key, path in source.files.items():
                 yield f"data.{role}.{key}", "csv" if key == "table" else source.source, path

@@ -62,7 +62,7 @@ def check_public_records(recipe: Recipe) -> Iterator[Finding]:
 
 def check_disjoint_sources(recipe: Recipe) -> Iterator[Finding]:
     """Public records are released with their labels: none of them may be private, and none of them scored."""
-    train, public, test = recipe.data.train, recipe.data.public, recipe.data.test
+    train, public, test = recipe.data.train, recipe.data.public, recipe.data.test_source
     if public is None:
         return
     if share_records(train, public):
@@ -84,7 +84,7 @@ def check_disjoint_sources(recipe: Recipe) -> Iterator[Finding]:
 
 def check_test_records(recipe: Recipe) -> Iterator[Finding]:
     """Public scores on the training records would publish them outside the budget."""
-    train, test = recipe.data.train, recipe.data.test
+    train, test = recipe.data.train, recipe.data.test_source
     if test is not None and test.access == "public" and share_records(train, test):
         yield Finding(
             "P113",

@@ -17,7 +17,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models import checks as model_checks
-from dprecipe.planning import accept, learning, paid, paths, places, public, tuning, units
+from dprecipe.planning import accept, learning, paid, paths, places, public, split, tuning, units
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -121,7 +121,8 @@ def check_metrics(recipe: Recipe) -> Iterator[Finding]:
             "remove data.train.access",
             "data.train.access",
         )
-    if recipe.data.test is not None and recipe.data.test.access != "public":
+    test = recipe.data.test_source  # a split says itself that its records are private
+    if test is not None and test.access != "public":
         yield Finding(
             "P112",
             "metrics on data.test stay in private/: its records are not declared public",
@@ -169,6 +170,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     public.check_public_records,
     public.check_disjoint_sources,
     public.check_test_records,
+    split.check_split,
     units.check_unit_column,
     paths.check_data_files,
     check_randomness,

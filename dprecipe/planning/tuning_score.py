@@ -29,12 +29,17 @@ def check_score(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
             "the runs are compared by a score on public records, and data.test is not declared public; a score on "
             "private records has to be paid for by every run",
             "set tuning.score.noise_multiplier (a thirtieth of the number of these records is a beginning): every run "
-            "then pays for a noisy number of right answers; or set data.test.access to public if publishing these "
-            "records harms nobody",
+            f"then pays for a noisy number of right answers; or {_declare_public(recipe)}",
             "tuning.score",
         )
     else:
         yield from _check_paid(recipe, score)
+
+
+def _declare_public(recipe: Recipe) -> str:
+    if recipe.data.split is not None:
+        return "name other records as data.test, with access: public, if publishing those harms nobody"
+    return "set data.test.access to public if publishing these records harms nobody"
 
 
 def _check_public(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
@@ -65,16 +70,14 @@ def _check_paid(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
         yield Finding(
             "P184",
             "held-out records are counted one by one, and data.unit protects units that may have many of them",
-            "set data.unit to record; or, if publishing these records harms nobody, set data.test.access to public and "
-            "remove tuning.score.noise_multiplier",
+            f"set data.unit to record; or {_declare_public(recipe)}, and remove tuning.score.noise_multiplier",
             "tuning.score.noise_multiplier",
         )
     if describe_data(recipe.data).target is not None:
         yield Finding(
             "P184",
             "what is paid for is a number of right answers, and this model predicts a number",
-            "remove tuning; or, if publishing these records harms nobody, set data.test.access to public and remove "
-            "tuning.score.noise_multiplier",
+            f"remove tuning; or {_declare_public(recipe)}, and remove tuning.score.noise_multiplier",
             "tuning.score.noise_multiplier",
         )
     elif score.metric != "accuracy":

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from dprecipe.data.sources.table import SOURCES, kind_of
 from dprecipe.faults import Finding
+from dprecipe.text.merge import states_split
 from dprecipe.text.tree import Entry, Mapping, Scalar
 
 ROLES = ("test", "public")
@@ -26,7 +27,7 @@ def inherit_records(tree: Mapping) -> Mapping:
         return tree
     for role in ROLES:
         entry = entries.get(role)
-        if entry is not None and isinstance(entry.value, Mapping):
+        if entry is not None and isinstance(entry.value, Mapping) and not states_split(entry.value):
             entries[role] = Entry(entry.place, _completed(entry.value, train.value, labelled=role == "test"))
     whole = Entry(data.place, Mapping(entries, data.value.place))
     return Mapping({**tree.entries, "data": whole}, tree.place)

@@ -126,7 +126,18 @@ def list_kinds(blocks: tuple[type[Block], ...]) -> dict[str, type[Block]]:
 
 
 def choose_block(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[type[Block], ...]:
-    """The blocks a node can be, by the kind it states; all of them where it states none that is known."""
+    """The blocks a node can be, by the kind it states; all of them where it states none that is known.
+
+    Of blocks with kinds and one without (a split, among sources), it is the one without that a node with a block under
+    one of its required keys is.
+    """
+    kinds = [block for block in blocks if find_tag((block,)) is not None]
+    if 0 < len(kinds) < len(blocks):
+        others = tuple(block for block in blocks if block not in kinds)
+        keys = {key for block in others for key in list_required(block) if list_keys(block)[key].blocks}
+        entries = node.entries if isinstance(node, Mapping) else {}
+        stated = any(key in entries and isinstance(entries[key].value, Mapping) for key in keys)
+        blocks = others if stated else tuple(kinds)
     tag = find_tag(blocks)
     if tag is None or not isinstance(node, Mapping) or tag not in node.entries:
         return blocks

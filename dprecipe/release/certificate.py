@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 
+from dprecipe.data.split import describe_split
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.facts import NO_MODEL, Access, BudgetFacts, Status, Stop
 from dprecipe.mechanisms.plan import Plan
@@ -170,6 +171,8 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
             text += "; the score chose this model among several, and flatters it"
     elif test is not None:
         status, text = "private_internal", tuned.describe_private_scores(plan)
+        cut = describe_split(plan.data, plan.guarantee.unit)
+        text += "" if cut is None else f"; these records were {cut}"
     else:
         status, text = "none", "the recipe names no records to evaluate on"
     return schema.DataAccess(

@@ -10,7 +10,7 @@ from dprecipe import __version__
 from dprecipe.mechanisms.facts import Published
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.planning import places
+from dprecipe.planning import places, split
 from dprecipe.privacy import accountants, cross_check, gdp, rounding, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
@@ -221,4 +221,4 @@ def list_unprotected(plan: Plan) -> tuple[str, ...]:
     first += mechanism_of(plan.mechanism).certificate.list_unprotected(plan)
     if plan.data.unit == "record":
         first.append("people with several records: each record is protected, but not all records of one person at once")
-    return (*first, *places.not_protected(plan), *NOT_PROTECTED)
+    return (*first, *places.not_protected(plan), *split.not_protected(plan), *NOT_PROTECTED)

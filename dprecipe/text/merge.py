@@ -58,7 +58,16 @@ def _positions(base: Sequence, over: Mapping, findings: list[Finding]) -> Node:
     return Sequence(tuple(items), base.place)
 
 
+def states_split(block: Mapping) -> bool:
+    """Whether held-out records are cut out of the training source, in place of a source of their own (of which `split`
+    may be a word)."""
+    entry = block.entries.get("split")
+    return entry is not None and isinstance(entry.value, Mapping)
+
+
 def _other_kind(base: Mapping, over: Mapping) -> bool:
+    if states_split(base) != states_split(over) and not over.by_index:
+        return states_split(over) or "source" in over.entries or "path" in over.entries
     return any(_changes(base, over, tag) for tag in TAGS if tag in over.entries)
 
 

@@ -83,6 +83,11 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
     if objects.get("train") is not None and not plan.room.reads_training_records:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
+    if objects.get("train") is not None and plan.data.split is not None:
+        raise UsageFault(
+            "data.test.split cuts held-out records out of the source in the recipe, and `train` replaces that source",
+            "remove data.test from the recipe, divide the records by whom they belong to, and pass `train` and `test`",
+        )
     for role, value in objects.items():
         if value is not None and not _waits_for_stages(plan, value):
             raise UsageFault(
@@ -109,7 +114,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         # Votes that were cast elsewhere stand for the training records.
         "train": plan.data.train if plan.room.reads_training_records else None,
         "public": plan.data.public,
-        "test": plan.data.test,
+        "test": plan.data.held_out,
     }
     attempt(lambda: check_files(plan.data, root))
     copies = find_folder(plan.runtime.prepared, plan.source.file)

@@ -154,7 +154,7 @@ def read_records(plan: PublicPlan, root: Path) -> tuple[dict[Role, Records], tup
     Raises:
         DataFault: all faults of all sources.
     """
-    sources: list[tuple[Role, AnySource | None]] = [("train", plan.data.train), ("test", plan.data.test)]
+    sources: list[tuple[Role, AnySource | None]] = [("train", plan.data.train), ("test", plan.data.held_out)]
     records: dict[Role, Records] = {}
     used, faults = [], []
     for role, source in sources:

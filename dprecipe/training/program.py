@@ -202,6 +202,7 @@ def records_at_once(plan: Plan) -> int:
     in any phase."""
     unit, expected = plan.data.unit, plan.room.largest_expected_batch
     rows = plan.room.copies * (1 if unit == "record" else unit.max_records)
+    expected *= plan.data.max_units / plan.data.planned_units  # a split may leave more units than are planned for
     units = min(plan.data.max_units, math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 4 * DEVIATIONS))
     return max(1, min(max(plan.runtime.physical_batch, rows), units * rows))
 

@@ -94,8 +94,8 @@ class Watch(lightning.Callback):
         self._checkpoint = checkpoint
         self._shown = shown
         scored = 0 if held_out is None else len(held_out)
-        scored += 0 if training is None else size_sample(plan.data.max_units)  # their true number may be private
-        self._every = steps_between_scores(plan.length, plan.data.max_units, scored)
+        scored += 0 if training is None else size_sample(plan.data.planned_units)  # their true number may be private
+        self._every = steps_between_scores(plan.length, plan.data.planned_units, scored)
         self._saved = time.monotonic()
         self._saved_events = -1
         self._score: Score | None = None

@@ -26,7 +26,9 @@ def read_text(name: str) -> str:
 def list_kinds(block: str, key: str, tag: str) -> list[str]:
     """The kinds that the schema allows for a key of a block."""
     part: dict[str, Any] = SCHEMA[block]["properties"][key]
-    kinds: list[str] = part.get("else", part)["properties"][tag]["enum"]
+    while "else" in part:  # first what is none of the kinds: null, a list, a split
+        part = part["else"]
+    kinds: list[str] = part["properties"][tag]["enum"]
     assert len(kinds) >= 4
     return kinds
 

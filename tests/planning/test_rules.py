@@ -143,6 +143,24 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p119-pate": ("budget.neighbouring=zero_out_one", "budget.neighbouring=replace_one"),
     "p119-unit": ("budget.neighbouring=zero_out_one", "data.train.records=null"),
     "p119-unit-replaced": ("budget.neighbouring=zero_out_one", "data.train.records=null"),
+    "p113-split": ("data.test.access=private_internal", "data.test={source: csv, path: other.csv, access: public}"),
+    "p128-cap": (
+        "mechanism.sampling={scheme: poisson, batch_size: 256}",
+        "data.test={source: csv, path: held_out.csv}",
+    ),
+    "p128-place": ("data.test.split.by=patient", "budget.neighbouring=zero_out_one"),
+    "p128-pnsgd": (
+        "data={train: {path: part.npz}, test: {source: npz, path: rest.npz}}",
+        "data={train: {records: [0, 1438]}, test: {source: npz, path: train.npz, records: [1438, 1800]}}",
+    ),
+    "p128-replaced": ("budget.neighbouring=add_or_remove_one", "budget.neighbouring=zero_out_one"),
+    "p128-votes-from-a-file": (
+        "data.test={source: digits, split: test}",
+        "mechanism.teachers={count: 50, model: {kind: random_forest}, votes: null}",
+    ),
+    "r230-label": ("data.test.split.by=patient",),
+    "r230-sides": ("data.test.split.by=unit", "data.unit={column: ward, max_records: 4}"),
+    "r230-source": ("data.test.split.by=unit", "data.train={source: npz, path: train.npz, shape: [8, 8], classes: 10}"),
     "r262-dpsgd": ("mechanism.noise.0.epochs=10", "training.epochs=21"),
     "r262-dpsgd-many": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "r263-earlier": (
@@ -466,6 +484,7 @@ def test_every_golden_finding_has_a_remedy_that_was_followed() -> None:
         "planning/paid",
         "planning/paths",
         "planning/public",
+        "planning/split",
     ],
 )
 def test_every_refusal_has_a_remedy_that_was_tried(module: str) -> None:

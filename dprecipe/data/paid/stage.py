@@ -86,21 +86,21 @@ def _selection(step: ItemStep, noise_multiplier: float) -> PartitionSelection:
 
 
 def public_units(data: Data, earlier: Sequence[StageConstants]) -> float:
-    """The number of units that later steps divide by: a released count, where there is one, else the declared size.
+    """The number of units that later steps divide by: a released count, where there is one, else the planned number.
 
-    Guarantees: at least 1, and at most the declared bound where the number is protected; a function of what was
-    released and of the recipe.
+    Guarantees: at least 1, and at most the planned number where a bound is declared; a function of what was released
+    and of the recipe.
     """
     counts = [constants.units for constants in earlier if isinstance(constants, CountConstants)]
     if not counts:
-        return float(data.max_units)
-    return max(min(counts[-1], float(data.max_units)) if data.hides_size else counts[-1], 1.0)
+        return float(data.planned_units)
+    return max(min(counts[-1], float(data.planned_units)) if data.hides_size else counts[-1], 1.0)
 
 
 def size_share(data: Data, constants: Sequence[StageConstants]) -> float:
     """What divisors of sums are multiplied by, in (0, 1]: the released number of units over the bound that they are
     planned for, where the number is protected; else 1."""
-    return public_units(data, constants) / data.max_units if data.hides_size else 1.0
+    return public_units(data, constants) / data.planned_units if data.hides_size else 1.0
 
 
 def read_private(records: Records) -> PrivateRows:

@@ -205,6 +205,11 @@ class Labelled(SourceBlock):
         """The columns or arrays that are features or the label; none of them can name a record."""
         return frozenset()
 
+    @property
+    def label_columns(self) -> frozenset[str]:
+        """The columns or arrays that are labels; records are not divided by them."""
+        return frozenset()
+
 
 class ColumnLabelled(Labelled):
     """A source with its label in a column of a file."""
@@ -227,6 +232,10 @@ class ColumnLabelled(Labelled):
     @property
     def described(self) -> frozenset[str]:
         return frozenset((*(self.table_columns or {}), self.label.column))
+
+    @property
+    def label_columns(self) -> frozenset[str]:
+        return frozenset((self.label.column,))
 
 
 def label_contradictions(label: Label, columns: Columns | None, path: str) -> Iterator[Finding]:

@@ -71,6 +71,10 @@ class Npz(_Npz, Labelled):
     def described(self) -> frozenset[str]:
         return frozenset((self.features, self.labels))
 
+    @property
+    def label_columns(self) -> frozenset[str]:
+        return frozenset((self.labels,))
+
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from not_one_kind({"classes": self.classes, "range": self.range}, path)
         yield from empty_range(self.range, f"{path}.range")

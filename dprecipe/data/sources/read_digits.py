@@ -6,6 +6,7 @@ from importlib.resources import as_file, files
 
 import numpy as np
 
+from dprecipe.data.collector import RecordCollector
 from dprecipe.data.raw import Raw, Reading, channels_first, drop_labels
 
 TEST_EVERY = 5
@@ -24,5 +25,9 @@ def read_digits(split: str, records: tuple[int, ...] | None, labelled: bool, rea
     chosen = is_test if split == "test" else ~is_test
     features, labels = features[chosen], labels[chosen]
     part = reading.span(records, len(labels), f"digits ({split})")
-    reading.counts.records = part.stop - part.start
-    return Raw(channels_first(features[part] / DARKEST), labels[part].astype(np.int64))
+    collector = RecordCollector(reading)
+    side = collector.choose({}, part.stop - part.start)
+    rows = slice(part.start, part.stop) if side is None else part.start + side
+    collector.append(channels_first(features[rows] / DARKEST), labels[rows].astype(np.int64))
+    reading.counts.records = len(labels[rows])
+    return collector.raw(np.empty((0, 1, *features.shape[1:]), np.float32))

@@ -55,15 +55,20 @@ def read_idx(
             f"{images} and {labels} have different numbers of images and labels", "name the two files of one data set"
         )
     part = reading.span(records, count, images)
-    numbers = drop_labels(part.stop - part.start)
+    collector, count = RecordCollector(reading), part.stop - part.start
+    side = collector.choose({}, count)
+    chosen = np.arange(count) if side is None else side
+    numbers = drop_labels(count)
     if labels is not None and label_file is not None:
-        content = np.concatenate(list(read_array(label_file, (), part)))
-        numbers = class_labels(content, classes, labels, reading.problems, part.start)
-    collector = RecordCollector(reading)
-    for chosen in read_array(file, shape, part):
-        first = reading.counts.records
-        reading.counts.records += len(chosen)
-        collector.append(channels_first(chosen), numbers[first : first + len(chosen)])
+        content = np.concatenate(list(read_array(label_file, (), part)))[chosen]
+        numbers = class_labels(content, classes, labels, reading.problems, part.start + chosen)
+    start = 0
+    for some in read_array(file, shape, part):
+        first, end = np.searchsorted(chosen, (start, start + len(some)))
+        rows = some if end - first == len(some) else some[chosen[first:end] - start]
+        reading.counts.records += len(rows)
+        collector.append(channels_first(rows), numbers[first:end])
+        start += len(some)
     return collector.raw(np.empty(0, np.uint8))
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.archive import is_integer, open_archive
+from dprecipe.data.archive import Archive, is_integer, open_archive
 from dprecipe.data.collector import RecordCollector
 from dprecipe.data.files import locate_file
 from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, drop_labels, number_labels, record_number
 from dprecipe.data.sources.npz import Npz
-from dprecipe.data.table import name_texts
+from dprecipe.data.table import read_names
 from dprecipe.faults import DataFault
 
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
@@ -40,12 +40,10 @@ def read_npz(
     file = locate_file(path, root)
     numeric = labelled is not None and labelled.range is not None
     of_labels = ("numbers", _is_number) if numeric else ("integers", is_integer)
-    name_array = reading.name_column
     with open_archive(file, SAVE) as archive:
         count = archive.dims(features, shape, "numbers", _is_number)[0]
         others = [] if labelled is None else [(labelled.labels, *of_labels)]
-        if name_array is not None:
-            others.append((name_array, "texts or integers", _is_id))
+        others += [(array, "texts or integers", _is_id) for array in reading.naming_columns]
         for name, expected, accepts in others:
             if archive.dims(name, (), expected, accepts)[0] != count:
                 raise DataFault(
@@ -53,35 +51,45 @@ def read_npz(
                     "store one entry per record in each array",
                 )
         part = reading.span(records, count, file.name)
-        labels: NDArray[Any] = drop_labels(part.stop - part.start)
+        collector = RecordCollector(reading)
+        chosen = _choose(file, archive, part, collector, reading)
+        labels: NDArray[Any] = drop_labels(len(chosen))
         if labelled is not None:
-            labels = archive.array(labelled.labels, (), *of_labels, part)
-            labels = _checked_labels(labels, labelled, f"{file.name}, {labelled.labels!r}", reading, part.start)
-        collector, chosen = RecordCollector(reading), np.arange(len(labels))
-        if name_array is not None:
-            parts, start = [], part.start
-            for some in archive.chunks(name_array, (), "texts or integers", _is_id, part):
-                place = partial(_place, file, start)
-                names = name_texts(some.tolist(), name_array, place, reading.problems)
-                parts.append(collector.choose(names) + (start - part.start))
-                start += len(some)
-            chosen = np.concatenate(parts)
+            labels = archive.array(labelled.labels, (), *of_labels, part)[chosen]
+            subject = f"{file.name}, {labelled.labels!r}"
+            labels = _checked_labels(labels, labelled, subject, reading, part.start + chosen)
         start = 0
         for some in archive.chunks(features, shape, "numbers", _is_number, part):
             first, end = np.searchsorted(chosen, (start, start + len(some)))
             rows = chosen[first:end]
             numbers = _as_features(some if len(rows) == len(some) else some[rows - start], reading)
-            collector.append(channels_first(numbers), labels[rows])
+            collector.append(channels_first(numbers), labels[first:end])
             start += len(some)
     return collector.raw(np.empty(0))
 
 
+def _choose(
+    file: Path, archive: Archive, part: slice, collector: RecordCollector, reading: Reading
+) -> NDArray[np.int64]:
+    """Which records of a part are used, (B,), by the arrays that name them, which are read some at a time."""
+    chosen, start, arrays = [], 0, reading.naming_columns
+    read = archive.chunks if len(arrays) == 1 else lambda *asked: iter([archive.array(*asked)])
+    every = [read(array, (), "texts or integers", _is_id, part) for array in arrays]
+    for some in zip(*every, strict=True) if arrays else [()]:
+        rows = len(some[0]) if arrays else part.stop - part.start
+        columns = {array: values.tolist() for array, values in zip(arrays, some, strict=True)}
+        used = collector.choose(read_names(columns, partial(_place, file, part.start + start), reading), rows)
+        chosen.append(start + (np.arange(rows) if used is None else used))
+        start += rows
+    return np.concatenate(chosen)
+
+
 def _checked_labels(
-    labels: NDArray[Any], labelled: Npz, subject: str, reading: Reading, first: int
+    labels: NDArray[Any], labelled: Npz, subject: str, reading: Reading, numbers: NDArray[np.int64]
 ) -> NDArray[np.int64] | NDArray[np.float32]:
     if labelled.target is None:
-        return class_labels(labels, labelled.classes or 0, subject, reading.problems, first)
-    return number_labels(labels, labelled.target, subject, reading, first)
+        return class_labels(labels, labelled.classes or 0, subject, reading.problems, numbers)
+    return number_labels(labels, labelled.target, subject, reading, numbers)
 
 
 def _as_features(numbers: NDArray[Any], reading: Reading) -> NDArray[Any]:

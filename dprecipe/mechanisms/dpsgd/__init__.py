@@ -10,6 +10,7 @@ MECHANISM = Mechanism(
     summary="clip each record's gradient, add noise to the sum, step",
     composes_paid_steps=True,
     can_hide_size=True,
+    can_split=True,
     can_be_tuned=True,
     runtime_options=ALL_RUNTIME_OPTIONS,
 )

@@ -169,13 +169,22 @@ def check_batches(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_hidden_size(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """A cap on batches, or batches of one size, are accounted for a known number of units."""
+    """A cap on batches, or batches of one size, are accounted for a known number of training units."""
     if facts.data.hides_size and spec.sampling.scheme in ("truncated_poisson", "fixed_size"):
         yield Finding(
             "P127",
             f"{spec.sampling.scheme} is accounted for a known number of units, and data.size declares a bound",
             "set mechanism.sampling.scheme to poisson (and remove max_batch_size), or write the number of units as "
             "data.size, if it may be public",
+            "mechanism.sampling.scheme",
+        )
+    elif facts.data.split is not None and spec.sampling.scheme in ("truncated_poisson", "fixed_size"):
+        yield Finding(
+            "P128",
+            f"{spec.sampling.scheme} is accounted for a known number of training units, and data.test.split leaves a "
+            "number that depends on them",
+            "set mechanism.sampling.scheme to poisson (and remove max_batch_size), or write the two parts to files of "
+            "their own",
             "mechanism.sampling.scheme",
         )
 

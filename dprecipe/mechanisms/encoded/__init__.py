@@ -11,5 +11,6 @@ MECHANISM = Mechanism(
     reads_files=True,
     composes_paid_steps=True,
     can_hide_size=True,
+    can_split=True,
     can_be_tuned=True,
 )

@@ -203,13 +203,12 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
 
 
 def _assume_size(facts: Facts) -> tuple[Assumption, Assumption]:
-    divisor, size = "the public expected batch size", f"the number of units, {facts.size}, is public"
+    divisor = "the public expected batch size"
     if facts.data.hides_size:
         divisor = "the sampling rate times a number of units that was released with noise"
-        size = f"there are from 1 to {facts.size} units; how many is protected"
     return (
         Assumption("divisor", f"noisy sums are divided by {divisor}", "code"),
-        Assumption("size", size, "declaration"),
+        Assumption("size", facts.describe_size(), "declaration"),
     )
 
 

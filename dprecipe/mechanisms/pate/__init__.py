@@ -10,4 +10,5 @@ MECHANISM = Mechanism(
     summary="teachers on disjoint parts of the records vote; a student learns from their noisy votes on public ones",
     has_student=True,
     composes_paid_steps=True,
+    can_split=True,
 )

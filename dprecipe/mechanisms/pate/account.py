@@ -139,7 +139,7 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         Assumption("replay", "a repeated query gets the answer that was already paid for", "code"),
         Assumption("student", "the student learns only from public records and released labels", "test"),
         Assumption("queries", "data.public is public, and was chosen without looking at data.train", "declaration"),
-        Assumption("size", f"the number of units, {facts.size}, is public", "declaration"),
+        Assumption("size", facts.describe_size(), "declaration"),
         Assumption(
             "choices",
             "the recipe's constants were chosen without looking at the private records or at votes on them",

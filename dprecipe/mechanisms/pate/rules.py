@@ -306,6 +306,17 @@ def check_paid_steps(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
+def check_split(spec: Pate, facts: Facts) -> Iterator[Finding]:
+    """Teachers that voted elsewhere may have learned from records that a split would hold out."""
+    if spec.teachers.votes is not None and facts.data.split is not None:
+        yield Finding(
+            "P128",
+            "the votes come from a file, so this run reads no private records, and none can be held out of them",
+            "name other records as data.test; or remove mechanism.teachers.votes: teachers are then trained in the run",
+            "data.test.split",
+        )
+
+
 def _max_sanitised_teachers() -> int:
     from dprecipe.mechanisms.pate.theory.vote_sensitivity import MAX_TEACHERS  # needs scipy
 
@@ -332,5 +343,6 @@ RULES: Sequence[Callable[[Pate, Facts], Iterator[Finding]]] = (
     check_part_sizes,
     check_sanitising,
     check_paid_steps,
+    check_split,
     check_sanitised_teachers,
 )

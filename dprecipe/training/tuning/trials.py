@@ -158,7 +158,7 @@ class Trials:
 
     def _read_held_out(self, trial: Plan) -> Records:
         """Held-out records before any step of preprocessing: each is prepared by itself."""
-        source = trial.data.test
+        source = trial.data.held_out
         if source is None:
             raise RunFailed("internal fault: a score is paid for, and there are no records", "please report this")
         copies = find_folder(trial.runtime.prepared, trial.source.file)

@@ -51,8 +51,13 @@ def public_records(data: Data) -> Iterator[Finding]:
         yield Finding(
             "P130",
             "a codebook fitted to the gradients of private records would publish them without a charge",
-            "set data.test.access to public if publishing them harms nobody, or use source: gaussian",
-            "data.test.access",
+            (
+                "name records that may be published as data.test"
+                if data.split is not None
+                else "set data.test.access to public if publishing them harms nobody"
+            )
+            + ", or use source: gaussian",
+            "data.test" if data.split is not None else "data.test.access",
         )
 
 
@@ -67,7 +72,7 @@ def make_codebook(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: 
         DataFault: the records are not what the recipe declares, or lie in the file of the training records.
         RunFailed: no record has a gradient, or the table would be too large.
     """
-    source = recipe.data.test
+    source = recipe.data.test_source
     if source is None or source.access != "public":
         raise DataFault("a codebook is made from public records only", "declare data.test with access: public")
     data = recipe.data
