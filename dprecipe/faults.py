@@ -11,6 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dprecipe import notebook
+from dprecipe.page import render_bullets
+from dprecipe.screen import make_printable
+
 
 class Severity(StrEnum):
     ERROR = "error"
@@ -48,6 +52,36 @@ class Finding:
     def is_error(self) -> bool:
         return self.severity is Severity.ERROR
 
+    @property
+    def headline(self) -> str:
+        """What it is, and where: `error[P111] budget.delta (recipe.yaml:8:5)`."""
+        place = f" ({self.place.file}:{self.place.line}:{self.place.column})" if self.place else ""
+        word = "accepted" if self.accepted else self.severity
+        return f"{word}[{self.code}]{f' {self.path}' if self.path else ''}{place}"
+
+    def _repr_html_(self) -> str:
+        return notebook.render_card("Finding", _show_finding(self))
+
+
+def _show_finding(finding: Finding) -> str:
+    kind = "good" if finding.accepted else finding.severity.value
+    more = f"because: {finding.accepted}" if finding.accepted else finding.remedy
+    return notebook.render_finding(kind, finding.headline, finding.message, more)
+
+
+def show_findings(findings: Sequence[Finding]) -> str:
+    """Findings as HTML for a card of a notebook."""
+    return "".join(map(_show_finding, findings))
+
+
+def _tell_findings(findings: Sequence[Finding]) -> list[str]:
+    """Findings as lines for a notebook that shows no HTML."""
+    return [
+        make_printable(line)
+        for finding in findings
+        for line in (f"{finding.headline}: {finding.message}", f"  = {finding.accepted or finding.remedy}")
+    ]
+
 
 class Fault(Exception):
     """A refusal with a message, a remedy and an exit code."""
@@ -58,6 +92,19 @@ class Fault(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+
+    def _list_lines(self) -> list[str]:
+        """What a notebook shows in the place of a traceback."""
+        return [make_printable(line) for line in (self.message, f"  = {self.remedy}" if self.remedy else "") if line]
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython asks for this: the user can mend it, and where in our code it was raised helps nobody."""
+        return [f"{type(self).__name__}:", *self._list_lines()]
+
+    def _repr_html_(self) -> str:
+        return notebook.render_card(
+            type(self).__name__, notebook.render_finding("error", self.message, self.remedy, "")
+        )
 
 
 class RecipeError(Fault):
@@ -70,6 +117,12 @@ class RecipeError(Fault):
         self.texts = dict(texts or {})
         """The texts that the places point into, by `Place.file`; to show the lines."""
         super().__init__("\n".join(f"{f.code} {f.path}: {f.message}" for f in self.findings))
+
+    def _list_lines(self) -> list[str]:
+        return _tell_findings(self.findings)
+
+    def _repr_html_(self) -> str:
+        return notebook.render_card("The recipe is not right", show_findings(self.findings))
 
 
 class UsageFault(Fault):
@@ -87,6 +140,12 @@ class PlanRefused(Fault):
         self.findings = tuple(findings)
         super().__init__("\n".join(f"{f.code} {f.path}: {f.message}" for f in self.findings))
 
+    def _list_lines(self) -> list[str]:
+        return _tell_findings(self.findings)
+
+    def _repr_html_(self) -> str:
+        return notebook.render_card("The recipe has no plan", show_findings(self.findings))
+
 
 class BudgetSpent(Fault):
     """The budget that the ledger leaves can't hold the next event. Exit code 3."""
@@ -102,6 +161,12 @@ class CertificateInvalid(Fault):
     def __init__(self, failures: Sequence[str]) -> None:
         self.failures = tuple(failures)
         super().__init__("the certificate does not verify:\n" + "\n".join(f"- {f}" for f in self.failures))
+
+    def _list_lines(self) -> list[str]:
+        return ["the certificate does not verify:", *(f"- {make_printable(line)}" for line in self.failures)]
+
+    def _repr_html_(self) -> str:
+        return notebook.render_card("The certificate does not verify", render_bullets(self.failures))
 
 
 class DataFault(Fault):

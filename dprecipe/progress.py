@@ -1,4 +1,4 @@
-"""Progress: a bar in a terminal, otherwise a line every few seconds."""
+"""Progress: a bar in a terminal or a notebook, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, final
 
 from tqdm import tqdm
 
-from dprecipe.screen import is_watched, write_note
+from dprecipe.notebook import NotebookBar
+from dprecipe.screen import is_notebook, is_watched, write_note
 
 LINE_SECONDS = 10.0
 _silent: ContextVar[bool] = ContextVar("_silent", default=False)
@@ -29,30 +30,41 @@ def silence_progress() -> Iterator[None]:
 
 @final
 class Progress:
-    """Shows `done` of `total` on the standard error."""
+    """Shows `done` of `total` on the standard error, or in a notebook."""
 
     def __init__(self, what: str, unit: str, total: int, done: int = 0, *, private: bool = False) -> None:
         """`what`: the name of the work. `unit`: the name of one part. `private`: the number of parts, or their pace,
-        tells of private records: a terminal shows it, and a log gets nothing."""
+        tells of private records: a terminal shows it; a log, or a notebook, which keeps it, gets nothing."""
         self._unit = unit
         self._total = total
         self._said = time.monotonic()
         self._line = ""
         self._bar: Any = None
         self._silent = _silent.get() or (private and not is_watched())
-        if is_watched() and not self._silent:
+        self._notebook: NotebookBar | None = None
+        if self._silent:
+            return
+        if is_watched():
             self._bar = tqdm(total=total, initial=done, unit=unit, desc=what)
+        elif is_notebook():
+            self._notebook = NotebookBar(what, unit, total, done)
 
     def show(self, done: int, status: Callable[[], str] = str) -> None:
         """Report `done` parts; `status` is called only when it is shown."""
         if self._bar is not None:
             self._bar.set_postfix_str(status(), refresh=False)
             self._bar.update(done - self._bar.n)
+        elif self._notebook is not None:
+            if self._notebook.is_due():
+                self._notebook.show(done, status())
         elif time.monotonic() - self._said >= LINE_SECONDS:
             self._say(done, status())
 
     def end(self, done: int, status: Callable[[], str] = str) -> None:
         """Report `done` parts for the last time."""
+        if self._notebook is not None:
+            self._notebook.show(done, status(), end=True)
+            return
         if self._bar is None:
             self._say(done, status())
             return

@@ -45,13 +45,20 @@ def write_output(lines: Iterable[str]) -> None:
 
 
 def write_note(*lines: str) -> None:
-    """Write lines to the standard error, unbuffered: progress and errors."""
-    _write(sys.stderr, lines)
+    """Write lines to the standard error, unbuffered: progress and errors. In a notebook, where all that is written to
+    it looks like an error, to the standard output."""
+    _write(sys.stdout if is_notebook() else sys.stderr, lines)
 
 
 def is_watched() -> bool:
     """Whether notes go to a terminal, and to no log that others may read."""
     return sys.stderr.isatty()
+
+
+def is_notebook() -> bool:
+    """Whether output goes to a notebook, which keeps it: there is a shell of IPython with a kernel."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
 
 
 def is_output_watched() -> bool:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import SerializationInfo, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
+from dprecipe import notebook
 from dprecipe.data.schema import Data
-from dprecipe.faults import Finding
+from dprecipe.faults import Finding, show_findings
 from dprecipe.language.blocks import Release, Runtime
 from dprecipe.language.training import Training
 from dprecipe.language.tuning import Tuning, Value
@@ -305,6 +306,13 @@ class Plan:
         places = _places(self.events if self.tuning is None else self.room.events)
         return plan_adapter(type(self.room)).dump_python(self.room, mode="json", by_alias=True, context=places)
 
+    def __repr__(self) -> str:
+        budget = self.budget
+        return f"Plan({self.name}: {self.mechanism}, ε = {self.guarantee.epsilon:g} at δ = {budget.delta:g})"
+
+    def _repr_html_(self) -> str:
+        return show_plan(self)
+
     def to_json(self) -> dict[str, Any]:
         """The plan as `dprecipe plan --format json` prints it (schema `dprecipe.plan/v1`)."""
         return {
@@ -313,6 +321,37 @@ class Plan:
             "digest": self.digest,
             **self._content(),
         }
+
+
+def show_plan(plan: Plan) -> str:
+    """A plan as a card of a notebook."""
+    guarantee, budget = plan.guarantee, plan.budget
+    protected = guarantee.neighbouring.words.format(unit=guarantee.unit)
+    other = f"{guarantee.alternative_accountant} gives {guarantee.alternative_epsilon:g}"
+    rows = [
+        *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
+        *plan.room.describe(),
+        ("accountant", f"{guarantee.accountant}; {other}"),
+        *((f"{part.name} alone", f"ε = {part.epsilon:g}") for part in plan.spending),
+        ("releases", ", ".join(plan.released)),
+        ("digest", plan.digest),
+    ]
+    return notebook.render_card(
+        f"Plan of {plan.name}",
+        notebook.render_text(plan.description, "soft"),
+        notebook.render_numbers(
+            [
+                (f"ε = {guarantee.epsilon:g}", f"to be spent, of {budget.epsilon:g}{plan.room.epsilon_note}"),
+                (f"δ = {budget.delta:g}", f"protects {protected}"),
+                (f"{plan.length.steps:,}", f"steps or queries of {plan.mechanism}"),
+            ]
+        ),
+        show_findings(plan.warnings),
+        notebook.render_rows(rows),
+        notebook.render_details(
+            "what the guarantee rests on", (f"{a.text} ({a.checked_by})" for a in plan.assumptions)
+        ),
+    )
 
 
 def _places(charges: Iterable[Charge]) -> dict[Event, int]:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from dprecipe import notebook
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.inherit import drop_consequences, inherit_records, name_origin
 from dprecipe.recipe.root import AnyRecipe, PublicRecipe, Recipe, choose_root
+from dprecipe.text.dump import dump
 from dprecipe.text.extends import Chain, OpenParent, read_chain
 from dprecipe.text.files import read_file
 from dprecipe.text.merge import overlay_trees
@@ -62,12 +64,46 @@ class Loaded(Written):
 
     recipe: Recipe
 
+    def __repr__(self) -> str:
+        return f"Loaded({self.source.file!r}: {self.recipe.name})"
+
+    def _repr_html_(self) -> str:
+        return show_recipe(self)
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedPublic(Written):
     """A recipe without privacy, with its texts."""
 
     recipe: PublicRecipe
+
+    def __repr__(self) -> str:
+        return f"LoadedPublic({self.source.file!r}: {self.recipe.name})"
+
+    def _repr_html_(self) -> str:
+        return show_recipe(self)
+
+
+def show_recipe(loaded: Loaded | LoadedPublic) -> str:
+    """A recipe as a card of a notebook: what was written, and what it means with every default filled in."""
+    recipe, source = loaded.recipe, loaded.source
+    overrides = [f"--set {override}" for override in source.overrides]
+    values = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return notebook.render_card(
+        f"Recipe {recipe.name}",
+        notebook.render_text(recipe.description, "soft"),
+        notebook.render_rows(
+            [
+                ("file", source.file),
+                *([("overrides", ", ".join(overrides))] if overrides else []),
+                ("mechanism", recipe.mechanism.kind),
+                ("model", recipe.model.kind),
+                *([("budget", f"ε = {b.epsilon}, δ = {b.delta}")] if (b := getattr(recipe, "budget", None)) else []),
+            ]
+        ),
+        notebook.render_source("as written", source.text),
+        notebook.render_source("with every default", dump(values)),
+    )
 
 
 def _at(finding: Finding, place: Place) -> Finding:

@@ -12,12 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dprecipe import notebook
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.public_record import NO_GUARANTEE, SCHEMA
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
-from dprecipe.release import certificate, companions, endings, limits, no_model, rebuild, recompute, versions
+from dprecipe.release import (
+    certificate,
+    companions,
+    endings,
+    limits,
+    meaning,
+    no_model,
+    rebuild,
+    recompute,
+    scores,
+    versions,
+)
 from dprecipe.release.folder import CERTIFICATE, CERTIFICATE_FILES, ENVELOPE, compare_files, list_released_files
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
@@ -54,6 +66,37 @@ class Verified:
     checked: tuple[str, ...]
     notes: tuple[str, ...]
     statement: Statement
+
+    def __repr__(self) -> str:
+        return f"Verified(ε = {self.claim.epsilon!r}, δ = {self.claim.delta!r}: {self.claim.sentence})"
+
+    def _repr_html_(self) -> str:
+        return show_verified(self)
+
+
+def show_verified(verified: Verified) -> str:
+    """What was verified, as a card of a notebook."""
+    claim, stated = verified.claim, verified.statement.predicate
+    protected, more = meaning.describe_protected(claim)
+    released = stated.data_access.evaluation.released
+    return notebook.render_card(
+        f"Verified: {stated.provenance.recipe.name}",
+        notebook.render_numbers(
+            [
+                *(() if released is None else scores.list_headline(released, released.records)),
+                (f"ε = {meaning.read_up(claim.epsilon)}", f"spent: {claim.epsilon!r} of {stated.budget.epsilon!r}"),
+                (f"δ = {claim.delta:g}", meaning.describe_delta(claim.delta)),
+                (protected, more),
+            ]
+        ),
+        notebook.render_text(meaning.describe_attack(claim), "good"),
+        notebook.render_text(claim.sentence, "soft"),
+        notebook.render_details("checked", verified.checked),
+        notebook.render_details(
+            "declared, and checked by nobody", (a.text for a in stated.assumptions if a.checked_by == "declaration")
+        ),
+        notebook.render_details("not shown", (*verified.notes, stated.what_a_signature_does_not_prove)),
+    )
 
 
 @dataclass(slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
+from dprecipe import notebook
 from dprecipe.data.facts import Role
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
@@ -41,10 +44,54 @@ class Run:
     verified: bool = True
     """The release verifies. Not so where an attempt's randomness was fixed: it is none, and says so."""
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}: {self.stop_reason}, ε = {self.epsilon:g})"
+
+    def _repr_html_(self) -> str:
+        return show_run(self.plan, self.folder, self.release, self.epsilon, self.remarks, self.verified)
+
     @property
     def has_model(self) -> bool:
         """Whether there is a model in the release (see `dprecipe.release.no_model`)."""
         return self.stop_reason != NO_MODEL
+
+
+def show_run(plan: Plan, folder: Path, release: Path, epsilon: float, remarks: Sequence[str], verified: bool) -> str:
+    """A finished run as a card of a notebook. A notebook may be passed on: it has the released score alone."""
+    score = _read_released_score(release)
+    kind, text = "good", "The release verifies from its folder alone."
+    if not verified:
+        kind, text = "error", "This is no release: its randomness was fixed, so nobody is protected."
+    return notebook.render_card(
+        f"Run of {plan.name}",
+        notebook.render_numbers(
+            [
+                *score,
+                (f"ε = {epsilon:g}", f"spent, of {plan.budget.epsilon:g}"),
+                (f"δ = {plan.budget.delta:g}", f"protects each {plan.guarantee.unit}"),
+            ]
+        ),
+        notebook.render_text(text, kind),
+        *(notebook.render_text(remark, "warning") for remark in remarks),
+        notebook.render_rows(
+            [
+                ("publish", str(release)),
+                ("for people", str(release / "report.html") if plan.release.report else "no report was asked for"),
+                ("keep private", str(folder / "private")),
+            ]
+        ),
+    )
+
+
+def _read_released_score(release: Path) -> list[tuple[str, str]]:
+    """The score that the release has, as a tile; none where it has none."""
+    try:
+        content = json.loads((release / "metrics.json").read_bytes())["public_evaluation"]
+        name, value = next((name, value) for name, value in content.items() if name != "records")
+        shown = f"{value:.2%}" if name == "accuracy" else f"{value:.4g}"
+        return [(shown, f"{name.replace('_', ' ')} on {content['records']:,} records declared public")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        return []
 
 
 class EndedWithoutModel(Exception):

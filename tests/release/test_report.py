@@ -245,3 +245,16 @@ def test_each_figure_has_words_for_those_who_do_not_see_it(page: Page) -> None:
     assert len(labels) == page.tags.count("svg") == 3
     assert any("rises to 1.99" in label and "the budget is 2" in label for label in labels)
     assert not set(page.tags) & {"button", "input", "a"}  # nothing that a keyboard has to reach, but `details`
+
+
+def test_a_verification_is_a_card_of_a_notebook(finished: Any) -> None:
+    from dprecipe.release.verify import verify
+
+    verified, card = verify(finished.release), Page()
+    card.feed(verified._repr_html_())
+    assert not card.open
+    assert verified.claim.sentence in card.text
+    assert "has to guess whether one record is in the data" in card.text
+    assert all(line in card.text for line in (*verified.checked, *verified.notes))
+    assert not {"script", "img", "a"} & set(card.tags)
+    assert len(repr(verified)) < 600

@@ -37,7 +37,7 @@ from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.provenance import RunProvenance, private_of
-from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Start, runner_of
+from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Start, runner_of, show_run
 from dprecipe.training.spend_once import check_affordable, is_reserved, is_settled, spend_once
 from dprecipe.training.stages import list_missing
 from dprecipe.training.tuning.cluster import LOCAL, check_address
@@ -63,6 +63,12 @@ class TunedRun:
     """Of the released model, on the public records by which it was chosen."""
     remarks: tuple[str, ...] = ()
     """What else there is to say, in words; of a tuned run without a model, why."""
+
+    def __repr__(self) -> str:
+        return f"TunedRun({str(self.folder)!r}: ε = {self.epsilon:g})"
+
+    def _repr_html_(self) -> str:
+        return show_run(self.plan, self.folder, self.release, self.epsilon, self.remarks, True)
 
     @property
     def has_model(self) -> bool:
