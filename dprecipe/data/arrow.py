@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from dprecipe.data.files import DataFile
-from dprecipe.data.values import Numbers, Values
+from dprecipe.data.values import CodedTexts, Numbers, Values
 
 MAX_VALUE_BYTES = 1 << 17
 """Of a text; of a number or text of a Parquet row group, on average."""
@@ -67,8 +67,15 @@ def column_values(column: Any, name: str, file: DataFile) -> Values:
         )
     if text:
         _check_lengths(column.dictionary if stored else column, name, file)
+        if stored:
+            return _coded(column, name, file)
     elif number and not stored:
         return _numbers(column)
+    values = _listed(column, name, file)
+    return [None if value is None else float(value) for value in values] if types.is_decimal(kind) else values
+
+
+def _listed(column: Any, name: str, file: DataFile) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
     except (UnicodeDecodeError, ValueError, OverflowError):
@@ -77,15 +84,28 @@ def column_values(column: Any, name: str, file: DataFile) -> Values:
             f"column {name!r} has a value that can't be read: a text that is not UTF-8, or a number out of range",
             "write the file again, with texts in UTF-8",
         ) from None
-    return [None if value is None else float(value) for value in values] if types.is_decimal(kind) else values
+    return values
+
+
+def _coded(column: Any, name: str, file: DataFile) -> CodedTexts:
+    """A column of texts in their stored dictionary; those that no row has are left out."""
+    indices = column.indices
+    codes = (indices.fill_null(-1) if indices.null_count else indices).to_numpy(zero_copy_only=False)
+    used = np.flatnonzero(np.bincount(codes.astype(np.int64) + 1, minlength=len(column.dictionary) + 1)[1:])
+    distinct = _listed(column.dictionary.take(used), name, file)
+    place = np.full(len(column.dictionary) + 1, -1)  # the last one is where -1 leads
+    place[used] = [-1 if text is None else number for number, text in enumerate(distinct)]
+    return CodedTexts([text or "" for text in distinct], place[codes])
 
 
 def _numbers(column: Any) -> Numbers:
     """A column of numbers or truth values, with its own type: nulls do not make whole numbers fractions."""
     import pyarrow.compute as compute
 
+    if not column.null_count:
+        return np.ma.MaskedArray(column.to_numpy(zero_copy_only=False))
     missing = column.is_null().to_numpy(zero_copy_only=False)
-    filled = compute.fill_null(column, False if column.type == "bool" else 0) if column.null_count else column
+    filled = compute.fill_null(column, False if column.type == "bool" else 0)
     return np.ma.MaskedArray(filled.to_numpy(zero_copy_only=False), missing)
 
 

@@ -28,7 +28,7 @@ from dprecipe.data.columns import (
 from dprecipe.data.counts import ColumnCounts
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import count_clamped
-from dprecipe.data.values import Values, look_up, map_texts, parse_numbers, select_rows, texts_of
+from dprecipe.data.values import Values, look_up, map_texts, number_texts, parse_numbers, select_rows, texts_of
 from dprecipe.data.words import MARKS, describe_text
 
 Place = Callable[[int], str]
@@ -61,13 +61,13 @@ def encode_column(values: Values, column: ColumnBlock, part: Part, report: Colum
             part[:, 0] = _parse_truth(texts_of(values), column, report, counts)
         case Ordinal():
             ranks = {value.strip(): rank for rank, value in enumerate(column.values)}
-            part[:, 0] = _parse_ranks(texts_of(values), ranks, column, report, counts)
+            part[:, 0] = _parse_ranks(values, ranks, column, report, counts)
         case Date():
             _write_parts(_parse_dates(texts_of(values), column, report, counts), column, part, counts)
         case Category():
             numbers = {value.strip(): number for number, value in enumerate(column.values)}
-            found = look_up(texts_of(values), numbers, len(column.values))
-            counts.other += found.count(len(column.values))
+            found = number_texts(values, numbers, len(column.values))
+            counts.other += int(np.count_nonzero(found == len(column.values)))
             part[np.arange(len(found)), found] = 1.0
 
 
@@ -75,8 +75,11 @@ def _scale(numbers: NDArray[np.float64], limits: tuple[float, float]) -> NDArray
     """Numbers clamped to the limits and mapped to [0, 1]."""
     low, high = limits
     span = high / 2 - low / 2  # halves: the range itself may overflow
-    unit: NDArray[np.float64] = (np.clip(numbers, low, high) / 2 - low / 2) / span
-    return np.clip(unit, 0.0, 1.0)
+    unit = np.clip(numbers, low, high)
+    unit /= 2
+    unit -= low / 2
+    unit /= span
+    return np.clip(unit, 0.0, 1.0, out=unit)
 
 
 def _parse_quantity(
@@ -84,17 +87,25 @@ def _parse_quantity(
 ) -> NDArray[np.float64]:
     numbers = parse_numbers(values)
     absent = np.isnan(numbers)
+    if not absent.any():
+        count_clamped(counts, numbers, column.limits)
+        _check_whole(numbers, column, report)
+        return _scale(numbers, column.limits)
     rows = np.flatnonzero(absent).tolist()
-    texts = texts_of(select_rows(values, rows)) if rows else []
+    texts = texts_of(select_rows(values, rows))
     declared = f"min: {write_number(column.min)}, max: {write_number(column.max)}, "
     for row, text in _report_missing(rows, texts, column, declared, report, counts):
         report.add(row, *describe_text(text, column))
     numbers[absent] = column.min if column.missing is None else column.missing
     count_clamped(counts, numbers[~absent], column.limits)
+    _check_whole(numbers, column, report)
+    return _scale(numbers, column.limits)
+
+
+def _check_whole(numbers: NDArray[np.float64], column: Quantity, report: ColumnReport) -> None:
     if isinstance(column, Integer):
         for row in np.flatnonzero(numbers != np.floor(numbers)).tolist():
             report.add(row, "a field is a number with a fraction", "correct the row, or declare the column as numeric")
-    return _scale(numbers, column.limits)
 
 
 def _parse_truth(
@@ -120,12 +131,13 @@ def _parse_truth(
 
 
 def _parse_ranks(
-    texts: Sequence[str], ranks: dict[str, int], column: Ordinal, report: ColumnReport, counts: ColumnCounts
+    values: Values, ranks: dict[str, int], column: Ordinal, report: ColumnReport, counts: ColumnCounts
 ) -> NDArray[np.float64]:
-    result = np.array(look_up(texts, ranks, -1), np.float64)
+    result = number_texts(values, ranks, -1).astype(np.float64)
     rows = np.flatnonzero(result < 0).tolist()
+    texts = texts_of(select_rows(values, rows)) if rows else []
     declared = f"values: [{', '.join(column.values)}], "
-    for row, _ in _report_missing(rows, [texts[row] for row in rows], column, declared, report, counts):
+    for row, _ in _report_missing(rows, texts, column, declared, report, counts):
         report.add(
             row,
             f"a field is not among the {len(ranks)} declared values",

@@ -120,7 +120,7 @@ def _storage(source: AnySource, data: Data, role: Role) -> Storage:
     if source.records is not None:
         rows = min(rows, source.records[1] - source.records[0])
     bytes_each = 4 * math.prod(describe_data(data, role).source_shape)
-    return Storage(0 if rows * bytes_each > IN_MEMORY_BYTES else math.inf)
+    return Storage(0 if rows * bytes_each > IN_MEMORY_BYTES else math.inf, expected=rows)
 
 
 def _identities(raw: Raw, source: AnySource) -> Identities:

@@ -253,8 +253,10 @@ def number_labels(
 def count_clamped(counts: ColumnCounts, numbers: NDArray[np.float64], target: tuple[float, float]) -> None:
     """Count the numbers that lie outside a range, and those at its ends."""
     low, high = target
-    below, above = int((numbers < low).sum()), int((numbers > high).sum())
-    counts.numbers(below, above, int((numbers <= low).sum()), int((numbers >= high).sum()))
+    if len(numbers) and low < numbers.min() and numbers.max() < high:
+        return
+    at_ends = [np.count_nonzero(at) for at in (numbers < low, numbers > high, numbers <= low, numbers >= high)]
+    counts.numbers(*map(int, at_ends))
 
 
 def record_number(number: int) -> str:

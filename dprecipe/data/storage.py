@@ -52,6 +52,8 @@ class Storage:
     open_file: OpenFile = open_nameless
     folder: Path | None = None
     """Where the files lie, for messages; None: in `temporary_folder`."""
+    expected: int = 0
+    """Records that are expected, a public number: memory for so many is taken at once, and used as they come."""
 
     def rows(self, part: str) -> RowWriter:
         """A part with one row a record."""
@@ -73,6 +75,7 @@ class RowWriter:
     def __init__(self, part: str, storage: Storage) -> None:
         self._part, self._storage = part, storage
         self._chunks: list[NDArray[Any]] = []
+        self._array: NDArray[Any] | None = None
         self._file: BinaryIO | None = None
         self._form: tuple[tuple[int, ...], np.dtype[Any]] | None = None
         self.count = 0
@@ -84,11 +87,19 @@ class RowWriter:
             DataFault: the disk refuses.
             ValueError: they are not of the shape and type of those before.
         """
-        form = (rows.shape[1:], rows.dtype)
-        self._form = self._form or form
+        form, first = (rows.shape[1:], rows.dtype), self.count
+        if self._form is None:
+            self._form, expected = form, self._storage.expected
+            if 0 < expected * _row_bytes(form) <= min(self._storage.limit, IN_MEMORY_BYTES):
+                self._array = np.empty((expected, *form[0]), form[1])
         if form != self._form:
             raise ValueError(f"rows of {form}, after rows of {self._form}")
         self.count += len(rows)
+        if self._array is not None and self.count <= len(self._array):
+            self._array[first : self.count] = rows
+            return
+        if self._array is not None:
+            self._chunks, self._array = [self._array[:first]], None
         if self._file is None and self.count * _row_bytes(form) > self._storage.limit:
             self._file = open_part(self._storage, self._part)
             for chunk in self._chunks:
@@ -108,6 +119,8 @@ class RowWriter:
         if self._file is not None:
             with self._file as file:
                 return map_array(file, (self.count, *shape), dtype)
+        if self._array is not None:
+            return self._array[: self.count]
         if len(self._chunks) == 1:
             return self._chunks[0]
         result = np.empty((self.count, *shape), dtype)

@@ -24,13 +24,14 @@ from dprecipe.data.values import (
     Values,
     as_list,
     hash_bucket,
-    look_up,
+    number_texts,
     parse_integers,
     parse_numbers,
     select_rows,
     text_of,
     texts_of,
     value_at,
+    whole_numbers,
 )
 
 
@@ -167,6 +168,9 @@ def encode_labels(
     if label.values is not None:
         return _classes_by_name(values, label.values, report)
     result, classes = np.zeros(len(values), dtype=np.int64), label.classes or 0
+    numbers_in_range = whole_numbers(values, classes)
+    if numbers_in_range is not None:
+        return numbers_in_range
     for row, number in enumerate(parse_integers(values)):
         if number is not None and 0 <= number < classes:
             result[row] = number
@@ -183,10 +187,10 @@ def encode_labels(
 def _classes_by_name(values: Values, names: Sequence[str], report: ColumnReport) -> NDArray[np.int64]:
     numbers = {value.strip(): number for number, value in enumerate(names)}
     case_folded = {name.casefold() for name in numbers}
-    texts = texts_of(values)
-    result = np.array(look_up(texts, numbers, -1), dtype=np.int64)
+    result = number_texts(values, numbers, -1)
     for row in np.flatnonzero(result < 0).tolist():
-        value, text = value_at(values, row), texts[row]
+        value = value_at(values, row)
+        text = text_of(value)
         result[row] = 0
         if isinstance(value, bool):
             report.add(

@@ -11,17 +11,45 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+T = TypeVar("T")
 Value = str | int | float | bool | bytes | None
 Numbers: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.generic]]"
 """Numbers or truth values (N,); masked where a field is empty."""
 Values: TypeAlias = "Sequence[Value] | Numbers"
+
+
+@final
+class CodedTexts(Sequence["str | None"]):
+    """Texts of which many are equal: the different ones, and the place of each row's among them, (N,); -1: missing."""
+
+    def __init__(self, distinct: Sequence[str], codes: NDArray[np.int64]) -> None:
+        self.distinct, self.codes = distinct, codes
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @overload
+    def __getitem__(self, index: int) -> str | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> CodedTexts: ...
+    def __getitem__(self, index: int | slice) -> str | CodedTexts | None:
+        if isinstance(index, slice):
+            return CodedTexts(self.distinct, self.codes[index])
+        code = int(self.codes[index])
+        return None if code < 0 else self.distinct[code]
+
+    def decode(self, distinct: Sequence[T], missing: T) -> list[T]:
+        """What each row's text stands for, given what the different ones do."""
+        all_of = [*distinct, missing]  # the last one is where -1 leads
+        return [all_of[code] for code in self.codes.tolist()]
+
+
 WORD = re.compile(r"\w+")
-T = TypeVar("T")
 MAX_WORD = 64
 """Characters of a token whose hash is remembered."""
 
@@ -31,6 +59,8 @@ def as_list(values: Values) -> Sequence[Value]:
     if isinstance(values, np.ma.MaskedArray):
         listed: list[Value] = values.tolist()
         return listed
+    if isinstance(values, CodedTexts):
+        return values.decode(values.distinct, None)
     return values
 
 
@@ -39,6 +69,8 @@ def select_rows(values: Values, rows: Sequence[int]) -> Values:
     if isinstance(values, np.ma.MaskedArray):
         chosen: Numbers = values[list(rows)]
         return chosen
+    if isinstance(values, CodedTexts):
+        return CodedTexts(values.distinct, values.codes[list(rows)])
     return [values[row] for row in rows]
 
 
@@ -50,10 +82,17 @@ def value_at(values: Values, row: int) -> Value:
 def parse_numbers(values: Values) -> NDArray[np.float64]:
     """Numbers (N,); NaN for each value that is no finite number."""
     if isinstance(values, np.ma.MaskedArray):
-        numbers = np.where(np.ma.getmaskarray(values), np.nan, values.data.astype(np.float64))
+        numbers = values.data.astype(np.float64)
+        if values.mask is not np.ma.nomask:
+            numbers[values.mask] = np.nan
+    elif isinstance(values, CodedTexts):
+        distinct = [math.nan if number is None else number for number in map(parse_number, values.distinct)]
+        numbers = np.array([*distinct, math.nan])[values.codes]
     else:
         numbers = _parse_texts(values)
-    numbers[np.isinf(numbers)] = np.nan
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        numbers[~finite] = np.nan
     return numbers
 
 
@@ -105,6 +144,8 @@ def text_of(value: Value) -> str:
 
 def texts_of(values: Values) -> list[str]:
     """`text_of` each value."""
+    if isinstance(values, CodedTexts):
+        return values.decode(list(map(str.strip, values.distinct)), "")
     listed = as_list(values)
     if set(map(type, listed)) <= {str}:
         return list(map(str.strip, listed))  # type: ignore[arg-type]
@@ -118,10 +159,28 @@ def parse_integers(values: Values) -> list[int | None]:
     return [found[value] for value in listed]
 
 
+def whole_numbers(values: Values, end: int) -> NDArray[np.int64] | None:
+    """Integers in 0 … end-1, (N,), at once; None where they are not all in an array of integers, and that."""
+    if not isinstance(values, np.ma.MaskedArray) or values.mask is not np.ma.nomask or values.dtype.kind not in "iu":
+        return None
+    numbers = values.data
+    if len(numbers) and not (int(numbers.min()) >= 0 and int(numbers.max()) < end):
+        return None
+    return numbers.astype(np.int64)
+
+
 def look_up(texts: Sequence[str], numbers: Mapping[str, T], default: T) -> list[T]:
     """What each text stands for; each different text is looked up once."""
     found = {text: numbers.get(text, default) for text in set(texts)}
     return [found[text] for text in texts]
+
+
+def number_texts(values: Values, numbers: Mapping[str, int], default: int) -> NDArray[np.int64]:
+    """`look_up` of each value's text, (N,)."""
+    if isinstance(values, CodedTexts):
+        distinct = [numbers.get(text.strip(), default) for text in values.distinct]
+        return np.array([*distinct, numbers.get("", default)], np.int64)[values.codes]
+    return np.array(look_up(texts_of(values), numbers, default), np.int64)
 
 
 def map_texts(texts: Sequence[str], parse: Callable[[str], T]) -> list[T]:

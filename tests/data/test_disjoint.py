@@ -132,7 +132,11 @@ def test_a_run_refuses_them_before_anything_is_built(block, tmp_path: Path) -> N
     np.savez(root / "arrays.npz", **{**np.load(root / "arrays.npz"), "other_labels": np.ones(7, np.int64)})
     data = block(TRAIN, test=test, size=len(RECORDS_N3))
     plan = SimpleNamespace(
-        data=data, mechanism="dpsgd", room=SimpleNamespace(reads_training_records=True, identity=None)
+        data=data,
+        mechanism="dpsgd",
+        room=SimpleNamespace(reads_training_records=True, identity=None),
+        runtime=SimpleNamespace(prepared=None),
+        source=SimpleNamespace(file="recipe.yaml"),
     )
     with pytest.raises(DataFault, match="equals a training record"):
         gather_records(plan, root)  # type: ignore[arg-type]

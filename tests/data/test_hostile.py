@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dprecipe.data import raw
+from dprecipe.data import arrow_table, raw
 from dprecipe.data.load import load
-from dprecipe.data.sources import read_csv, read_parquet
+from dprecipe.data.sources import read_csv
 from dprecipe.faults import DataFault
 
 CSV = {
@@ -187,7 +187,7 @@ def test_a_parquet_file_is_held_against_the_recipe_before_rows_are_read(
     assert groups == []
     assert read(records=[3050, 3150]) == 100
     assert groups == [[3]]
-    monkeypatch.setattr(read_parquet, "MAX_VALUE_BYTES", 1000)
+    monkeypatch.setattr(arrow_table, "MAX_VALUE_BYTES", 1000)
     pq.write_table(pa.table({"age": ["x" * 20_000] * 100, "ill": [1] * 100}), tmp_path / "f", use_dictionary=False)
     with pytest.raises(DataFault, match="the values of 'age' take more than"):
         read()

@@ -149,7 +149,7 @@ def test_only_the_declared_size_decides_where_training_records_go(
         opened.append(part)
         return load.SPILLING.open_file(part)
 
-    monkeypatch.setattr(load, "Storage", lambda limit=0: Storage(limit, open_file))
+    monkeypatch.setattr(load, "Storage", lambda limit=0, expected=0: Storage(limit, open_file, None, expected))
     for size, most, files in ((ROWS, 10**6, 0), (ROWS, 10**3, 2), (10**5, 10**5, 2)):
         opened.clear()
         monkeypatch.setattr(load, "IN_MEMORY_BYTES", most)

@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprecipe.data.values import (
+    CodedTexts,
     Value,
+    as_list,
     look_up,
+    number_texts,
     parse_integer,
     parse_integers,
     parse_number,
@@ -20,6 +23,7 @@ from dprecipe.data.values import (
     text_of,
     texts_of,
     value_at,
+    whole_numbers,
 )
 
 TEXTS = st.one_of(
@@ -59,3 +63,39 @@ def test_numbers_that_are_not_finite_are_none() -> None:
 @pytest.mark.parametrize("texts", [[], ["a", "b", "a", "c"]])
 def test_texts_are_looked_up(texts: list[str]) -> None:
     assert look_up(texts, {"a": 0, "b": 1}, 9) == [{"a": 0, "b": 1}.get(text, 9) for text in texts]
+
+
+WORDS = ["a", " b ", "", "7", " 07", "1e3", "inf", "x_1"]
+
+
+@given(st.lists(st.none() | st.sampled_from(WORDS), max_size=30))
+def test_texts_by_their_codes_are_the_texts(texts: list[str | None]) -> None:
+    coded = CodedTexts(WORDS, np.array([-1 if text is None else WORDS.index(text) for text in texts], np.int64))
+    numbers = {"a": 0, "b": 1, "7": 2}
+    assert list(coded) == list(as_list(coded)) == texts
+    assert texts_of(coded) == texts_of(texts)
+    assert parse_integers(coded) == parse_integers(texts)
+    np.testing.assert_array_equal(parse_numbers(coded), parse_numbers(texts))
+    np.testing.assert_array_equal(number_texts(coded, numbers, 9), number_texts(texts, numbers, 9))
+    assert number_texts(texts, numbers, 9).tolist() == look_up(texts_of(texts), numbers, 9)
+    rows = list(range(0, len(texts), 2))
+    assert list(select_rows(coded, rows)) == [texts[row] for row in rows]
+    assert list(coded[1:]) == texts[1:]
+    assert [value_at(coded, row) for row in range(len(texts))] == texts
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint64, np.int64])
+def test_integers_in_a_range_at_once(kind: type) -> None:
+    whole = np.ma.MaskedArray(np.array([0, 3, 2], kind))
+    result = whole_numbers(whole, 4)
+    assert result is not None
+    assert result.dtype == np.int64
+    assert result.tolist() == [0, 3, 2] == parse_integers(whole)
+    assert whole_numbers(whole, 3) is None
+    assert whole_numbers(np.ma.MaskedArray(whole.data, [False, True, False]), 4) is None
+    assert whole_numbers([0, 3, 2], 4) is None
+    assert whole_numbers(np.ma.MaskedArray(np.array([0.0])), 4) is None
+    assert whole_numbers(np.ma.MaskedArray(np.array([-1])), 4) is None
+    empty = whole_numbers(np.ma.MaskedArray(np.zeros(0, kind)), 4)
+    assert empty is not None
+    assert len(empty) == 0
