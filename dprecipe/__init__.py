@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dprecipe.api import run as run
     from dprecipe.api import tune as tune
     from dprecipe.api import verify as verify
+    from dprecipe.data.records import Records as Records
     from dprecipe.faults import BudgetSpent as BudgetSpent
     from dprecipe.faults import CertificateInvalid as CertificateInvalid
     from dprecipe.faults import DataFault as DataFault
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     **dict.fromkeys(("load", "load_model", "plan", "run", "tune", "verify"), "dprecipe.api"),
+    "Records": "dprecipe.data.records",
     **dict.fromkeys(
         (
             "BudgetSpent",

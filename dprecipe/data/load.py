@@ -7,8 +7,11 @@ refused.
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dprecipe.data.copies import Copy, open_copy
 from dprecipe.data.counts import SourceCounts
@@ -21,6 +24,9 @@ from dprecipe.data.schema import AnySource, Data, Hash, OneHot, Tokenize
 from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING, Storage
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
+
+if TYPE_CHECKING:
+    from dprecipe.data.held import HeldRecords
 
 __all__ = ["DataFacts", "Records", "data_root", "describe_data", "load"]
 
@@ -51,21 +57,35 @@ def load(
 
 
 def read(
-    source: AnySource, data: Data, root: Path, role: Role, identity: str | None = None, copies: Path | None = None
+    source: AnySource,
+    data: Data,
+    root: Path,
+    role: Role,
+    identity: str | None = None,
+    copies: Path | None = None,
+    held: HeldRecords | None = None,
 ) -> tuple[Records, SourceCounts]:
-    """As `load`, before any step of preprocessing, and the counts of missing, clamped and undeclared values.
+    """As `load`, before any step of preprocessing, and the counts of missing, clamped and undeclared values. `held`:
+    records in memory, in the place of the source's files.
 
     Raises:
+        UsageFault: `held` is of another kind than the source.
         RecipeError, DataFault: as `load`; all problems of the source are reported at once.
     """
     describe_data(data, role)
     name_column = _name_column(source, data, role, identity)
+    if held is not None:
+        reading = Reading.of(source, data, role, name_column, _storage(source, data, role))
+        return _read(lambda: held.read(source, reading), source, data, reading)
     files = [] if copies is None else source.all_files(root)
     if copies is None or not files:  # what comes from no file has no digest to find a copy by
-        return _read(source, data, root, Reading.of(source, data, role, name_column, _storage(source, data, role)))
-    declared = [_declared(source, data), role, name_column]
+        reading = Reading.of(source, data, role, name_column, _storage(source, data, role))
+        return _read(lambda: source.read(root, reading), source, data, reading)
+    names = [os.path.relpath(file, root) for file in files]  # a folder's name may be a label
+    declared = [_declared(source, data), role, name_column, names]
     with open_copy(copies, declared, files, list(source.files.values())) as copy:
-        return _read(source, data, root, Reading.of(source, data, role, name_column, copy.storage), copy)
+        reading = Reading.of(source, data, role, name_column, copy.storage)
+        return _read(lambda: source.read(root, reading), source, data, reading, copy)
 
 
 def _declared(source: AnySource, data: Data) -> object:
@@ -78,7 +98,7 @@ def _declared(source: AnySource, data: Data) -> object:
 
 
 def _read(
-    source: AnySource, data: Data, root: Path, reading: Reading, copy: Copy | None = None
+    open_source: Callable[[], Raw], source: AnySource, data: Data, reading: Reading, copy: Copy | None = None
 ) -> tuple[Records, SourceCounts]:
     role, kept = reading.role, None if copy is None else copy.load()
     if kept is not None:
@@ -86,7 +106,7 @@ def _read(
         reading = replace(reading, counts=counts)
     else:
         try:
-            raw = source.read(root, reading)
+            raw = open_source()
         except MemoryError:
             raise reading.problems.stop(
                 DataFault(

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from dprecipe.data.facts import DataFacts, Role, describe_data
 from dprecipe.data.raw import Labels, size_fault
-from dprecipe.data.records import Records, RecordSource
+from dprecipe.data.records import Records, RecordSource, describe_type, suggest_taker
 from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, UsageFault
 
 ACCEPTED = (
     "pass (features, labels) as two NumPy arrays, features float32 of the shape {shape} a record, prepared as the "
-    "model takes them, labels {labels}; or pass `dprecipe.data.records.Records`; or omit it and name a file in the "
-    "recipe"
+    "model takes them, labels {labels}; or `dprecipe.Records(features, labels, units)`; or omit it and name a file in "
+    "the recipe"
 )
 
 _SOURCE = ("batch", "units", "unit_count", "__len__")
@@ -55,12 +55,15 @@ def _source_of(value: object, data: Data, role: Role) -> RecordSource:
     if role == "public" and isinstance(value, np.ndarray):
         return Records(_features(value, expected, role, accepted), np.zeros(len(value), np.int64))
     if not (isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_array, value))):
-        raise UsageFault(f"`{role}` is {_described(value)}; a run can't read from it", accepted)
+        raise UsageFault(
+            f"`{role}` is {describe_type(value)}; a run can't read from it",
+            f"{suggest_taker(value)}: it is read as a file is; or {accepted}",
+        )
     features = _features(_array(value[0]), expected, role, accepted)
     if role == "train" and data.unit != "record":
         raise UsageFault(
             f"`train` is two arrays, which do not say which {data.unit.column} each record belongs to",
-            "pass dprecipe.data.records.Records(features, labels, units), with the number of each record's unit, or "
+            "pass dprecipe.Records.from_torch(features, labels, units), with the unit of each record, or "
             "name a file in the recipe",
         )
     if role == "public":
@@ -74,14 +77,6 @@ def _is_array(value: object) -> bool:
 
 def _array(value: Any) -> NDArray[Any]:
     return value if isinstance(value, np.ndarray) else np.asarray(value.detach().cpu().numpy())
-
-
-def _described(value: object) -> str:
-    """An object's type, never its content."""
-    kind = type(value)
-    if isinstance(value, tuple | list):
-        return f"a {kind.__name__} of {', '.join(sorted({type(one).__name__ for one in value[:20]})) or 'nothing'}"
-    return f"{'an' if kind.__name__[:1] in 'AEIOUaeiou' else 'a'} {kind.__module__.partition('.')[0]} {kind.__name__}"
 
 
 def _features(array: NDArray[Any], expected: DataFacts, role: Role, accepted: str) -> NDArray[np.float32]:

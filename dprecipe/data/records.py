@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,11 @@ from dprecipe.data.raw import Labels, TextValues
 from dprecipe.data.schema import Step
 from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING
 from dprecipe.data.units import Identities
-from dprecipe.faults import DataFault
+from dprecipe.faults import DataFault, UsageFault
 from dprecipe.progress import Progress
+
+if TYPE_CHECKING:
+    from dprecipe.data.held import HeldRecords
 
 PREPARE_ONCE_BYTES = IN_MEMORY_BYTES
 """Below this many bytes of prepared features they are prepared once: simpler, and each step of training is
@@ -84,6 +87,92 @@ class Records:
             )
         stacked = np.stack([array.astype(np.int64) for array in arrays.values()], 1)
         return Records(stacked, labels, units, fields=tuple(arrays))
+
+    @staticmethod
+    def from_pandas(frame: Any) -> HeldRecords:
+        """A DataFrame of pandas, as it is: a run reads it by the columns, label, unit and steps of the recipe.
+
+            dprecipe.run(plan, train=dprecipe.Records.from_pandas(frame))
+
+        The recipe's source declares a table (`columns`); its files are not opened. What would be refused in a file is
+        refused here, and nothing is measured. How the frame was made, the certificate states as a declaration.
+
+        Raises:
+            UsageFault: it is no DataFrame.
+        """
+        from dprecipe.data.held import HeldTable
+
+        _check_kind(frame, ("pandas",), ("iloc", "columns"), "from_pandas", "a DataFrame of pandas")
+        return HeldTable(frame)
+
+    @staticmethod
+    def from_arrow(table: Any) -> HeldRecords:
+        """A table of pyarrow, or of another library that hands over Arrow's columns (polars, DuckDB); as `from_pandas`.
+
+        A source that declares `image` takes a column of encoded images, as in Parquet.
+
+        Raises:
+            UsageFault: it is none.
+        """
+        from dprecipe.data.held import ArrowTable, HeldArrow
+
+        if not hasattr(table, "schema") and hasattr(table, "__arrow_c_stream__"):
+            import pyarrow as pa
+
+            table = pa.table(table)
+        _check_kind(table, ("pyarrow",), ("schema", "num_rows", "select"), "from_arrow", "a table of pyarrow or polars")
+        return HeldArrow(ArrowTable(table))
+
+    @staticmethod
+    def from_datasets(dataset: Any) -> HeldRecords:
+        """One split of Hugging Face's `datasets`, as it is stored; as `from_pandas`. Its selection and order of rows
+        count, a transform or format of them does not. Class labels are read by their names, as from its folder.
+
+        Raises:
+            UsageFault: it is no such data set: several splits, or a stream.
+        """
+        from dprecipe.data.held import DatasetTable, HeldArrow
+
+        members = ("column_names", "features", "with_format", "select_columns", "__len__")
+        what = "a Dataset of `datasets` (one split, in memory or mapped: no DatasetDict, no IterableDataset)"
+        _check_kind(dataset, ("datasets",), members, "from_datasets", what)
+        if isinstance(dataset, Mapping):
+            raise UsageFault("from_datasets takes one split, and this has several", 'pass one: data["train"]')
+        stored = {name: getattr(feature, "names", None) for name, feature in dataset.features.items()}
+        classes = {name: list(names) for name, names in stored.items() if isinstance(names, list | tuple)}
+        return HeldArrow(DatasetTable(dataset), classes)
+
+    @staticmethod
+    def from_torch(features: Any, labels: Any = None, units: Any = None) -> HeldRecords:
+        """Tensors or arrays as they are: features (N, …), labels (N,) and the unit of each record; or a map-style data
+        set, whose items are (features, label) or (features, label, unit).
+
+        As `from_pandas`, for a source that declares arrays or images (`shape`): bytes become [0, 1], other numbers stay
+        as they are, channels are last, as declared, or first. Labels are class numbers from 0, or numbers in the units
+        of the declared range. Public records need no labels.
+
+        Raises:
+            UsageFault: it is neither, or the parts are not of one length.
+        """
+        from dprecipe.data.held import DatasetItems, HeldArrays, WholeArrays
+
+        other = type(features).__module__.partition(".")[0] in TAKERS or isinstance(features, str | bytes | Mapping)
+        if other:
+            what = "tensors, arrays or a map-style data set"
+            raise UsageFault(f"from_torch takes {what}, and this is {describe_type(features)}", suggest_taker(features))
+        if labels is None and units is None and hasattr(features, "tensors"):  # a TensorDataset
+            parts = features.tensors
+            if len(parts) not in (2, 3):
+                raise UsageFault("from_torch takes features and labels, and this has other parts", "pass two or three")
+            return HeldArrays(WholeArrays(parts[0], parts[1], parts[2] if len(parts) == 3 else None))
+        if hasattr(features, "shape") and len(getattr(features, "shape", ())) > 0:
+            return HeldArrays(WholeArrays(features, labels, units))
+        if labels is None and units is None and hasattr(features, "__getitem__") and hasattr(features, "__len__"):
+            return HeldArrays(DatasetItems(features))
+        raise UsageFault(
+            f"from_torch takes tensors, arrays or a map-style data set, and this is {describe_type(features)}",
+            "pass from_torch(features, labels) or from_torch(dataset)",
+        )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -175,3 +264,32 @@ class Records:
                 features[:, column.start : column.start + constants.width + 1] = encoded
             result.append(features)
         return replace(self, features=result.finish(self.features[:0]), texts=texts, pending=pending)
+
+
+def _check_kind(value: object, packages: tuple[str, ...], members: tuple[str, ...], taker: str, expected: str) -> None:
+    """Check that an object is what a function takes, by its package and members: no package is imported for it."""
+    if type(value).__module__.partition(".")[0] in packages and all(hasattr(value, name) for name in members):
+        return
+    raise UsageFault(f"{taker} takes {expected}, and this is {describe_type(value)}", suggest_taker(value))
+
+
+TAKERS = {"pandas": "from_pandas", "polars": "from_arrow", "pyarrow": "from_arrow", "datasets": "from_datasets"}
+
+
+def suggest_taker(value: object) -> str:
+    """How to pass an object to a run, by its package."""
+    package = type(value).__module__.partition(".")[0]
+    taker = TAKERS.get(package, "from_torch" if package in ("torch", "torchvision", "numpy") else "")
+    return (
+        f"pass dprecipe.Records.{taker}(…)"
+        if taker
+        else ("pass dprecipe.Records.from_pandas, from_arrow, from_datasets or from_torch of it")
+    )
+
+
+def describe_type(value: object) -> str:
+    """An object's type, never its content."""
+    kind = type(value)
+    if isinstance(value, tuple | list):
+        return f"a {kind.__name__} of {', '.join(sorted({type(one).__name__ for one in value[:20]})) or 'nothing'}"
+    return f"{'an' if kind.__name__[:1] in 'AEIOUaeiou' else 'a'} {kind.__module__.partition('.')[0]} {kind.__name__}"

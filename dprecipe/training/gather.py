@@ -14,6 +14,7 @@ from dprecipe.data.copies import find_folder
 from dprecipe.data.counts import SourceCounts, as_text
 from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import Role
+from dprecipe.data.held import HeldRecords
 from dprecipe.data.load import read
 from dprecipe.data.preprocess import is_pending
 from dprecipe.data.problems import combine_faults
@@ -65,7 +66,7 @@ class Gathered:
 
 def _waits_for_stages(plan: Plan, value: object) -> bool:
     """Whether all paid steps of the plan are pending on an object from Python; true where there is none."""
-    if not plan.stages:
+    if not plan.stages or isinstance(value, HeldRecords):
         return True
     steps = [plan.data.preprocess[stage.step] for stage in plan.stages]
     return type(value) is Records and [step for step in value.pending if is_pending(step)] == steps
@@ -83,16 +84,21 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
     if objects.get("train") is not None and not plan.room.reads_training_records:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
-    if objects.get("train") is not None and plan.data.split is not None:
+    train = objects.get("train")
+    if train is not None and not isinstance(train, HeldRecords) and plan.data.split is not None:
         raise UsageFault(
             "data.test.split cuts held-out records out of the source in the recipe, and `train` replaces that source",
+            "pass the records as they are (dprecipe.Records.from_pandas and its like), and the recipe divides them; or "
             "remove data.test from the recipe, divide the records by whom they belong to, and pass `train` and `test`",
         )
+    if isinstance(objects.get("test"), HeldRecords) and plan.data.split is not None:
+        raise UsageFault("data.test.split takes `test` out of the training records", "leave `test` out")
     for role, value in objects.items():
         if value is not None and not _waits_for_stages(plan, value):
             raise UsageFault(
                 f"`{role}` comes from Python, prepared as the model takes it, and paid steps have to run first",
-                "name a file in the recipe, or pass what `dprecipe.data.load.read` returns",
+                "name a file in the recipe, or pass a table or arrays as they are: dprecipe.Records.from_pandas, "
+                "from_arrow, from_datasets or from_torch",
             )
     gathered = Gathered()
     faults: list[DataFault] = []
@@ -106,7 +112,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
 
     for role in cast("tuple[Role, ...]", ("train", "public", "test")):
         value = objects.get(role)
-        if value is not None:
+        if value is not None and not isinstance(value, HeldRecords):
             source = attempt(partial(records_from_python, value, plan.data, role))
             if source is not None:
                 gathered.sources[role] = source
@@ -119,14 +125,21 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
     attempt(lambda: check_files(plan.data, root))
     copies = find_folder(plan.runtime.prepared, plan.source.file)
     for role, block in declared.items():
-        if block is None or objects.get(role) is not None:
+        value = objects.get(role)
+        if role == "test" and value is None and plan.data.split is not None:
+            value = train  # cut out of what was passed
+        held = value if isinstance(value, HeldRecords) else None
+        if held is not None and block is None:  # described as the training records are
+            block = plan.data.train.model_copy(update={"records": None})
+        if block is None or (value is not None and held is None):
             continue
         identity = plan.room.identity if role == "train" else None
-        both = attempt(partial(read, block, plan.data, root, role, identity, copies))
+        both = attempt(partial(read, block, plan.data, root, role, identity, copies, held))
         if both is not None:
             gathered.sources[role], gathered.counts[role] = both
     if not faults:
-        read_from_files = {role: source for role, source in gathered.sources.items() if role in gathered.counts}
+        files = {role for role in gathered.counts if objects.get(role) is None}
+        read_from_files = {role: source for role, source in gathered.sources.items() if role in files}
         attempt(lambda: check_records(plan.data, root, read_from_files.get))
     if faults:
         raise combine_faults(faults)

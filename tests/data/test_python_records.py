@@ -103,6 +103,10 @@ def test_other_objects_are_refused_with_what_to_pass(plan: Any, value: Any, says
         records_from_python(value, plan.data, "train")
     assert says in caught.value.message
     assert "pass (features, labels) as two NumPy arrays, features float32 of the shape [3]" in caught.value.remedy
+    if isinstance(value, DataFrame):
+        assert caught.value.remedy.startswith(
+            "pass dprecipe.Records.from_pandas(…): it is read as a file is; or pass ("
+        )
 
 
 @pytest.mark.parametrize(

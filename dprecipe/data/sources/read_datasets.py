@@ -14,13 +14,13 @@ from typing import Any, final
 
 from dprecipe.data.arrow import ColumnTypes
 from dprecipe.data.arrow_table import collect_chunks
+from dprecipe.data.class_names import check_classes, name_classes, named_columns
 from dprecipe.data.files import DataFile, locate_folder
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
 from dprecipe.data.sources.read_parquet import BATCH_ROWS, MAX_BATCH_BYTES, ParquetShards
 from dprecipe.data.sources.shards import check_columns, read_shards
-from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
 
 MAX_JSON = 1 << 20
@@ -200,9 +200,7 @@ class NamedClasses:
 
     def __init__(self, shards: ArrowShards | ParquetShards, columns: Columns, label: Label | None) -> None:
         self._shards, self._label = shards, label
-        self._named = {name for name, column in columns.items() if column.limits is None}
-        if label is not None and label.values is not None:
-            self._named.add(label.column)
+        self._named = named_columns(columns, label)
 
     def count_rows(self, file: DataFile, names: tuple[str, ...], types: ColumnTypes) -> int:
         """See `ShardFormat`.
@@ -211,18 +209,15 @@ class NamedClasses:
             DataFault: a class of the label is not declared.
         """
         count = self._shards.count_rows(file, names, types)
-        label = self._label
-        if label is not None and label.values is not None:
-            _check_classes(self._classes(file).get(label.column, []), label.values, label.column, file)
+        if self._label is not None:
+            check_classes(self._classes(file).get(self._label.column, []), self._label, file.name)
         return count
 
     def batches(self, file: DataFile, part: slice, names: tuple[str, ...], max_bytes: int) -> Iterator[tuple[int, Any]]:
         """See `ShardFormat`."""
         classes = {name: values for name, values in self._classes(file).items() if name in names}
         for first, batch in self._shards.batches(file, part, names, max_bytes):
-            for name, values in classes.items():
-                batch = batch.set_column(batch.schema.names.index(name), name, _named(batch.column(name), values))
-            yield first, batch
+            yield first, name_classes(batch, classes)
 
     def describe(self, file: DataFile, error: Exception) -> DataFault:
         """See `ShardFormat`."""
@@ -243,27 +238,3 @@ class NamedClasses:
             if name in self._named and isinstance(values, list) and all(isinstance(value, str) for value in values):
                 found[name] = values
         return found
-
-
-def _named(column: Any, names: list[str]) -> Any:
-    """The names of class numbers; a number without one is missing, as -1 is."""
-    import pyarrow as pa
-    import pyarrow.compute as compute
-
-    if not pa.types.is_integer(column.type):
-        return column
-    known = compute.and_(compute.greater_equal(column, 0), compute.less(column, len(names)))
-    return pa.array(names, pa.string()).take(compute.if_else(known, column, None))
-
-
-def _check_classes(stored: list[str], declared: tuple[str, ...], column: str, file: DataFile) -> None:
-    plain = [value.strip() for value in declared]
-    others = [name for name in stored if name.strip() not in plain]
-    if others:
-        meant = Header(plain).nearest(others[0])
-        raise DataFault(
-            f"{file.name}, column {column!r}: a class of the data set is none of the {len(plain)} declared ones"
-            + (f", and nearly {meant!r}" if meant is not None else ""),
-            "declare all classes in label.values as the data set names them",
-            ", ".join(map(repr, others[:20])),
-        )

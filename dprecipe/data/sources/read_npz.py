@@ -13,6 +13,7 @@ from dprecipe.data.archive import Archive, is_integer, open_archive
 from dprecipe.data.collector import RecordCollector
 from dprecipe.data.files import locate_file
 from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, drop_labels, number_labels, record_number
+from dprecipe.data.sources.base import Labelled
 from dprecipe.data.sources.npz import Npz
 from dprecipe.data.table import read_names
 from dprecipe.faults import DataFault
@@ -57,12 +58,12 @@ def read_npz(
         if labelled is not None:
             labels = archive.array(labelled.labels, (), *of_labels, part)[chosen]
             subject = f"{file.name}, {labelled.labels!r}"
-            labels = _checked_labels(labels, labelled, subject, reading, part.start + chosen)
+            labels = check_labels(labels, labelled, subject, reading, part.start + chosen)
         start = 0
         for some in archive.chunks(features, shape, "numbers", _is_number, part):
             first, end = np.searchsorted(chosen, (start, start + len(some)))
             rows = chosen[first:end]
-            numbers = _as_features(some if len(rows) == len(some) else some[rows - start], reading)
+            numbers = as_features(some if len(rows) == len(some) else some[rows - start], reading)
             collector.append(channels_first(numbers), labels[first:end])
             start += len(some)
     return collector.raw(np.empty(0))
@@ -84,15 +85,16 @@ def _choose(
     return np.concatenate(chosen)
 
 
-def _checked_labels(
-    labels: NDArray[Any], labelled: Npz, subject: str, reading: Reading, numbers: NDArray[np.int64]
+def check_labels(
+    labels: NDArray[Any], labelled: Labelled, subject: str, reading: Reading, numbers: NDArray[np.int64]
 ) -> NDArray[np.int64] | NDArray[np.float32]:
+    """Labels as a run takes them; what is wrong with them is added to the reading's problems."""
     if labelled.target is None:
-        return class_labels(labels, labelled.classes or 0, subject, reading.problems, numbers)
+        return class_labels(labels, labelled.class_count, subject, reading.problems, numbers)
     return number_labels(labels, labelled.target, subject, reading, numbers)
 
 
-def _as_features(numbers: NDArray[Any], reading: Reading) -> NDArray[Any]:
+def as_features(numbers: NDArray[Any], reading: Reading) -> NDArray[Any]:
     """Bytes as they are, other numbers in single precision; both are counted."""
     reading.counts.records += len(numbers)
     if numbers.dtype == np.uint8:

@@ -307,3 +307,15 @@ def test_digests_cover_images_and_table(root: Path, block) -> None:
     listed = table(root, ["cat/1.png,no,P", "dog/1.png,no,P"])
     data = block({"source": "image_folder", "path": "scans", "shape": [4, 6, 3], **listed})
     assert list(digest_files(data.train, root)) == ["1.png", "1.png (2)", "scans.csv"]
+
+
+def test_a_renamed_folder_is_another_label_also_where_a_copy_is_kept(root: Path, block) -> None:
+    data = block({"source": "image_folder", "path": "scans", "shape": [4, 6, 3], "label": CLASSES}, size=6)
+    copies = root / "copies"
+    assert load(data.train, data, root, "train", copies=copies).labels.tolist() == [0, 0, 0, 0, 1, 1]
+    for name, new in (("cat", "x"), ("dog", "cat"), ("x", "dog")):
+        (root / "scans" / name).rename(root / "scans" / new)
+    assert load(data.train, data, root, "train", copies=copies).labels.tolist() == [0, 0, 1, 1, 1, 1]
+    for name, new in (("cat", "b"), ("dog", "cat"), ("b", "dog")):
+        (root / "scans" / name).rename(root / "scans" / new)
+    assert load(data.train, data, root, "train", copies=copies).labels.tolist() == [0, 0, 0, 0, 1, 1]

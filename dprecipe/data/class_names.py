@@ -1,0 +1,53 @@
+"""Numbers of classes whose names are stored with a column, as Hugging Face's `ClassLabel` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dprecipe.data.sources.base import Columns, Label
+from dprecipe.data.words import Header
+from dprecipe.faults import DataFault
+
+
+def named_columns(columns: Columns, label: Label | None) -> frozenset[str]:
+    """The columns that are read by the names of their classes: those of which names or texts are declared."""
+    named = {name for name, column in columns.items() if column.limits is None}
+    if label is not None and label.values is not None:
+        named.add(label.column)
+    return frozenset(named)
+
+
+def name_classes(batch: Any, classes: Mapping[str, list[str]]) -> Any:
+    """A batch of Arrow with names in the place of class numbers. A number without one is missing, as -1 is."""
+    for name, names in classes.items():
+        batch = batch.set_column(batch.schema.names.index(name), name, _names(batch.column(name), names))
+    return batch
+
+
+def _names(column: Any, names: list[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    if not pa.types.is_integer(column.type):
+        return column
+    known = compute.and_(compute.greater_equal(column, 0), compute.less(column, len(names)))
+    return pa.array(names, pa.string()).take(compute.if_else(known, column, None))
+
+
+def check_classes(stored: list[str], label: Label, subject: str) -> None:
+    """Check that all stored classes of a label are declared; in any order.
+
+    Raises:
+        DataFault: one is not.
+    """
+    plain = [value.strip() for value in label.values or ()]
+    others = [name for name in stored if name.strip() not in plain] if plain else []
+    if others:
+        meant = Header(plain).nearest(others[0])
+        raise DataFault(
+            f"{subject}, column {label.column!r}: a class of the data set is none of the {len(plain)} declared ones"
+            + (f", and nearly {meant!r}" if meant is not None else ""),
+            "declare all classes in label.values as the data set names them",
+            ", ".join(map(repr, others[:20])),
+        )

@@ -1,0 +1,296 @@
+"""Records held in memory as people have them: a table, a data set, arrays. A run reads them by the recipe.
+
+They take the place of a source's files and of nothing else: columns, ranges, categories, label, unit and steps of
+preprocessing are those of the source's block, and what would be refused in a file is refused here. Nothing is measured.
+No torch here: tensors are known by their members.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.arrow_table import ArrowChunk, collect_chunks
+from dprecipe.data.class_names import check_classes, name_classes, named_columns
+from dprecipe.data.collector import RecordCollector
+from dprecipe.data.facts import model_shape
+from dprecipe.data.files import DataFile
+from dprecipe.data.frames import chunk_table
+from dprecipe.data.raw import Raw, Reading, channels_first, drop_labels, record_number
+from dprecipe.data.sources.base import ColumnLabelled, Label, Labelled
+from dprecipe.data.sources.parquet import TableOrImages
+from dprecipe.data.sources.read_npz import as_features, check_labels
+from dprecipe.data.sources.shards import check_columns
+from dprecipe.data.sources.table import AnySource
+from dprecipe.data.table import Collector, read_names
+from dprecipe.faults import DataFault, UsageFault
+
+CHUNK_ROWS = 8192
+CHUNK_ITEMS = 256
+
+
+class HeldRecords(ABC):
+    """Records in memory, not read yet."""
+
+    @abstractmethod
+    def read(self, source: AnySource, reading: Reading) -> Raw:
+        """The records as a file of the source's block would give them.
+
+        Raises:
+            UsageFault: they are of another kind than the block: no table, or no arrays.
+            DataFault: they are not what the recipe declares.
+        """
+
+
+def _label_of(source: AnySource, reading: Reading) -> Label | None:
+    """The label that is read; None for public records."""
+    return source.label if reading.role != "public" and isinstance(source, ColumnLabelled) else None
+
+
+def _no_table(source: AnySource, reading: Reading) -> UsageFault:
+    return UsageFault(
+        f"`{reading.role}` is a table, and the recipe's data.{reading.role} ({source.source}) declares no columns",
+        "declare a csv, parquet or datasets source with `columns`, or pass arrays: dprecipe.Records.from_torch",
+    )
+
+
+@final
+class HeldTable(HeldRecords):
+    """A DataFrame of pandas."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def read(self, source: AnySource, reading: Reading) -> Raw:
+        if source.table_columns is None:
+            raise _no_table(source, reading)
+        collector = Collector(source.table_columns, reading.data.preprocess, _label_of(source, reading), reading)
+        name = f"`{reading.role}`"
+        part = reading.span(source.records, len(self._frame), name)
+        for start in range(part.start, part.stop, CHUNK_ROWS):
+            some = self._frame.iloc[start : min(start + CHUNK_ROWS, part.stop)]
+            ((_, rows, columns),) = chunk_table(some, collector.names, CHUNK_ROWS)
+            for column in reading.naming_columns:
+                if some[column].dtype == object:
+                    columns[column] = _names_of(some[column])
+            collector.add(columns, rows, partial(_row_after, name, start))
+        return collector.raw()
+
+
+def _names_of(series: Any) -> list[Any]:
+    """Names of units one by one: of a chunk of 7 and 8.5, pyarrow would make 7.0 and 8.5, and 7.0 is not 7."""
+    return [None if gone else value for value, gone in zip(series.tolist(), series.isna(), strict=True)]
+
+
+def _row_after(name: str, first: int, row: int) -> str:
+    return f"{name}, {record_number(first + row)}"
+
+
+@final
+class HeldArrow(HeldRecords):
+    """Columns of Arrow: a table's, or encoded images. `classes` are the names of class numbers, by column."""
+
+    def __init__(self, table: Any, classes: Mapping[str, list[str]] | None = None) -> None:
+        """`table`: a table of pyarrow, or an object with its `num_rows`, `names` and `part(names, start, stop)`."""
+        self._table = table
+        self._classes = classes or {}
+
+    def read(self, source: AnySource, reading: Reading) -> Raw:
+        image = source.image if isinstance(source, TableOrImages) else None
+        if source.table_columns is None and image is None:
+            raise _no_table(source, reading)
+        label = _label_of(source, reading)
+        if label is not None:
+            check_classes(self._classes.get(label.column, []), label, f"`{reading.role}`")
+        chunks = partial(self._chunks, source, reading, named_columns(source.table_columns or {}, label))
+        return collect_chunks(chunks, source.table_columns, image, label, reading)
+
+    def _chunks(
+        self, source: AnySource, reading: Reading, named: frozenset[str], names: tuple[str, ...], max_bytes: int
+    ) -> Iterator[ArrowChunk]:
+        file = DataFile(Path(), f"`{reading.role}`", f"`{reading.role}`")
+        part = reading.span(source.records, self._table.num_rows, file.name)
+        check_columns(names, list(self._table.names), file)
+        classes = {name: values for name, values in self._classes.items() if name in named and name in names}
+        rows = max(1, min(CHUNK_ROWS, (1 << 30) // max_bytes))
+        for start in range(part.start, part.stop, rows):
+            some = self._table.part(list(names), start, min(start + rows, part.stop))
+            yield ArrowChunk(file, start, name_classes(some, classes))
+
+
+@final
+class HeldArrays(HeldRecords):
+    """Arrays (N, …) of features, labels and units; or the items of a data set, which are tuples of these."""
+
+    def __init__(self, parts: Any) -> None:
+        """`parts`: an object with its length and `arrays(start, stop)`, which are features, labels and units."""
+        self._parts = parts
+
+    def read(self, source: AnySource, reading: Reading) -> Raw:
+        if source.record_shape == ():
+            raise UsageFault(
+                f"`{reading.role}` is arrays, and the recipe's data.{reading.role} ({source.source}) is a table",
+                "pass a table (dprecipe.Records.from_pandas or from_arrow), or declare a source of arrays, such as "
+                "{source: npz, path: …, shape: […], classes: …}",
+            )
+        name, collector = f"`{reading.role}`", RecordCollector(reading)
+        part = reading.span(source.records, len(self._parts), name)
+        for start in range(part.start, part.stop, CHUNK_ITEMS):
+            stop = min(start + CHUNK_ITEMS, part.stop)
+            features, labels, units = self._parts.arrays(start, stop)
+            pixels = _check_features(features, source.record_shape, stop - start, name)
+            used = collector.choose(_unit_texts(units, stop - start, reading, start), stop - start)
+            chosen = np.arange(stop - start) if used is None else used
+            numbers: NDArray[Any] = drop_labels(len(chosen))
+            if reading.role != "public" and isinstance(source, Labelled):
+                numbers = _check_label_array(labels, stop - start, source, name)[chosen]
+                numbers = check_labels(numbers, source, f"{name}, labels", reading, start + chosen)
+            collector.append(as_features(pixels[chosen], reading), numbers)
+        return collector.raw(np.empty((0, *model_shape(source.record_shape)), np.float32))
+
+
+def _check_features(features: Any, shape: tuple[int, ...], count: int, name: str) -> NDArray[Any]:
+    """Features with channels first: declared with channels last, as they are in files, or as models take them."""
+    array = np.asarray(features)
+    if array.dtype.kind not in "iufb" or array.shape[:1] != (count,):
+        raise DataFault(
+            f"{name}: the features are not numbers, one array a record, all of one shape",
+            "pass arrays or tensors of numbers",
+        )
+    array = array.astype(np.uint8) if array.dtype.kind == "b" else array
+    if array.shape[1:] == shape:
+        return channels_first(array)
+    if array.shape[1:] == model_shape(shape):
+        return array
+    raise DataFault(
+        f"{name}: a record has the shape {list(array.shape[1:])}, the recipe declares {list(shape)}",
+        "declare the shape that the records have, or pass records of that shape",
+    )
+
+
+def _check_label_array(labels: Any, count: int, source: Labelled, name: str) -> NDArray[Any]:
+    array = np.asarray(labels) if labels is not None else np.empty(0, object)
+    if array.shape != (count,) or array.dtype.kind not in ("iuf" if source.target is not None else "iu"):
+        kind = "number" if source.target is not None else "integer"
+        raise DataFault(
+            f"{name}: the labels are not one {kind} a record", "pass a label for each record, of shape (N,)"
+        )
+    return array
+
+
+def _unit_texts(units: Any, count: int, reading: Reading, first: int) -> dict[str, list[str]]:
+    """The texts of the one column that names units, records or sides; empty where there is none."""
+    columns = reading.naming_columns
+    if not columns:
+        return {}
+    values = None if units is None else [*(units.tolist() if hasattr(units, "tolist") else units)]
+    if values is None or len(values) != count:
+        raise DataFault(
+            f"`{reading.role}` does not say which {columns[0]!r} each record belongs to",
+            "pass it as the third part: from_torch(features, labels, units), or items (features, label, unit)",
+        )
+    if len(columns) > 1:
+        raise DataFault(
+            f"`{reading.role}` is arrays, which have one array of names, and the recipe uses {' and '.join(columns)}",
+            "use one column for the unit and the split, or pass a table",
+        )
+    return read_names({columns[0]: values}, partial(_row_after, f"`{reading.role}`", first), reading)
+
+
+@final
+class WholeArrays:
+    """Arrays or tensors of all records."""
+
+    def __init__(self, features: Any, labels: Any, units: Any) -> None:
+        self._arrays = tuple(None if part is None else as_array(part) for part in (features, labels, units))
+        lengths = {len(part) for part in self._arrays if part is not None}
+        if len(lengths) > 1:
+            raise UsageFault("features, labels and units are not of one length", "pass one of each for every record")
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])  # type: ignore[arg-type]
+
+    def arrays(self, start: int, stop: int) -> tuple[Any, ...]:
+        """Features, labels and units of some records."""
+        return tuple(None if part is None else part[start:stop] for part in self._arrays)
+
+
+@final
+class DatasetItems:
+    """The items of a map-style data set: (features, label) or (features, label, unit)."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def arrays(self, start: int, stop: int) -> tuple[Any, ...]:
+        """Features, labels and units of some items.
+
+        Raises:
+            DataFault: an item is none of these, or items have different shapes.
+        """
+        items = [self._dataset[number] for number in range(start, stop)]
+        sizes = {len(item) if isinstance(item, tuple | list) else 0 for item in items}
+        if len(sizes) != 1 or not sizes <= {2, 3}:
+            raise DataFault(
+                "an item of the data set is not (features, label) or (features, label, unit)",
+                "wrap the data set in one whose items are",
+            )
+        columns = [[as_array(value) for value in column] for column in zip(*items, strict=True)]
+        try:
+            features, labels = np.stack(columns[0]), np.array([label.item() for label in columns[1]])
+        except ValueError:
+            raise DataFault(
+                "items of the data set have features of different shapes, or several labels",
+                "bring them to one shape, by constants and each by itself",
+            ) from None
+        return features, labels, [unit.item() for unit in columns[2]] if len(columns) == 3 else None
+
+
+def as_array(value: Any) -> NDArray[Any]:
+    """A tensor, an image of pillow, an array or a number, as an array."""
+    if hasattr(value, "detach") and hasattr(value, "cpu"):
+        value = value.detach().cpu().numpy()
+    return np.asarray(value)
+
+
+@final
+class ArrowTable:
+    """A table of pyarrow, a part at a time."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self.num_rows, self.names = table.num_rows, table.schema.names
+
+    def part(self, names: list[str], start: int, stop: int) -> Any:
+        """Some rows of some columns, as one batch."""
+        return _one_batch(self._table.select(names).slice(start, stop - start))
+
+
+@final
+class DatasetTable:
+    """A data set of Hugging Face, as it is stored: its selection of rows counts, a transform of them does not."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self.num_rows, self.names = len(dataset), dataset.column_names
+
+    def part(self, names: list[str], start: int, stop: int) -> Any:
+        """Some rows of some columns, as one batch."""
+        return _one_batch(self._dataset.select_columns(names).with_format("arrow")[start:stop])
+
+
+def _one_batch(table: Any) -> Any:
+    import pyarrow as pa
+
+    columns = [column.combine_chunks() for column in table.columns]
+    arrays = [pa.concat_arrays(c.chunks) if isinstance(c, pa.ChunkedArray) else c for c in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=table.schema.names)
