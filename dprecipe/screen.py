@@ -30,6 +30,7 @@ _COLOURS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"^(?P<c>completed|budget): spent", _GREEN),
         (r"^  (?P<c>(?:ε )?spen(?:t|ds) +ε? ?=?.*)$", _BOLD),
         (r"^    (?P<c>- .*)$", _DIM),
+        (r"^  (?P<c>more: dprecipe explain .*)$", _DIM),
     )
 )
 

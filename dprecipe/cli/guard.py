@@ -51,7 +51,9 @@ def _describe_fault(fault: Fault, overrides: object) -> list[str]:
         overrides_given = overrides if isinstance(overrides, list) else []
         texts = {f"--set #{index + 1}": str(override) for index, override in enumerate(overrides_given)}
         texts |= fault.texts if isinstance(fault, RecipeError) else _texts_of(fault)
-        return [*([] if isinstance(fault, RecipeError) else ["refused"]), *render.as_lines(fault.findings, texts)]
+        refused = [] if isinstance(fault, RecipeError) else ["refused"]
+        hint = render.hint_at_pages(fault.findings, screen.is_watched())
+        return [*refused, *render.as_lines(fault.findings, texts), *hint]
     first, *more = fault.message.split("\n")
     # A line break may come from a stranger: the lines after it are marked as part of the message.
     continuation = [line if line.startswith("- ") else f"  | {line}" for line in more]

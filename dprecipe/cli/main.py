@@ -83,6 +83,18 @@ def validate(
 
 @app.command()
 @guard_faults
+def explain(
+    code: Annotated[str | None, typer.Argument(help="A finding's code, such as P108; or a word of its title.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List all codes with their titles.")] = False,
+) -> None:
+    """Print the page of a finding: what it means, an example, and the remedy."""
+    from dprecipe.cli.explain import explain
+
+    explain(code, listed)
+
+
+@app.command()
+@guard_faults
 def plan(
     recipe: RecipePath,
     overrides: Overrides = None,

@@ -53,6 +53,16 @@ def _window(line: str, column: int) -> tuple[str, int]:
     return line[start : start + WINDOW], column - start
 
 
+def hint_at_pages(findings: Sequence[Finding], watched: bool) -> list[str]:
+    """Where to read more, once for all findings, and to people alone: in a terminal that is `watched`."""
+    codes = dict.fromkeys(finding.code for finding in findings if not finding.accepted)
+    if not codes or not watched:
+        return []
+    first, *others = codes
+    more = f" (or {', '.join(others[:3])}{', …' if len(others) > 3 else ''})" if others else ""
+    return [f"  more: dprecipe explain {first}{more}"]
+
+
 def render_summary(findings: Sequence[Finding], recipes: int) -> str:
     """`3 recipes: 2 errors, 1 warning`."""
     errors = sum(finding.is_error for finding in findings)

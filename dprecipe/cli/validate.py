@@ -11,7 +11,7 @@ from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
 from dprecipe.planning import rules
 from dprecipe.planning.paths import declared_files
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
-from dprecipe.screen import show_document, write_output
+from dprecipe.screen import is_output_watched, show_document, write_output
 
 FORMATS = ("text", "json", "github", "sarif")
 SUFFIXES = (".yaml", ".yml")
@@ -96,4 +96,5 @@ def _write(findings: Sequence[Finding], texts: dict[str, str], recipes: int, out
 
         show_document(as_sarif(findings))
     else:
-        write_output([*render.as_lines(findings, texts), render.render_summary(findings, recipes)])
+        hint = render.hint_at_pages(findings, is_output_watched())
+        write_output([*render.as_lines(findings, texts), *hint, render.render_summary(findings, recipes)])
