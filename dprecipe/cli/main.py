@@ -298,6 +298,31 @@ def schema(
     return schema(out, check)
 
 
+data_app = typer.Typer(
+    help="Look at data: whether files are what a recipe declares.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(data_app, name="data")
+
+
+@data_app.command("check")
+@guard_faults
+def check_data(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    data_root: DataRoot = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write a private page with histograms there: a new .html file.")
+    ] = None,
+    print_private: Annotated[
+        bool, typer.Option("--print-private", help="Print counts of private records although others may read them.")
+    ] = False,
+) -> int:
+    """Open every declared source and tell all that does not fit the recipe; counts are for a terminal alone."""
+    from dprecipe.cli.data_check import data_check
+
+    return data_check(recipe, overrides or (), data_root, report, print_private)
+
+
 def main() -> NoReturn:
     """The entry point of the `dprecipe` command."""
     # Pydantic would search every installed package for plugins: that is slow, and no plugin may see a recipe.

@@ -73,6 +73,7 @@ COMMANDS = [
     ["plan", "recipes/quickstart.yaml"],
     ["plan", "recipes/mnist-dpsgd.yaml"],
     ["show", "recipes/quickstart.yaml"],
+    ["data", "check", "recipes/quickstart.yaml"],
     ["plan", "recipes/pate-digits.yaml"],
     ["plan", "recipes/papers/asoodeh2020-figure2.yaml"],
     ["schema", "--check", "--out", "schemas"],

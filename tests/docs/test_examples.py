@@ -115,10 +115,12 @@ def list_commands(path: Path) -> Iterator[str]:
 def test_commands_and_flags_exist(path: Path) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for line in list_commands(path):
-        command = commands[line.split()[1].rstrip(",.")]
+        command, words = commands[line.split()[1].rstrip(",.")], 2
+        if hasattr(command, "commands"):  # a group
+            command, words = command.commands[line.split()[2].rstrip(",.")], 3
         flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)) <= flags | {"--help", "--debug"}, line
-        arguments = shlex.split(line.replace("\\|", "|"), comments=True)[2:]
+        arguments = shlex.split(line.replace("\\|", "|"), comments=True)[words:]
         if arguments and not re.search(r"[\[…]", line):  # else a pattern, in the contract's own notation
             command.make_context(command.name, arguments)
 

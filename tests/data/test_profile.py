@@ -1,0 +1,96 @@
+"""Counts that are taken of encoded records, held against counts of the rows they come from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from dprecipe.data.load import read
+from dprecipe.data.profile import Bars, ColumnProfile, SourceProfile, profile_source
+from dprecipe.data.schema import Data
+
+COLUMNS = {
+    "x": {"kind": "numeric", "min": -10, "max": 10},
+    "n": {"kind": "integer", "min": 1, "max": 5},
+    "b": {"kind": "boolean"},
+    "o": {"kind": "ordinal", "values": ["low", "middle", "high"]},
+    "c": {"kind": "category", "values": ["red", "blue"]},
+    "d": {"kind": "date", "min": "2024-01-01", "max": "2024-12-31", "parts": ["month"]},
+    "t": {"kind": "text"},
+}
+STEPS = [{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 4}}]
+
+
+def profile(block: Callable[..., Data], folder: Path, label: dict[str, object], **rest: object) -> SourceProfile:
+    train = {"source": "csv", "path": "t.csv", "columns": COLUMNS, "label": {"column": "y", **label}}
+    data = block(train, preprocess=STEPS, **rest)
+    records, counts = read(data.train, data, folder, "train")
+    return profile_source(records, counts, data, "train")
+
+
+def write(folder: Path, count: int) -> list[dict[str, str]]:
+    draw = np.random.default_rng(3)
+    rows = [
+        {
+            "who": f"u{draw.integers(6)}",
+            "x": f"{draw.normal(0, 6):.3f}",
+            "n": str(draw.integers(1, 6)),
+            "b": str(draw.choice(["yes", "no"])),
+            "o": str(draw.choice(["low", "middle", "high"])),
+            "c": str(draw.choice(["red", "blue", "green"])),
+            "d": f"2024-{draw.integers(1, 13):02d}-11",
+            "t": "word",
+            "y": str(draw.integers(3)),
+        }
+        for _ in range(count)
+    ]
+    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+    return rows
+
+
+def test_every_kind_is_counted(block: Callable[..., Data], tmp_path: Path) -> None:
+    rows = write(tmp_path, 300)
+    made = profile(block, tmp_path, {"classes": 3}, size=300)
+    columns: dict[str, ColumnProfile] = {column.name: column for column in made.columns}
+
+    def told(name: str) -> dict[str, int]:
+        bars = columns[name].bars
+        assert bars is not None
+        return dict(zip(bars.names, bars.counts, strict=True))
+
+    def counted(name: str) -> Counter[str]:
+        return Counter(row[name] for row in rows)
+
+    assert told("n") == counted("n")
+    assert told("b") == counted("b")
+    assert told("o") == counted("o")
+    colours = counted("c")
+    assert told("c") == {"red": colours["red"], "blue": colours["blue"], "other": colours["green"]}
+    assert list(told("d").values()) == [counted("d")[f"2024-{month:02d}-11"] for month in range(1, 13)]
+    numbers = np.clip([float(row["x"]) for row in rows], -10, 10)
+    assert list(told("x").values()) == np.histogram(numbers, 20, (-10, 10))[0].tolist()
+    assert columns["x"].bars is not None
+    assert columns["x"].bars.ends == ("-10", "10")
+    assert columns["x"].counts.below + columns["x"].counts.above == sum(abs(float(row["x"])) > 10 for row in rows)
+    assert columns["t"].bars is None
+    assert made.label == Bars(("0", "1", "2"), tuple(counted("y")[str(n)] for n in range(3)), ("0", "2"))
+    assert (made.records, made.units, made.by_unit) == (300, None, None)
+
+
+def test_units_and_numeric_labels_are_counted(block: Callable[..., Data], tmp_path: Path) -> None:
+    rows = write(tmp_path, 40)
+    sizes = Counter(min(7, count) for count in Counter(row["who"] for row in rows).values())
+    unit = {"column": "who", "max_records": 7}
+    made = profile(block, tmp_path, {"range": [0, 2]}, size=6, unit=unit)
+    assert made.units == 6
+    assert made.by_unit is not None
+    assert {
+        int(name): count for name, count in zip(made.by_unit.names, made.by_unit.counts, strict=True) if count
+    } == sizes
+    assert made.label is not None
+    assert sum(made.label.counts) == made.records
+    assert made.label.counts[0] + made.label.counts[10] + made.label.counts[19] == made.records
