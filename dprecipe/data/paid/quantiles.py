@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,10 @@ from dprecipe.noise.entropy import Stream
 GRID_BITS = 32
 WEIGHT_BITS = 30
 """A unit's weight of 1 in whole numbers."""
+RANKED_ROWS = 1 << 20
+"""Rows that are ranked at a time."""
+BLOCK = 1 << 16
+"""Intervals whose weights are in memory."""
 FARTHEST = 64.0
 """Largest exponent: a weight of e^-64."""
 _SHIFT = 160
@@ -53,39 +59,87 @@ class Ranks:
 def rank_values(values: NDArray[np.float32], rows: UnitRows, low: float, high: float) -> Ranks:
     """The values (N,) of one column, in the rows' own numbering, by units of weight 1.
 
-    A value outside the bounds counts as the nearer one. A row whose value is not finite has no weight.
+    A value outside the bounds counts as the nearer one. A row whose value is not finite has no weight. Memory is that
+    of a part and of a few arrays like the result.
     """
-    ordered = values[rows.order].astype(np.float64)
-    weights = np.repeat((1 << WEIGHT_BITS) // rows.sizes, rows.sizes)
+    ranks = Ranks(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    waiting: list[Ranks] = []
+    for part in rows.parts(RANKED_ROWS):
+        waiting.append(_rank_part(values[part.order].astype(np.float64), part, low, high))
+        if sum(len(some.cells) for some in waiting) > len(ranks.cells):
+            ranks, waiting = _merge_ranks([ranks, *waiting]), []
+    return _merge_ranks([ranks, *waiting])
+
+
+def _rank_part(ordered: NDArray[np.float64], part: UnitRows, low: float, high: float) -> Ranks:
+    weights = np.repeat((1 << WEIGHT_BITS) // part.sizes, part.sizes)
     finite = np.isfinite(ordered)
     span = high / 2 - low / 2
     position = (np.clip(ordered[finite], low, high) / 2 - low / 2) / span
     cells = np.floor(np.clip(position, 0.0, 1.0) * 2.0**GRID_BITS).astype(np.int64)
-    distinct, inverse = np.unique(cells, return_inverse=True)
-    total = np.zeros(len(distinct), np.int64)
-    np.add.at(total, inverse, weights[finite])
-    return Ranks(distinct, total)
+    return _merge_ranks([Ranks(cells, weights[finite])])
 
 
-def interval_weights(ranks: Ranks, level: float, rank_weight: float) -> tuple[list[int], list[int]]:
-    """The first candidate of each interval, and its whole weight; intervals are in order and cover the grid.
+def _merge_ranks(parts: Sequence[Ranks]) -> Ranks:
+    """One weight for each cell: the sum of its weights, exactly."""
+    cells = np.concatenate([part.cells for part in parts])
+    weights = np.concatenate([part.weights for part in parts])
+    order = np.argsort(cells, kind="stable")
+    cells, weights = cells[order], weights[order]
+    starts = np.flatnonzero(np.diff(cells, prepend=-1))
+    if not len(starts):
+        return Ranks(cells, weights)
+    return Ranks(cells[starts], np.add.reduceat(weights, starts))
+
+
+@final
+class Intervals:
+    """The intervals of candidates between cells, in order; they cover the grid. Their weights are whole numbers of more
+    than a hundred bits, so they are computed a block at a time.
 
     Candidate c has the cells below it: interval i goes from just after cell i - 1 to cell i.
     """
-    first = np.concatenate([[0], ranks.cells + 1])
-    lengths = np.diff(first, append=(1 << GRID_BITS) + 1)
-    below = np.concatenate([[0], np.cumsum(ranks.weights)])
-    numerator, denominator = float(level).as_integer_ratio()
-    target = numerator * int(below[-1]) // denominator  # exact: whole numbers of any size
-    scores = np.abs(below - target)
-    best = scores[lengths > 0].min()  # at least one is: lengths add up to the grid
-    exponents = np.minimum((scores - best) * (_MARGIN * rank_weight * 2.0**-WEIGHT_BITS), FARTHEST)
-    mantissa, power = np.frexp(np.exp(-np.maximum(exponents, 0.0)))
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    weights = [
-        int(w) << (_SHIFT - 53 + int(p)) if length else 0 for w, p, length in zip(whole, power, lengths, strict=True)
-    ]
-    return first.tolist(), [w * int(length) for w, length in zip(weights, lengths, strict=True)]
+
+    def __init__(self, ranks: Ranks, level: float, rank_weight: float) -> None:
+        self.first = np.concatenate([[0], ranks.cells + 1])
+        """The first candidate of each interval."""
+        below = np.concatenate([[0], np.cumsum(ranks.weights)])
+        numerator, denominator = float(level).as_integer_ratio()
+        target = numerator * int(below[-1]) // denominator  # exact: whole numbers of any size
+        below -= target
+        self._scores = np.abs(below, out=below)
+        self._best = self._scores[self.lengths(slice(None)) > 0].min()  # at least one is: lengths add up to the grid
+        self._rank_weight = rank_weight
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def lengths(self, part: slice) -> NDArray[np.int64]:
+        """How many candidates intervals have."""
+        start, stop, _ = part.indices(len(self))
+        end = [(1 << GRID_BITS) + 1] if stop == len(self) else self.first[stop : stop + 1]
+        return np.diff(self.first[start:stop], append=end)
+
+    def weights(self, part: slice) -> list[int]:
+        """The whole weights of intervals."""
+        scores = self._scores[part] - self._best
+        exponents = np.minimum(scores * (_MARGIN * self._rank_weight * 2.0**-WEIGHT_BITS), FARTHEST)
+        mantissa, power = np.frexp(np.exp(-np.maximum(exponents, 0.0)))
+        whole = np.ldexp(mantissa, 53).astype(np.int64)
+        return [
+            (int(w) << (_SHIFT - 53 + int(p))) * length if length else 0
+            for w, p, length in zip(whole, power, self.lengths(part).tolist(), strict=True)
+        ]
+
+    def blocks(self) -> list[slice]:
+        """All intervals, some at a time."""
+        return [slice(start, min(start + BLOCK, len(self))) for start in range(0, len(self), BLOCK)]
+
+
+def interval_weights(ranks: Ranks, level: float, rank_weight: float) -> tuple[list[int], list[int]]:
+    """The first candidate of each interval, and its whole weight; intervals are in order and cover the grid."""
+    intervals = Intervals(ranks, level, rank_weight)
+    return intervals.first.tolist(), intervals.weights(slice(0, len(intervals)))
 
 
 def draw_quantile(ranks: Ranks, level: float, rank_weight: float, low: float, high: float, stream: Stream) -> float:
@@ -93,12 +147,16 @@ def draw_quantile(ranks: Ranks, level: float, rank_weight: float, low: float, hi
 
     No value at all: any candidate, evenly.
     """
-    first, weights = interval_weights(ranks, level, rank_weight)
-    cumulated = list(itertools.accumulate(weights))
+    intervals = Intervals(ranks, level, rank_weight)
+    blocks = intervals.blocks()
+    cumulated = list(itertools.accumulate(sum(intervals.weights(block)) for block in blocks))
     drawn = draw_below(cumulated[-1], stream)
-    interval = bisect_right(cumulated, drawn)
-    last = first[interval + 1] if interval + 1 < len(first) else (1 << GRID_BITS) + 1
-    candidate = first[interval] + draw_below(last - first[interval], stream)
+    number = bisect_right(cumulated, drawn)
+    drawn -= cumulated[number - 1] if number else 0
+    within = list(itertools.accumulate(intervals.weights(blocks[number])))
+    interval = blocks[number].start + bisect_right(within, drawn)
+    (length,) = intervals.lengths(slice(interval, interval + 1)).tolist()
+    candidate = int(intervals.first[interval]) + draw_below(length, stream)
     share = candidate * 2.0**-GRID_BITS
     return float(min(max(low * (1 - share) + high * share, low), high))
 

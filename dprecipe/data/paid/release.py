@@ -12,8 +12,9 @@ protected.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,8 @@ from dprecipe.data.paid.schema import DpCategories, DpPca, ItemStep, item_column
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.lattice import add_gaussian, lattice_spacing
 
+COLUMN_BYTES = 1 << 28
+"""Values of columns that are in memory together, or of one column."""
 NARROWEST = 2.0**-20
 """Released quantiles that are closer than this part of their bounds give way to the bounds."""
 
@@ -122,13 +125,9 @@ def release_quantiles(
 
     Quantiles that cross are exchanged, and where they meet the bounds stand in for them.
     """
-    count = len(private.rows.order)
-    parts = [np.arange(first, min(first + PART_ROWS, count)) for first in range(0, count, PART_ROWS)]
-    values = [private.read(part)[:, bounds.features] for part in parts]
-    columns = np.concatenate([np.zeros((0, len(bounds.features)), np.float32), *values])
     ends = []
-    for number, (low, high) in enumerate(zip(bounds.low.tolist(), bounds.high.tolist(), strict=True)):
-        ranks = rank_values(columns[:, number], private.rows, low, high)
+    for values, low, high in zip(_columns(private, bounds), bounds.low.tolist(), bounds.high.tolist(), strict=True):
+        ranks = rank_values(values, private.rows, low, high)
         first, second = sorted(
             draw_quantile(ranks, level, weight, low, high, stream)
             for level, weight in zip(levels, weights, strict=True)
@@ -136,6 +135,40 @@ def release_quantiles(
         ends.append((first, second) if second - first > NARROWEST * (high - low) else (low, high))
     lows, highs = zip(*ends, strict=True)
     return QuantileConstants(features=tuple(bounds.features.tolist()), low=lows, high=highs)
+
+
+def _columns(private: PrivateRows, bounds: ColumnBounds) -> Iterator[NDArray[np.float32]]:
+    """The values (N,) of each column. Records are read once for as many columns as fit into `COLUMN_BYTES`, which their
+    number decides: that is how often they are read, and nothing else."""
+    count, width = len(private.rows.order), len(bounds.features)
+    at_once = max(1, COLUMN_BYTES // (4 * max(1, count)))
+    for start in range(0, width, at_once):
+        chosen = bounds.features[start : start + at_once]
+        columns = np.empty((len(chosen), count), np.float32)
+        for first in range(0, count, PART_ROWS):
+            rows = np.arange(first, min(first + PART_ROWS, count))
+            columns[:, rows[0] : rows[-1] + 1] = private.read(rows)[:, chosen].T
+        yield from columns
+
+
+@final
+class _Items(Sequence[tuple[str, ...]]):
+    """The items of each row's text, split when they are asked for."""
+
+    def __init__(self, texts: Sequence[str], split: Callable[[str], tuple[str, ...]]) -> None:
+        self._texts, self._split = texts, split
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[str, ...]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, ...] | Sequence[tuple[str, ...]]:
+        if isinstance(index, slice):
+            return _Items(self._texts[index], self._split)
+        return self._split(self._texts[index])
 
 
 def release_items(
@@ -148,7 +181,7 @@ def release_items(
     """
     names, is_category = item_columns(step), isinstance(step, DpCategories)
     split = items.items_of_value if is_category else items.items_of_words
-    split_texts = [[split(text) for text in private.texts[name]] for name in names]
+    split_texts = [_Items(private.texts[name], split) for name in names]
     key = stream.words(items.KEY_BYTES // 8).tobytes()
     counts = items.count_items(split_texts, private.rows, step.max_items, key)
     noisy = add_gaussian(items.whole_counts(counts), items.COUNT_BITS, scale, stream)

@@ -107,7 +107,7 @@ def read_private(records: Records) -> PrivateRows:
     """What the first paid step that is pending reads of training records."""
     ready = records.pending[: records.next_stage]
     return PrivateRows(
-        lambda rows: prepare_features(records.features[rows], ready),
+        lambda rows: prepare_features(records.features.take(rows, axis=0), ready),
         UnitRows.of(records.units, len(records)),
         {name: column.values for name, column in records.texts.items()},
     )

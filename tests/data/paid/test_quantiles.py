@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dprecipe.data.paid import quantiles
 from dprecipe.data.paid.quantiles import (
     FARTHEST,
     GRID_BITS,
@@ -124,6 +125,34 @@ def test_rows_of_a_unit_share_its_weight() -> None:
     one = ranks_of([1.0, 2.0, 4.0, 4.0], [0, 0, 0, 1])
     assert one.weights.tolist() == [(1 << 30) // 3, (1 << 30) // 3, (1 << 30) // 3 + (1 << 30)]
     assert ranks_of([math.nan, 4.0], [0, 0]).weights.tolist() == [1 << 29]
+
+
+@pytest.mark.parametrize("units", [None, 30])
+def test_parts_and_blocks_change_nothing(units: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = np.random.default_rng(0)
+    values = np.round(drawn.normal(5, 4, 200), 1).tolist()
+    ids = None if units is None else drawn.integers(0, units, 200).tolist()
+    values[3], values[7] = math.nan, math.inf
+
+    def draw() -> tuple[list[int], list[int], list[float]]:
+        ranks, secret = ranks_of(values, ids), stream()
+        draws = [
+            draw_quantile(ranks, level, 0.1, 0.0, 10.0, secret) for level in (0.0, 0.3, 0.9, 1.0) for _ in range(9)
+        ]
+        return ranks.cells.tolist(), ranks.weights.tolist(), draws
+
+    expected = draw()
+    sizes = np.ones(200, int) if ids is None else np.bincount(ids)[ids]
+    weights: dict[int, int] = {}
+    for value, size in zip(values, sizes.tolist(), strict=True):
+        if math.isfinite(value):
+            cell = int(min(max(np.float32(value).item(), 0.0), 10.0) / 2 / 5 * 2**32)
+            weights[cell] = weights.get(cell, 0) + (1 << 30) // size
+    assert expected[:2] == (sorted(weights), [weights[cell] for cell in sorted(weights)])
+    for rows, block in ((7, 3), (1, 1), (1000, 5)):
+        monkeypatch.setattr(quantiles, "RANKED_ROWS", rows)
+        monkeypatch.setattr(quantiles, "BLOCK", block)
+        assert draw() == expected
 
 
 def test_draws_follow_the_probabilities() -> None:

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dprecipe.data.paid import items
+from dprecipe.data.paid import items, release
 from dprecipe.data.paid.bounds import ColumnBounds
 from dprecipe.data.paid.constants import ItemConstants, MomentConstants, StageConstants
 from dprecipe.data.paid.release import (
@@ -232,6 +232,14 @@ def test_constants_are_near_the_truth_where_there_is_much_data() -> None:
     values, vectors = np.linalg.eigh(y.T.astype(np.float64) @ y / len(x))
     np.testing.assert_allclose(constants.eigenvalues, values[::-1][:2], atol=0.005)
     assert (abs((vectors[:, ::-1][:, :2] * constants.matrix).sum(0)) > 0.99).all()
+
+
+def test_columns_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = private(np.random.default_rng(0).uniform(-1, 1, (50, 5)).tolist())
+    expected = release_quantiles(rows, bounds(5), (0.1, 0.9), (0.5, 0.5), stream(1))
+    for columns in (1, 2, 4):
+        monkeypatch.setattr(release, "COLUMN_BYTES", 4 * 50 * columns)
+        assert release_quantiles(rows, bounds(5), (0.1, 0.9), (0.5, 0.5), stream(1)) == expected
 
 
 def test_units_count_once_however_many_rows_they_have() -> None:

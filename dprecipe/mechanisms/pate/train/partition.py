@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import itertools
 import os
 import secrets
 from collections.abc import Iterable
@@ -22,6 +23,8 @@ from dprecipe import durable
 from dprecipe.faults import RunFailed
 
 KEY_BYTES = 32
+CHUNK = 1 << 16
+"""Identities that are dealt at a time."""
 
 
 def deal_parts(identities: Iterable[str], key: bytes, count: int) -> NDArray[np.int64]:
@@ -38,8 +41,10 @@ def deal_parts(identities: Iterable[str], key: bytes, count: int) -> NDArray[np.
         mac.update(identity.encode())
         return mac.digest()[:8]
 
-    digests = b"".join(map(digest, identities))
-    return (np.frombuffer(digests, dtype=">u8") % np.uint64(count)).astype(np.int64)
+    parts, digests = [np.zeros(0, np.int64)], map(digest, identities)
+    while chunk := b"".join(itertools.islice(digests, CHUNK)):
+        parts.append((np.frombuffer(chunk, dtype=">u8") % np.uint64(count)).astype(np.int64))
+    return np.concatenate(parts)
 
 
 def load_key(path: Path, insecure_seed: int | None = None) -> bytes:
