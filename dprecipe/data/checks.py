@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dprecipe.data import step_checks
 from dprecipe.data.facts import column_facts, feature_shape, model_shape, source_shape
 from dprecipe.data.schema import AnySource, Data, Source
+from dprecipe.data.targets import ClassTarget, NumberTarget, Target
 from dprecipe.faults import Finding
 
 DENSE_LIMIT = 1 << 40
@@ -99,12 +100,17 @@ def _test_matches(data: Data) -> Iterator[Finding]:
     test = data.test_source
     if test is None:
         return
-    labels = (
-        ("classes", data.train.class_count, test.class_count),
-        ("class names", data.train.class_names, test.class_names),
-        ("range of the labels", data.train.target, test.target),
-    )
-    yield from _differ("data.test", (*labels, *_features(data.train, test)))
+    labels = (_label_subject(data.train.target, test.target), data.train.target, test.target)
+    yield from _differ("data.test", (labels, *_features(data.train, test)))
+
+
+def _label_subject(one: Target, other: Target) -> str:
+    """In what two labels differ, if they do."""
+    if type(one) is not type(other):
+        return "kind of label"
+    if isinstance(one, ClassTarget):
+        return "classes" if one.outputs != other.outputs else "class names"
+    return "range of the labels" if isinstance(one, NumberTarget) else "largest count"
 
 
 def _public_matches(data: Data) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What a recipe says about its data: shape, classes or target, and columns. No data is read."""
+"""What a recipe says about its data: shape, label and columns. No data is read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Literal
 from dprecipe.data.columns import ColumnBlock
 from dprecipe.data.paid.schema import DpCategories, DpPca, DpVocabulary, ItemStep, item_columns
 from dprecipe.data.schema import ClipFeatures, Columns, Data, Hash, OneHot, Step, Tokenize
+from dprecipe.data.targets import Target
 from dprecipe.faults import RecipeError
 
 Role = Literal["train", "test", "public"]
@@ -30,16 +31,18 @@ class DataFacts:
 
     shape: tuple[int, ...]
     """The shape of one record's features as the model sees them: (D,) or, for images, (channels, height, width)."""
-    classes: int
-    """The number of a model's outputs: one for each class, or one for a number."""
+    target: Target
+    """What the label is."""
     source_shape: tuple[int, ...]
     """The shape of one record as it is read, before preprocessing."""
-    class_names: tuple[str, ...] | None = None
     columns: tuple[ColumnFacts, ...] = ()
-    target: tuple[float, float] | None = None
-    """The declared range of a numeric label; None if the labels are classes."""
     vocabulary: int | None = None
     """The number of tokens, which are 0 … vocabulary − 1, and 0 is padding; None if the features are quantities."""
+
+    @property
+    def outputs(self) -> int:
+        """The number of a model's outputs."""
+        return self.target.outputs
 
     @property
     def is_pixels(self) -> bool:
@@ -69,9 +72,7 @@ def describe_data(data: Data, role: Role = "train") -> DataFacts:
     columns = column_facts(source.table_columns or {}, data.preprocess)
     before = source_shape(columns, source.record_shape)
     shape = feature_shape(before, data.preprocess)
-    return DataFacts(
-        shape, source.class_count, before, source.class_names, columns, source.target, count_vocabulary(data.preprocess)
-    )
+    return DataFacts(shape, source.target, before, columns, count_vocabulary(data.preprocess))
 
 
 def feature_norm(data: Data) -> float | None:

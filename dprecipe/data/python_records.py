@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.facts import DataFacts, Role, describe_data
-from dprecipe.data.raw import Labels, size_fault
+from dprecipe.data.raw import Labels, is_count, size_fault
 from dprecipe.data.records import Records, RecordSource, describe_type, suggest_taker
 from dprecipe.data.schema import Data
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
 from dprecipe.faults import DataFault, UsageFault
 
 ACCEPTED = (
@@ -48,8 +49,7 @@ def records_from_python(value: object, data: Data, role: Role) -> RecordSource:
 
 def _source_of(value: object, data: Data, role: Role) -> RecordSource:
     expected = describe_data(data, role)
-    labels = "from -1 to 1" if expected.target is not None else f"int64 from 0 to {expected.classes - 1}"
-    accepted = ACCEPTED.format(shape=list(expected.shape), labels=labels)
+    accepted = ACCEPTED.format(shape=list(expected.shape), labels=expected.target.describe_labels())
     if not isinstance(value, type) and all(hasattr(value, name) for name in _SOURCE):
         return check_records(cast(RecordSource, value), expected, role)
     if role == "public" and isinstance(value, np.ndarray):
@@ -212,12 +212,14 @@ def _whole_units(units: NDArray[np.int64] | None, count: int, role: Role) -> NDA
 
 
 def _labels(labels: NDArray[np.generic], count: int, expected: DataFacts, role: Role) -> Labels:
-    """Labels as a run takes them: int64, or float32 if they are numbers. Those of public records are never looked at.
+    """Labels as a run takes them: int64, or float32 if they are numbers or counts. Those of public records are never
+    looked at.
 
     Raises:
         DataFault: there is not one for each record, or one does not match the recipe.
     """
-    remedy = "from -1 to 1" if expected.target is not None else f"integers from 0 to {expected.classes - 1}"
+    target = expected.target
+    remedy = target.describe_labels()
     if role == "public":
         return np.zeros(count, np.int64)
     if labels.shape != (count,):
@@ -226,13 +228,21 @@ def _labels(labels: NDArray[np.generic], count: int, expected: DataFacts, role: 
             f"pass labels of shape (N,), {remedy}",
             f"labels of shape {list(labels.shape)}, {count:,} records",
         )
-    if expected.target is not None:
-        if labels.dtype.kind not in "iuf" or not bool((np.abs(labels) <= 1).all()):
-            raise DataFault(f"a label of `{role}` is not a number from -1 to 1", f"pass labels {remedy}")  # nor is NaN
-        return labels.astype(np.float32, copy=False)
-    whole = labels.dtype.kind in "iu"
-    if not whole or (count and not (labels.min() >= 0 and labels.max() < expected.classes)):
-        raise DataFault(
-            f"a label of `{role}` is not an integer from 0 to {expected.classes - 1}", f"pass labels that are {remedy}"
-        )
-    return labels.astype(np.int64, copy=False)
+    numeric = labels.dtype.kind in "iuf"
+    match target:
+        case NumberTarget():
+            if not numeric or not bool((np.abs(labels) <= 1).all()):  # nor is NaN
+                raise DataFault(f"a label of `{role}` is not a number from -1 to 1", f"pass labels that are {remedy}")
+            return labels.astype(np.float32, copy=False)
+        case CountTarget(max=largest):
+            counts = labels.astype(np.float64) if numeric else np.full(count, np.nan)
+            if not bool((is_count(counts) & (counts <= largest)).all()):
+                raise DataFault(f"a label of `{role}` is no count up to {largest}", f"pass labels that are {remedy}")
+            return labels.astype(np.float32, copy=False)
+        case ClassTarget(classes=classes):
+            whole = labels.dtype.kind in "iu"
+            if not whole or (count and not (labels.min() >= 0 and labels.max() < classes)):
+                raise DataFault(
+                    f"a label of `{role}` is not an integer from 0 to {classes - 1}", f"pass labels that are {remedy}"
+                )
+            return labels.astype(np.int64, copy=False)

@@ -19,7 +19,7 @@ from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 
 Labels = NDArray[np.int64] | NDArray[np.float32]
-"""Class numbers, or numbers to be predicted, mapped from their declared range to [-1, 1]."""
+"""Class numbers; or numbers to be predicted, mapped from their declared range to [-1, 1]; or counts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -248,6 +248,33 @@ def number_labels(
         reading.problems.add(subject, "a label is not a finite number", remedy, place, len(bad))
     count_clamped(reading.counts.column("label", "label"), values, target)
     return map_labels(values, target)
+
+
+def count_labels(
+    labels: NDArray[np.generic], largest: int, subject: str, reading: Reading, numbers: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Counts, at most `largest`. What is none is added to the reading's problems."""
+    values = labels.astype(np.float64)
+    bad = np.flatnonzero(~is_count(values))
+    if len(bad) > 0:
+        place = record_number(int(numbers[bad[0]]))
+        reading.problems.add(subject, NO_COUNT, "mend the file, or leave the records out", place, len(bad))
+    count_clamped(reading.counts.column("label", "label"), values, (0.0, float(largest)))
+    return limit_counts(values, largest)
+
+
+NO_COUNT = "a label is not a whole number from 0 on"
+
+
+def is_count(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether each number is whole and not negative; NaN is not."""
+    result: NDArray[np.bool_] = (numbers >= 0) & (np.floor(numbers) == numbers) & np.isfinite(numbers)
+    return result
+
+
+def limit_counts(numbers: NDArray[np.float64], largest: int) -> NDArray[np.float32]:
+    """Counts clipped to the declared largest one."""
+    return np.clip(np.nan_to_num(numbers), 0, largest).astype(np.float32)
 
 
 def count_clamped(counts: ColumnCounts, numbers: NDArray[np.float64], target: tuple[float, float]) -> None:

@@ -17,8 +17,20 @@ from dprecipe.data.counts import SourceCounts
 from dprecipe.data.encoders import ColumnReport, Place, encode_column
 from dprecipe.data.facts import column_facts, hash_steps, item_steps, tokenize_step
 from dprecipe.data.problems import Problems
-from dprecipe.data.raw import Labels, Raw, Reading, TextValues, count_clamped, drop_labels, map_labels
+from dprecipe.data.raw import (
+    NO_COUNT,
+    Labels,
+    Raw,
+    Reading,
+    TextValues,
+    count_clamped,
+    drop_labels,
+    is_count,
+    limit_counts,
+    map_labels,
+)
 from dprecipe.data.schema import Columns, Hash, Label, Step, Tokenize
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
 from dprecipe.data.values import (
     WORD,
     Values,
@@ -119,7 +131,7 @@ class Collector:
         """The columns that may be read as numbers. One that names units, records or sides is not: 7 and 7.0 are two
         names, and which of them a text becomes must not depend on its neighbours."""
         label = self._label
-        target = () if label is None or label.range is None else (label.column,)
+        target = () if label is None or isinstance(label.target, ClassTarget) else (label.column,)
         return frozenset((*self._encoder.numeric, *target)).difference(self._reading.naming_columns)
 
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
@@ -155,19 +167,19 @@ def encode_labels(
     values: Values, label: Label, place: Place, problems: Problems, counts: SourceCounts | None = None
 ) -> Labels:
     """Class numbers of label values: the position in `values`, or the integer itself. Numbers to be predicted are
-    clipped to their range and mapped to [-1, 1]. A label that is neither a declared class nor a number is added to
-    the problems.
+    clipped to their range and mapped to [-1, 1], counts are clipped to the largest one. A label that is none of what is
+    declared is added to the problems.
     """
-    report = ColumnReport(label.column, place, problems)
-    if label.range is not None:
+    report, target = ColumnReport(label.column, place, problems), label.target
+    if not isinstance(target, ClassTarget):
         numbers = _numbers(values, report)
-        target = (label.range[0], label.range[1])
+        limits = target.range if isinstance(target, NumberTarget) else (0.0, float(target.max))
         if counts is not None:
-            count_clamped(counts.column(label.column, "label"), numbers, target)
-        return map_labels(numbers, target)
+            count_clamped(counts.column(label.column, "label"), numbers, limits)
+        return _counts(numbers, target, report) if isinstance(target, CountTarget) else map_labels(numbers, limits)
     if label.values is not None:
         return _classes_by_name(values, label.values, report)
-    result, classes = np.zeros(len(values), dtype=np.int64), label.classes or 0
+    result, classes = np.zeros(len(values), dtype=np.int64), target.classes
     numbers_in_range = whole_numbers(values, classes)
     if numbers_in_range is not None:
         return numbers_in_range
@@ -182,6 +194,12 @@ def encode_labels(
                 "label.values; or correct the row",
             )
     return result
+
+
+def _counts(numbers: NDArray[np.float64], target: CountTarget, report: ColumnReport) -> NDArray[np.float32]:
+    for row in np.flatnonzero(~is_count(numbers)).tolist():
+        report.add(row, NO_COUNT, "correct the row, or declare label.range for a number that is no count")
+    return limit_counts(numbers, target.max)
 
 
 def _classes_by_name(values: Values, names: Sequence[str], report: ColumnReport) -> NDArray[np.int64]:

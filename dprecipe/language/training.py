@@ -91,6 +91,19 @@ class Vat(Block):
     batch_size: PositiveInt = Field(64, description="unlabelled records in one update")
 
 
+class SquaredLoss(Block):
+    """Half the squared error."""
+
+    kind: Literal["squared_error"]
+
+
+class HuberLoss(Block):
+    """Huber's loss: half the squared error for small errors, absolute for large ones."""
+
+    kind: Literal["huber"]
+    delta: PositiveFloat = Field(0.5, description="error from which on it is absolute, in halves of the label's range")
+
+
 class Training(Block):
     """Optimiser, length, schedules; of models that learn by gradient steps. Exactly one of `epochs` and `steps`."""
 
@@ -102,6 +115,9 @@ class Training(Block):
     optimizer: Optimizer | None = None
     average: Annotated[EmaAverage | TailAverage, Field(discriminator="kind")] | None = Field(
         None, description="release an average of the iterates: post-processing, it costs no privacy"
+    )
+    loss: Annotated[SquaredLoss | HuberLoss, Field(discriminator="kind")] | None = Field(
+        None, description="of a number to be predicted; half the squared error when left out"
     )
     augment: Affine | None = Field(
         None, description="of a student: images are moved at random, as its predictions should not mind"

@@ -130,7 +130,7 @@ class Facts:
         from dprecipe.models.layout import layer_sizes
 
         data = describe_data(self.data)
-        return layer_sizes(self.model, data.shape, data.classes, data.vocabulary)
+        return layer_sizes(self.model, data.shape, data.outputs, data.vocabulary)
 
     @property
     def cap(self) -> float | None:

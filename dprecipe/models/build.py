@@ -14,6 +14,7 @@ from dprecipe.models.schema import (
     HuberRegression,
     HuberSvm,
     LeastSquares,
+    Linear,
     Location,
     LogisticRegression,
     Mlp,
@@ -26,7 +27,7 @@ from dprecipe.models.schema import (
     WideResNet,
 )
 from dprecipe.models.zoo.cnn import build_cnn
-from dprecipe.models.zoo.convex import LocationModel, build_linear, build_regression
+from dprecipe.models.zoo.convex import LocationModel, build_linear
 from dprecipe.models.zoo.forest import Forest
 from dprecipe.models.zoo.hub import image_model, token_model
 from dprecipe.models.zoo.linear import build_mlp
@@ -37,52 +38,44 @@ from dprecipe.models.zoo.wide_resnet import build_wide_resnet
 def build(
     model: Model,
     shape: tuple[int, ...],
-    classes: int,
+    outputs: int,
     seed: int,
-    target: tuple[float, float] | None = None,
     vocabulary: int | None = None,
     config: Config | None = None,
 ) -> nn.Module:
-    """The module: (B, *shape) float32 features to (B, classes) logits or, of a regression, to (B, 1) predictions in the
-    units of the target, whose declared range is `target`. `vocabulary`: how many tokens there are, if it reads any;
-    `config`: of a model of transformers.
+    """The module: (B, *shape) float32 features to (B, outputs), which `models.outputs` interprets. `vocabulary`: how
+    many tokens there are, if it reads any; `config`: of a model of transformers.
 
     Trees are not grown yet: one leaf, for which all classes are alike, until `load_state_dict` gives them their own.
 
-    Guarantees: the weights are a function of (model, shape, classes, seed) and of the torch version; the
+    Guarantees: the weights are a function of (model, shape, outputs, seed) and of the torch version; the
     global generator of random numbers is left as it was found. `shape` has to pass `dprecipe.models.checks`.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         match model:
-            case LogisticRegression() | SoftmaxRegression() | HuberSvm():
-                return build_linear(shape, classes, model.bias)
-            case LeastSquares() | HuberRegression():
-                return build_regression(shape, model.bias, _require_target(target))
+            case (
+                LogisticRegression() | SoftmaxRegression() | HuberSvm() | Linear() | LeastSquares() | HuberRegression()
+            ):
+                return build_linear(shape, outputs, model.bias)
             case Location():
-                return LocationModel(_require_target(target))
+                return LocationModel()
             case Mlp():
-                return build_mlp(model, shape, classes)
+                return build_mlp(model, shape, outputs)
             case Cnn():
-                return build_cnn(model, shape, classes)
+                return build_cnn(model, shape, outputs)
             case WideResNet():
-                return build_wide_resnet(model, shape[0], classes)
+                return build_wide_resnet(model, shape[0], outputs)
             case Transformer():
-                return TextTransformer(model, shape[0], _tokens(model, vocabulary), classes)
+                return TextTransformer(model, shape[0], _tokens(model, vocabulary), outputs)
             case Timm():
-                return image_model(model, shape[0], classes)
+                return image_model(model, shape[0], outputs)
             case Transformers():
                 if config is None:
                     raise ValueError("a model of transformers needs its configuration")
-                return token_model(config, shape[0], classes)
+                return token_model(config, shape[0], outputs)
             case RandomForest() | GradientBoosting():
-                return Forest(math.prod(shape), classes, averaged=isinstance(model, RandomForest))
-
-
-def _require_target(target: tuple[float, float] | None) -> tuple[float, float]:
-    if target is None:
-        raise ValueError("a regression needs the range of its target")
-    return target
+                return Forest(math.prod(shape), outputs, averaged=isinstance(model, RandomForest))
 
 
 def _tokens(model: Transformer, vocabulary: int | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dprecipe.data.facts import DataFacts
+from dprecipe.data.targets import ClassTarget, NumberTarget
 from dprecipe.faults import Finding
 from dprecipe.models.geometry import MIN_WIDE_RESNET_SIZE, smallest_size
 from dprecipe.models.layout import layer_shapes
@@ -15,6 +16,7 @@ from dprecipe.models.schema import (
     HuberSvm,
     LogisticRegression,
     Model,
+    Networks,
     Pretrained,
     Regression,
     Timm,
@@ -42,7 +44,7 @@ def find_unsupported(model: Model, mechanism: str, *, fitted: bool, convex: str 
     `fitted`: the model is fitted directly, without steps. `convex`: the names of the convex mechanisms, as text.
     """
     if isinstance(model, Convex):
-        choice = [] if isinstance(model, Regression) else ["choose model.kind logistic_regression"]
+        choice = [f"choose model.kind {'linear' if isinstance(model, Regression) else 'logistic_regression'}"]
         yield Finding(
             "R280",
             f"a {model.kind} is trained by {convex or 'a convex mechanism'}, which needs its constants; {mechanism} "
@@ -70,25 +72,27 @@ def find_unsupported(model: Model, mechanism: str, *, fitted: bool, convex: str 
 
 
 def _labels(model: Model, facts: DataFacts) -> Iterator[Finding]:
-    if isinstance(model, Regression) and facts.target is None:
+    target = facts.target
+    if isinstance(model, Regression) and not isinstance(target, NumberTarget):
         yield Finding(
             "R252",
-            f"{model.kind} predicts a number, and the labels are {facts.classes} classes",
-            "declare the label as a number, `range: [lowest, highest]`, or choose model.kind logistic_regression",
+            f"{model.kind} predicts a number, and the label is {target.describe()}",
+            "declare the label as a number, `range: [lowest, highest]`, or choose model.kind linear",
             "model.kind",
         )
-    elif not isinstance(model, Regression) and facts.target is not None:
+    elif not isinstance(model, Regression | Networks) and not isinstance(target, ClassTarget):
+        convex = " (where the loss has to be convex: least_squares, huber_regression or location)"
         yield Finding(
             "R253",
-            f"{model.kind} predicts classes, and the label is a number",
-            "choose model.kind least_squares, huber_regression or location, and a mechanism that trains it, or declare "
-            "the classes of the label",
+            f"{model.kind} predicts classes, and the label is {target.describe()}",
+            f"choose model.kind linear or mlp{convex if isinstance(target, NumberTarget) else ''}, or declare the "
+            "classes of the label",
             "model.kind",
         )
-    elif isinstance(model, HuberSvm) and facts.classes != 2:
+    elif isinstance(model, HuberSvm) and facts.outputs != 2:
         yield Finding(
             "R254",
-            f"huber_svm predicts one of two classes, and there are {facts.classes}",
+            f"huber_svm predicts one of two classes, and there are {facts.outputs}",
             "choose model.kind softmax_regression",
             "model.kind",
         )
@@ -217,7 +221,7 @@ def _layers(model: Model, facts: DataFacts) -> Iterator[Finding]:
     """The layers that are trained are the network's. Those of other libraries are known once they are built."""
     if not isinstance(model, Pretrained) or not isinstance(model.train, TrainedLayers):
         return
-    shapes = layer_shapes(model, facts.shape, facts.classes, facts.vocabulary)
+    shapes = layer_shapes(model, facts.shape, facts.outputs, facts.vocabulary)
     if shapes is not None:
         yield from find_unknown_layers(model.train, list(shapes))
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.modules.module import _has_any_global_hook as has_hooks_for_all
 
 from dprecipe.models.lora import LowRankLayer
-from dprecipe.models.zoo.convex import InUnits, LocationModel
+from dprecipe.models.zoo.convex import LocationModel
 from dprecipe.models.zoo.layers import StandardisedConv2d
 from dprecipe.models.zoo.transformer import Layer, TextTransformer
 from dprecipe.models.zoo.wide_resnet import ResidualBlock
@@ -22,7 +22,7 @@ DRAW_FREE = frozenset(
         *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
         *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
         *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
-        *(StandardisedConv2d, ResidualBlock, TextTransformer, Layer, LowRankLayer, InUnits, LocationModel),
+        *(StandardisedConv2d, ResidualBlock, TextTransformer, Layer, LowRankLayer, LocationModel),
     }
 )
 """Layers that never draw, by exact type: a subclass may."""

@@ -25,7 +25,8 @@ from dprecipe.data.paid.fit import find_wrong_shape
 from dprecipe.data.paid.schema import PaidStep
 from dprecipe.data.preprocess import ReadyStep, is_pending
 from dprecipe.data.schema import Data, Step
-from dprecipe.data.sources.base import Classes, Columns, Range, Shape
+from dprecipe.data.sources.base import Classes, Columns, Count, Range, Shape, choose_target
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
 from dprecipe.faults import DataFault
 from dprecipe.language.base import Block, Text
 from dprecipe.models.hub_config import Config, check_config
@@ -40,9 +41,10 @@ class ModelFile(Block):
     schema_: Literal["dprecipe.model/v1"] = Field("dprecipe.model/v1", alias="schema")
     model: Model | None = Field(description="the recipe's `model` block; null for a module passed from Python")
     shape: Shape = Field(description="of one record's features as the module sees them")
-    classes: Classes | None = Field(None, description="null where a number is predicted")
+    classes: Classes | None = Field(None, description="null where a number or a count is predicted")
     class_names: tuple[Text, ...] | None = None
     target: Range | None = Field(None, description="the declared range of a number to be predicted, in its own units")
+    count: Count | None = Field(None, description="the declared largest count, where a count is predicted")
     columns: Columns | None = Field(None, description="of a table: raw features are rows")
     source_shape: Shape | None = Field(None, description="of an array: raw features as the source holds them")
     resize: Literal["stretch", "crop"] | None = Field(None, description="how images of another size are brought to it")
@@ -61,9 +63,10 @@ class ModelFile(Block):
     @property
     def facts(self) -> DataFacts:
         """What a model is built from and checked against."""
-        target = None if self.target is None else (self.target[0], self.target[1])
-        tokens = count_vocabulary(self.preprocess)
-        return DataFacts(self.shape, self.classes or 1, self.shape, target=target, vocabulary=tokens)
+        target = choose_target(self.classes, self.target, self.count)
+        if isinstance(target, ClassTarget):
+            target = ClassTarget(target.classes, self.class_names)
+        return DataFacts(self.shape, target, self.shape, vocabulary=count_vocabulary(self.preprocess))
 
 
 def describe_file(
@@ -73,11 +76,13 @@ def describe_file(
     a model of transformers; `stages` are what paid steps have released.
     """
     public = describe_data(data)
+    target = public.target
     file = ModelFile(
         model=model,
         shape=public.shape,
-        classes=public.classes if public.target is None else None,
-        target=public.target,
+        classes=target.classes if isinstance(target, ClassTarget) else None,
+        target=target.range if isinstance(target, NumberTarget) else None,
+        count=Count(max=target.max) if isinstance(target, CountTarget) else None,
         class_names=data.train.class_names,
         columns=data.train.table_columns,
         source_shape=data.train.record_shape or None,
@@ -114,8 +119,8 @@ def parse_description(text: str | bytes) -> ModelFile:
         raise _damaged("a configuration belongs to a model of transformers, and to no other")
     if file.config is not None and check_config(file.config) != file.config:
         raise _damaged("its configuration holds more than numbers of a model")
-    if (file.classes is None) == (file.target is None):
-        raise _damaged("it predicts neither a class nor a number, or both")
+    if [file.classes, file.target, file.count].count(None) != 2:
+        raise _damaged("it predicts neither a class nor a number nor a count, or several of them")
     if file.target is not None and not file.target[0] / 2 < file.target[1] / 2:
         raise _damaged("its range is empty")
     return file

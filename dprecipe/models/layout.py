@@ -14,6 +14,7 @@ from dprecipe.models.schema import (
     HuberRegression,
     HuberSvm,
     LeastSquares,
+    Linear,
     Location,
     LogisticRegression,
     Mlp,
@@ -67,10 +68,10 @@ def layer_shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary:
     None for trees and for models of other libraries, whose tensors nobody knows before they are built or grown.
 
     `shape`: of one record's features; it has to pass `dprecipe.models.checks`. `classes` are the outputs: 1 of a
-    regression. `vocabulary`: how many tokens there are, of a model of tokens.
+    number or a count. `vocabulary`: how many tokens there are, of a model of tokens.
     """
     match model:
-        case LogisticRegression() | SoftmaxRegression() | HuberSvm() | LeastSquares() | HuberRegression():
+        case LogisticRegression() | SoftmaxRegression() | HuberSvm() | LeastSquares() | HuberRegression() | Linear():
             weight: Shapes = {"1.weight": (classes, math.prod(shape))}
             return weight | {"1.bias": (classes,)} if model.bias else weight
         case Location():

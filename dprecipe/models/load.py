@@ -12,12 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import DataFault
 from dprecipe.models.build import build
 from dprecipe.models.checks import check_data
 from dprecipe.models.file import ModelFile, find_model_folder, parse_description
 from dprecipe.models.form import Form
 from dprecipe.models.modules.adapted import adapt_module
+from dprecipe.models.outputs import interpret_outputs
 from dprecipe.models.prepare import ROWS, Preparation, UndeclaredValues
 from dprecipe.models.schema import HuberSvm, Model
 from dprecipe.models.zoo.forest import Forest
@@ -39,9 +41,9 @@ class Released(nn.Module):
         self.eval()
 
     def forward(self, features: Tensor) -> Tensor:
-        """Prepared features (N, *shape) float32 to logits (N, classes), or to numbers (N, 1) in the target's units."""
-        outputs: Tensor = self.module(features)
-        return outputs
+        """Prepared features (N, *shape) float32 to logits (N, classes); or to numbers or expected counts (N, 1), in the
+        units of the label."""
+        return interpret_outputs(self.module(features), self.file.facts.target)
 
     def prepare(self, raw: object) -> Tensor:
         """Raw records as the module sees them, (N, *shape) float32.
@@ -64,7 +66,7 @@ class Released(nn.Module):
 
     def predict(self, raw: object, batch_size: int = ROWS) -> Predicted:
         """Of each raw record, (N,), the name of its most likely class (its number, where the recipe names none), or the
-        number that is predicted, in the target's units. `batch_size`: records in memory at once.
+        number or the expected count, in the label's units. `batch_size`: records in memory at once.
 
         Warns and raises as `prepare`.
         """
@@ -99,7 +101,7 @@ class Released(nn.Module):
 
     def decide(self, outputs: NDArray[np.float64]) -> Predicted:
         """What `predict` returns of outputs."""
-        if self.file.target is not None:
+        if not isinstance(self.file.facts.target, ClassTarget):
             return outputs[:, 0]
         numbers: NDArray[np.int64] = outputs.argmax(axis=1)
         if self.class_names is None:
@@ -129,7 +131,7 @@ class Released(nn.Module):
         preparation = Preparation(self.file)
         parts = [self.outputs(features) for features in preparation.batches(raw, batch_size)]
         warn_of_undeclared(preparation, stacklevel=4)
-        return np.concatenate(parts) if parts else np.zeros((0, self.file.facts.classes))
+        return np.concatenate(parts) if parts else np.zeros((0, self.file.facts.outputs))
 
 
 def warn_of_undeclared(preparation: Preparation, stacklevel: int) -> None:
@@ -145,8 +147,9 @@ def warn_of_undeclared(preparation: Preparation, stacklevel: int) -> None:
 
 def explain_no_probabilities(file: ModelFile) -> str | None:
     """Why a model has no probabilities of classes; None if it has."""
-    if file.target is not None:
-        return "the model predicts a number, and there are no classes to have probabilities"
+    target = file.facts.target
+    if not isinstance(target, ClassTarget):
+        return f"the model predicts {target.describe()}, and there are no classes to have probabilities"
     if isinstance(file.model, HuberSvm):
         return "the outputs of a huber_svm are margins: its loss fits no probabilities"
     return None
@@ -192,7 +195,7 @@ def _empty(content: ModelFile) -> nn.Module:
 
 def _built(model: Model, content: ModelFile) -> nn.Module:
     public = content.facts
-    return build(model, public.shape, public.classes, 0, public.target, public.vocabulary, content.config)
+    return build(model, public.shape, public.outputs, 0, public.vocabulary, content.config)
 
 
 def _from_python() -> DataFault:

@@ -30,6 +30,14 @@ class SoftmaxRegression(Block):
     bias: bool = Field(True, description=BIAS)
 
 
+class Linear(Block):
+    """One linear layer on flattened features: of classes a logistic regression, of a number a linear one, of a count a
+    Poisson regression; starts at zero."""
+
+    kind: Literal["linear"]
+    bias: bool = Field(True, description=BIAS)
+
+
 class HuberSvm(Block):
     """A linear classifier of two classes by the hinge loss, made smooth around its kink."""
 
@@ -219,8 +227,12 @@ Convex = SoftmaxRegression | HuberSvm | LeastSquares | HuberRegression | Locatio
 Regression = LeastSquares | HuberRegression | Location
 """Models of a number, and not of classes."""
 
+Networks = Linear | Mlp | Cnn | WideResNet | Transformer | Timm | Transformers
+"""Models that learn any label by gradient steps."""
+
 Model = Annotated[
     LogisticRegression
+    | Linear
     | Mlp
     | Cnn
     | WideResNet

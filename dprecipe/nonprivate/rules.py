@@ -12,6 +12,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.table import list_kinds
 from dprecipe.models import checks as model_checks
 from dprecipe.models.schema import Trees
+from dprecipe.planning.labels import check_loss
 from dprecipe.planning.learning import check_length
 from dprecipe.planning.paths import check_data_files
 from dprecipe.planning.split import check_column
@@ -110,7 +111,9 @@ def check_data_and_model(recipe: PublicRecipe) -> Iterator[Finding]:
     findings = data_checks.check_data(recipe.data)
     yield from findings
     if not any(finding.is_error for finding in findings):
-        yield from model_checks.check_data(recipe.model, describe_data(recipe.data))
+        facts = describe_data(recipe.data)
+        yield from model_checks.check_data(recipe.model, facts)
+        yield from check_loss(recipe.training, facts.target)
 
 
 RULES: tuple[Callable[[PublicRecipe], Iterator[Finding]], ...] = (

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
+from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import Finding
 from dprecipe.language.tuning import TuningScore
 from dprecipe.recipe.root import Recipe
@@ -45,7 +46,7 @@ def _declare_public(recipe: Recipe) -> str:
 def _check_public(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
     if check_data(recipe.data):
         return  # other rules report it
-    numeric = describe_data(recipe.data).target is not None
+    numeric = not isinstance(describe_data(recipe.data).target, ClassTarget)
     if score.metric != "loss" and numeric != (score.metric == "mean_absolute_error"):
         right = "mean_absolute_error" if numeric else "accuracy"
         yield Finding(
@@ -73,10 +74,11 @@ def _check_paid(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
             f"set data.unit to record; or {_declare_public(recipe)}, and remove tuning.score.noise_multiplier",
             "tuning.score.noise_multiplier",
         )
-    if describe_data(recipe.data).target is not None:
+    target = describe_data(recipe.data).target
+    if not isinstance(target, ClassTarget):
         yield Finding(
             "P184",
-            "what is paid for is a number of right answers, and this model predicts a number",
+            f"what is paid for is a number of right answers, and this model predicts {target.describe()}",
             f"remove tuning; or {_declare_public(recipe)}, and remove tuning.score.noise_multiplier",
             "tuning.score.noise_multiplier",
         )

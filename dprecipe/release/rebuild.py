@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from dprecipe.data.facts import describe_data
+from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import Fault, PlanRefused, RecipeError
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
@@ -251,7 +252,8 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             result += tensors.find_contradictions(stated, plan)
         result += _find_told_duration(stated, plan)
         score = stated.data_access.evaluation.released
-        if score is not None and isinstance(score, ClassifierScore) != (describe_data(plan.data).target is None):
+        is_class = isinstance(describe_data(plan.data).target, ClassTarget)
+        if score is not None and isinstance(score, ClassifierScore) != is_class:
             result.append("data_access.evaluation.released: the score of another kind of model")
     result += origins.find_contradictions(stated)
     result += _check_recorded(stated)

@@ -113,7 +113,7 @@ def _check_trees(stated: Predicate, plan: Plan) -> list[str]:
     if {name: t.dtype for name, t in stated_tensors.items()} != layout.TREES:
         return [f"tensors: trees are {', '.join(f'{name} {dtype}' for name, dtype in layout.TREES.items())}"]
     nodes = stated_tensors["threshold"].shape
-    shapes = {"child": (*nodes, 2), "feature": nodes, "value": (*nodes, describe_data(plan.data).classes)}
+    shapes = {"child": (*nodes, 2), "feature": nodes, "value": (*nodes, describe_data(plan.data).outputs)}
     if (
         len(nodes) != 1
         or len(stated_tensors["root"].shape) != 1
@@ -133,7 +133,7 @@ def expected_shapes(plan: Plan) -> layout.Shapes | None:
     the model or, for trees, without growing them."""
     public = describe_data(plan.data)
     try:
-        return layout.layer_shapes(plan.model, public.shape, public.classes, public.vocabulary)
+        return layout.layer_shapes(plan.model, public.shape, public.outputs, public.vocabulary)
     except (Fault, ValueError, ArithmeticError):
         return None
 

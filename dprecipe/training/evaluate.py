@@ -1,8 +1,9 @@
-"""Scores on held-out records: of a classifier its accuracy and loss, of a regression its errors."""
+"""Scores on held-out records: of classes accuracy and loss, of numbers and counts the errors, in declared units."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, final
@@ -14,18 +15,19 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from dprecipe.data.raw import Labels
-from dprecipe.models.zoo.convex import in_units
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
+from dprecipe.models.outputs import interpret_outputs, label_units
 from dprecipe.timeline import phase
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.losses import PoissonLoss, cross_entropy
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
     """Over all held-out records.
 
-    Of a classifier `accuracy` and the cross entropy as `loss`. Of a regression, whose `accuracy` is None, the
-    `mean_absolute_error` and the mean squared error as `loss`, in the units of what it predicts.
+    Of classes `accuracy` and the cross entropy as `loss`. Of a number or a count, whose `accuracy` is None, the
+    `mean_absolute_error`, and as `loss` the mean squared error, or the mean Poisson deviance; in the label's units.
     """
 
     accuracy: float | None
@@ -87,12 +89,9 @@ class HeldOut:
         records: Scored,
         device: torch.device,
         physical_batch: int,
-        target: tuple[float, float] | None = None,
+        target: Target,
     ) -> None:
-        """`model`: a copy of it is scored, taken now, so that whatever its code keeps of these records stays there.
-
-        `target` is the declared range of labels that are numbers: `dprecipe.data.facts.DataFacts.target`.
-        """
+        """`model`: a copy of it is scored, taken now, so that whatever its code keeps of these records stays there."""
         # Parameters are not copied: those of each score's `state` take their place.
         self._model = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
         self._records = records
@@ -112,15 +111,24 @@ class HeldOut:
                 arrays = self._records.batch(slice(start, start + self._size))
                 features, labels = (torch.from_numpy(array).to(self._device) for array in arrays)
                 outputs = functional_call(self._model, dict(state), (features,))
-                if self._target is None:
+                if isinstance(self._target, ClassTarget):
                     correct += int((outputs.argmax(1) == labels).sum())
                     loss += float(cross_entropy(outputs, labels).sum())
                 else:
-                    errors = outputs[:, 0].double() - in_units(labels, self._target)
-                    loss += float(errors.square().sum())
+                    predicted = interpret_outputs(outputs, self._target)[:, 0]
+                    errors = predicted - label_units(labels, self._target)
+                    loss += float(_losses(outputs, labels, errors, self._target).sum())
                     absolute += float(errors.abs().sum())
         count = len(self._records)
         mean_loss, mean_absolute = loss / max(1, count), absolute / max(1, count)
-        if self._target is None:
+        if isinstance(self._target, ClassTarget):
             return Score(correct / max(1, count), mean_loss, count)
         return Score(None, mean_loss, count, mean_absolute)
+
+
+def _losses(outputs: Tensor, labels: Tensor, errors: Tensor, target: NumberTarget | CountTarget) -> Tensor:
+    """(N,): squared errors, or Poisson deviances from the predicted rates."""
+    if isinstance(target, NumberTarget):
+        return errors.square()
+    deviances = 2 * PoissonLoss(target.max)(outputs.double().clamp(max=math.log(target.max)), labels)
+    return deviances.clamp(min=0.0)  # what is below zero is rounding

@@ -1,15 +1,89 @@
-"""Losses: one value a record, so that nothing of the loss can escape clipping."""
+"""Losses: one value a record, so that nothing of the loss can escape clipping. Which one follows from the label.
+
+A loss is a value: two of the same constants are equal, so that plans and programs made for one serve the other.
+
+Axes: N records, C classes.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
+from dprecipe.language.training import HuberLoss, Training
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(outputs (N, outputs), labels (N,)) -> losses (N,), one for each record."""
+
+
+def choose_loss(target: Target, training: Training) -> Loss:
+    """The loss of a label: cross entropy of classes, half the squared error (or Huber's loss) of a number, Poisson's of
+    a count. `training` chooses where there is a choice, and has passed `planning.labels`.
+    """
+    match target:
+        case ClassTarget():
+            return cross_entropy
+        case NumberTarget():
+            return HuberError(training.loss.delta) if isinstance(training.loss, HuberLoss) else SquaredError()
+        case CountTarget(max=largest):
+            return PoissonLoss(largest)
+
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """(N, C), (N,) -> (N,): negative log-likelihood of each record's label."""
     return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SquaredError:
+    """(z - y)²/2, of labels y in [-1, 1]."""
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(N, 1), (N,) -> (N,)."""
+        return (outputs[:, 0] - labels).square() / 2
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class HuberError:
+    """(z - y)²/2 up to an error of `delta`, delta |z - y| - delta²/2 beyond: no label pulls harder than `delta`.
+
+    Source: P. J. Huber, "Robust Estimation of a Location Parameter", 1964.
+    """
+
+    delta: float
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(N, 1), (N,) -> (N,)."""
+        return functional.huber_loss(outputs[:, 0], labels.to(outputs), reduction="none", delta=self.delta)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PoissonLoss:
+    """Half the deviance of a count y from the rate exp(z): exp(z) - y z - y + y log y, which is 0 where the rate is y.
+
+    Beyond the declared largest count the rate goes on as its tangent, so that the loss stays convex, no output
+    overflows, and the slope in z is never beyond `max` in size.
+    Source: P. McCullagh, J. A. Nelder, "Generalized Linear Models", 1989, section 6.
+    """
+
+    max: int
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(N, 1), (N,) -> (N,)."""
+        z, y, limit = outputs[:, 0], labels.to(outputs), math.log(self.max)
+        rate = z.clamp(max=limit).exp() + self.max * (z - limit).clamp(min=0.0)
+        result: Tensor = rate - y * z - y + torch.special.xlogy(y, y)
+        return result
 
 
 def generalised_cross_entropy(outputs: Tensor, labels: Tensor, q: float) -> Tensor:
@@ -20,3 +94,14 @@ def generalised_cross_entropy(outputs: Tensor, labels: Tensor, q: float) -> Tens
     """
     losses = cross_entropy(outputs, labels)
     return losses if q == 0 else -torch.expm1(-q * losses) / q
+
+
+def synthetic_labels(numbers: Tensor, target: Target) -> Tensor:
+    """Synthetic labels (N,), one for each whole number: neighbouring numbers have different ones."""
+    match target:
+        case ClassTarget(classes=classes):
+            return numbers % classes
+        case NumberTarget():
+            return (numbers % 7).float() / 3 - 1
+        case CountTarget(max=largest):
+            return (numbers % (min(largest, 20) + 1)).float()

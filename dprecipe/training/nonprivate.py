@@ -46,7 +46,7 @@ from dprecipe.release.facts import list_versions
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.file_digests import digest_files
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.losses import choose_loss
 from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
 from dprecipe.training.program import build_from, device_of
 from dprecipe.training.provenance import device_name
@@ -93,7 +93,8 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None) -> PublicRun:
         raise Interrupted("stopped; nothing was written, and nothing was spent: start it again") from None
     score = None
     if "test" in records:
-        score = HeldOut(module, records["test"].prepared(), device, SCORED_TOGETHER).score(state)
+        held_out = HeldOut(module, records["test"].prepared(), device, SCORED_TOGETHER, facts.target)
+        score = held_out.score(state)
     tensors = {name: value.detach().cpu().contiguous() for name, value in merge_adapters(module, state).items()}
     record = describe_run(plan, used, initial, digest_tensors(save(tensors)), device)
     config = module.config if isinstance(module, SequenceClassifier) else None
@@ -110,7 +111,10 @@ def learn(plan: PublicPlan, module: nn.Module, records: Records, device: torch.d
     """
     spec, steps, seed = plan.training.descent, plan.length.steps, plan.runtime.seed
     optimizer, rate = optimizer_of(spec, module), learning_rate(spec, plan.length)
-    average = Average(plan.training.average, steps)
+    average, loss_of = (
+        Average(plan.training.average, steps),
+        choose_loss(describe_data(plan.data).target, plan.training),
+    )
     store = Store(records.prepared(), device, lambda generator: make_augmentation(plan.data.preprocess, generator))
     bar = Progress("training without privacy", "step", steps)
     devices = [device] if device.type == "cuda" else []
@@ -120,7 +124,7 @@ def learn(plan: PublicPlan, module: nn.Module, records: Records, device: torch.d
         for step, units in zip(range(steps), draw_batches(len(records), plan.batch_size, seed), strict=False):
             (part,) = store.batch(units, seed + step).parts(len(units))
             optimizer.zero_grad(set_to_none=True)
-            loss = cross_entropy(module(part.features), part.labels).mean()
+            loss = loss_of(module(part.features), part.labels).mean()
             mean_loss = float(loss.detach())
             if not math.isfinite(mean_loss):
                 raise RunFailed(f"the loss is not finite at step {step + 1}", "set a smaller training.optimizer.lr")

@@ -32,7 +32,7 @@ from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
 from dprecipe.progress import report_progress
 from dprecipe.training.device_choice import device_for
 from dprecipe.training.engine.clipped_sum import per_record_gradients
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.losses import choose_loss, synthetic_labels
 from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.precision_check import single_precision
 from dprecipe.training.probe.program import Check, examine_module, require_passed
@@ -152,9 +152,9 @@ def prepare(
     checks = require_passed(
         examine_module(
             built,
-            cross_entropy,
+            choose_loss(data_facts.target, plan.training),
             form,
-            data_facts.classes,
+            data_facts.target,
             per_record_gradients,
             sums,
             largest=largest,
@@ -220,7 +220,7 @@ def build_started_model(plan: Plan, public: DataFacts) -> tuple[nn.Module, Initi
 def build_from(spec: Model, seed: int, folder: Path, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:
     """A model as its training begins; `folder` is that of the recipe. See `build_started_model`."""
     config = config_of(folder_of(spec, folder)) if isinstance(spec, Transformers) else None
-    built = build(spec, public.shape, public.classes, seed, vocabulary=public.vocabulary, config=config)
+    built = build(spec, public.shape, public.outputs, seed, vocabulary=public.vocabulary, config=config)
     return built, start_from(spec, built, folder, seed)
 
 
@@ -277,9 +277,8 @@ class Synthetic:
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]:
         count = len(range(len(self))[indices]) if isinstance(indices, slice) else len(indices)
         features = self._generator.random((count, *self._facts.shape), dtype=np.float32)
-        if self._facts.target is not None:
-            return features, self._generator.uniform(-1, 1, count).astype(np.float32)
-        return features, self._generator.integers(self._facts.classes, size=count)
+        numbers = torch.from_numpy(self._generator.integers(1 << 31, size=count))
+        return features, synthetic_labels(numbers, self._facts.target).numpy()
 
 
 def device_of(name: str) -> torch.device:

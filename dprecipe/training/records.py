@@ -15,7 +15,7 @@ from dprecipe.data.records import Records
 from dprecipe.data.records import RecordSource as RecordSource
 from dprecipe.training.engine.clipped_sum import BatchPart, count_of, physical_slices
 from dprecipe.training.engine.sizes import keeps_records, one_size, room_for_records
-from dprecipe.training.engine.unit_rows import PADDING
+from dprecipe.training.engine.unit_rows import mark_padding
 from dprecipe.training.prefetch import carry_to_device, pin_array, prefetch_results, runs_asynchronously
 
 Augment = Callable[[Tensor], Tensor]
@@ -164,7 +164,7 @@ class UnitRowsBatch:
             shape = (len(counts_U), records * self.copies)
             filled_UR = torch.from_numpy(np.arange(records) >= counts_U[:, None])
             filled_UR = carry_to_device(filled_UR.repeat_interleave(self.copies, 1), batch.labels.device)
-            labels_UR = torch.unflatten(batch.labels, 0, shape).masked_fill(filled_UR, PADDING)
+            labels_UR = mark_padding(torch.unflatten(batch.labels, 0, shape), filled_UR)
             yield BatchPart(torch.unflatten(batch.features, 0, shape), labels_UR)
 
     def _cut(self, size: int) -> Iterator[tuple[Indices, Indices, int]]:

@@ -229,8 +229,10 @@ def watch_of(plan: Plan, folder: RunFolder, program: StepwiseProgram, curve: Spe
     """The callback that reports, scores and saves, into the run's own folder."""
     held_out = None
     if program.sets.test is not None:
-        held_out = HeldOut(program.model, program.sets.test, program.device, plan.runtime.physical_batch)
-    sample = HeldOut(program.model, Sample(program.sets.train), program.device, plan.runtime.physical_batch)
+        test = program.sets.test
+        held_out = HeldOut(program.model, test, program.device, plan.runtime.physical_batch, program.facts.target)
+    train, rows = Sample(program.sets.train), plan.runtime.physical_batch
+    sample = HeldOut(program.model, train, program.device, rows, program.facts.target)
     return Watch(
         plan,
         curve,

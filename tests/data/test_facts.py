@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from dprecipe.data.facts import ColumnFacts, describe_data
+from dprecipe.data.targets import ClassTarget, NumberTarget
 from dprecipe.faults import RecipeError
 
 IDX = {"source": "idx", "images": "i", "labels": "l"}
@@ -41,7 +42,7 @@ WORDS = {**TABLE, "columns": {"t": {"kind": "text"}}}
 )
 def test_shape_and_classes_from_the_recipe_alone(block, train, steps, shape, classes, pixels) -> None:
     result = describe_data(block(train, preprocess=steps))
-    assert (result.shape, result.classes, result.is_pixels) == (shape, classes, pixels)
+    assert (result.shape, result.outputs, result.is_pixels) == (shape, classes, pixels)
 
 
 def test_tokens_have_a_vocabulary(block) -> None:
@@ -64,17 +65,17 @@ def test_tokens_have_a_vocabulary(block) -> None:
 def test_a_number_is_one_output_of_a_declared_range(block, train) -> None:
     steps = [{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}] if train["source"] == "csv" else []
     result = describe_data(block(train, preprocess=steps))
-    assert (result.classes, result.target, result.class_names) == (1, (-3.0, 7.5), None)
+    assert (result.outputs, result.target) == (1, NumberTarget(-3.0, 7.5))
 
 
 def test_classes_have_no_range(block) -> None:
-    assert describe_data(block(IDX)).target is None
+    assert describe_data(block(IDX)).target == ClassTarget(10)
 
 
 def test_columns_keep_their_declared_order(block) -> None:
     result = describe_data(block(TABLE, preprocess=[{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}]))
     assert result.columns == (ColumnFacts("t", 0, 5), ColumnFacts("n", 5, 1), ColumnFacts("c", 6, 3))
-    assert result.class_names == ("no", "yes", "maybe")
+    assert result.target == ClassTarget(3, ("no", "yes", "maybe"))
     assert result.width == 9
 
 

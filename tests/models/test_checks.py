@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dprecipe.data.facts import DataFacts
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
 from dprecipe.models.checks import check_data, find_unsupported
 from dprecipe.models.schema import (
     Cnn,
@@ -10,6 +11,7 @@ from dprecipe.models.schema import (
     HuberRegression,
     HuberSvm,
     LeastSquares,
+    Linear,
     Location,
     LogisticRegression,
     Lora,
@@ -32,14 +34,18 @@ CLASSIFIERS = [
     LogisticRegression(kind="logistic_regression"),
     SoftmaxRegression(kind="softmax_regression"),
     HuberSvm(kind="huber_svm"),
-    Mlp(kind="mlp", hidden=(3,)),
     RandomForest(kind="random_forest"),
 ]
-NUMBER = DataFacts((3,), 1, (3,), target=(0.0, 9.0))
+NETWORKS = [
+    Linear(kind="linear"),
+    Mlp(kind="mlp", hidden=(3,)),
+]
+NUMBER = DataFacts((3,), NumberTarget(0.0, 9.0), (3,))
+COUNT = DataFacts((3,), CountTarget(9), (3,))
 
 
 def facts(*shape: int) -> DataFacts:
-    return DataFacts(shape, 10, shape)
+    return DataFacts(shape, ClassTarget(10), shape)
 
 
 def test_vector_models_read_everything() -> None:
@@ -64,7 +70,7 @@ def test_presets_read_their_images(preset: str, shape: tuple[int, ...]) -> None:
 
 
 def test_a_cnn_on_a_vector() -> None:
-    result = check_data(Cnn(kind="cnn", preset="lenet"), DataFacts((784,), 10, (1, 28, 28)))
+    result = check_data(Cnn(kind="cnn", preset="lenet"), DataFacts((784,), ClassTarget(10), (1, 28, 28)))
     assert [(f.code, f.path) for f in result] == [("R250", "model.kind")]
     assert "flatten" in result[0].remedy
 
@@ -86,7 +92,7 @@ def test_a_cnn_on_an_image_too_small(preset: str, shape: tuple[int, ...], remedy
 
 @pytest.mark.parametrize("model", [*REGRESSIONS, *CLASSIFIERS], ids=lambda model: model.kind)
 def test_regressions_learn_numbers_and_classifiers_classes(model: Model) -> None:
-    number, two = check_data(model, NUMBER), check_data(model, DataFacts((3,), 2, (3,)))
+    number, two = check_data(model, NUMBER), check_data(model, DataFacts((3,), ClassTarget(2), (3,)))
     wrong = two if model in REGRESSIONS else number
     right = number if model in REGRESSIONS else two
     assert right == []
@@ -94,9 +100,20 @@ def test_regressions_learn_numbers_and_classifiers_classes(model: Model) -> None
     assert wrong[0].remedy
 
 
-def test_a_cnn_of_a_number() -> None:
-    result = check_data(Cnn(kind="cnn", preset="lenet"), DataFacts((1, 28, 28), 1, (1, 28, 28), target=(0.0, 1.0)))
-    assert [f.code for f in result] == ["R253"]
+@pytest.mark.parametrize("model", [*REGRESSIONS, *CLASSIFIERS], ids=lambda model: model.kind)
+def test_nothing_but_networks_learns_counts(model: Model) -> None:
+    result = check_data(model, COUNT)
+    assert [(f.code, f.path) for f in result] == [("R252" if model in REGRESSIONS else "R253", "model.kind")]
+    assert "the label is a count" in result[0].message
+    assert "linear" in result[0].remedy
+
+
+@pytest.mark.parametrize("model", NETWORKS, ids=lambda model: model.kind)
+def test_networks_learn_any_label(model: Model) -> None:
+    for facts_of_label in (NUMBER, COUNT, DataFacts((3,), ClassTarget(2), (3,))):
+        assert check_data(model, facts_of_label) == []
+    lenet = Cnn(kind="cnn", preset="lenet")
+    assert check_data(lenet, DataFacts((1, 28, 28), NumberTarget(0.0, 1.0), (1, 28, 28))) == []
 
 
 def test_a_huber_svm_tells_two_classes_apart() -> None:
@@ -153,7 +170,7 @@ def part(**written: object) -> TrainedLayers:
     ],
 )
 def test_a_transformer(change: dict, shape: tuple[int, ...], vocabulary: int | None, codes: list[str]) -> None:
-    result = check_data(TEXT.model_copy(update=change), DataFacts(shape, 3, shape, vocabulary=vocabulary))
+    result = check_data(TEXT.model_copy(update=change), DataFacts(shape, ClassTarget(3), shape, vocabulary=vocabulary))
     assert [f.code for f in result] == codes
     assert all(f.remedy and f.path.startswith("model") for f in result)
 
@@ -170,5 +187,7 @@ def test_weights_are_read_from_safetensors_files_alone(name: str) -> None:
     spec = Mlp(kind="mlp", hidden=(3,), init=name)
     assert [(f.code, f.path) for f in check_data(spec, facts(5))] == [("R259", "model.init")]
     assert check_data(spec.model_copy(update={"init": "weights/w.safetensors"}), facts(5)) == []
-    encoder = check_data(Transformers(kind="transformers", init="folder"), DataFacts((5,), 3, (5,), vocabulary=9))
+    encoder = check_data(
+        Transformers(kind="transformers", init="folder"), DataFacts((5,), ClassTarget(3), (5,), vocabulary=9)
+    )
     assert "R259" not in {finding.code for finding in encoder}

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from dprecipe.data.facts import DataFacts  # noqa: E402
+from dprecipe.data.targets import ClassTarget  # noqa: E402
 from dprecipe.faults import DataFault, RunFailed  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.checks import check_data  # noqa: E402
@@ -261,7 +262,7 @@ def test_names_that_are_more_than_names(block: dict) -> None:
 
 
 def test_checks_of_blocks() -> None:
-    vector = DataFacts((6,), 3, (6,))
+    vector = DataFacts((6,), ClassTarget(3), (6,))
     assert check_data(SPEC, vector) == []
     pinned = HubModel(name="a/b", revision="0" * 40)
     for spec, facts, codes in (
@@ -269,11 +270,11 @@ def test_checks_of_blocks() -> None:
         (Transformers(kind="transformers", init="x", hub=pinned), vector, ["R258"]),
         (Transformers(kind="transformers", hub=pinned, train="head"), vector, []),
         (Transformers(kind="transformers", hub=pinned, lora=Lora()), vector, []),
-        (SPEC, DataFacts((1, 8, 8), 3, (1, 8, 8)), ["R255"]),
-        (SPEC, DataFacts((6,), 3, (6,), vocabulary=99), ["R255"]),
-        (Timm(kind="timm", name="resnet18"), DataFacts((1, 8, 8), 3, (1, 8, 8)), []),
+        (SPEC, DataFacts((1, 8, 8), ClassTarget(3), (1, 8, 8)), ["R255"]),
+        (SPEC, DataFacts((6,), ClassTarget(3), (6,), vocabulary=99), ["R255"]),
+        (Timm(kind="timm", name="resnet18"), DataFacts((1, 8, 8), ClassTarget(3), (1, 8, 8)), []),
         (Timm(kind="timm", name="resnet18"), vector, ["R250"]),
-        (Timm(kind="timm", name="resnet18", lora=Lora()), DataFacts((1, 8, 8), 3, (1, 8, 8)), ["R257"]),
+        (Timm(kind="timm", name="resnet18", lora=Lora()), DataFacts((1, 8, 8), ClassTarget(3), (1, 8, 8)), ["R257"]),
     ):
         assert [finding.code for finding in check_data(spec, facts)] == codes
 

@@ -59,7 +59,7 @@ CASES = [
 @pytest.mark.parametrize(("model", "shape", "classes"), CASES)
 def test_sizes_are_those_of_the_network(model: Model, shape: tuple[int, ...], classes: int) -> None:
     layers: dict[str, int] = {}
-    for name, parameter in build(model, shape, classes, 0, (-1.0, 1.0)).named_parameters():
+    for name, parameter in build(model, shape, classes, 0).named_parameters():
         layer = name.rsplit(".", 1)[0]
         layers[layer] = layers.get(layer, 0) + math.prod(parameter.shape)
     assert layer_sizes(model, shape, classes) == tuple(layers.values())
@@ -70,7 +70,7 @@ def test_sizes_are_those_of_the_network(model: Model, shape: tuple[int, ...], cl
 
 @pytest.mark.parametrize(("model", "shape", "classes"), CASES)
 def test_tensors_are_those_of_the_network(model: Model, shape: tuple[int, ...], classes: int) -> None:
-    built = build(model, shape, classes, 0, (-1.0, 1.0))
+    built = build(model, shape, classes, 0)
     state, found = built.state_dict(), layer_shapes(model, shape, classes)
     types = {name: DTYPES[tensor.dtype] for name, tensor in state.items()}
     if isinstance(model, RandomForest | GradientBoosting):

@@ -14,6 +14,7 @@ from safetensors.torch import save_file  # noqa: E402
 from dprecipe.data.facts import describe_data  # noqa: E402
 from dprecipe.data.load import load as load_data  # noqa: E402
 from dprecipe.data.schema import Data  # noqa: E402
+from dprecipe.data.targets import NumberTarget  # noqa: E402
 from dprecipe.faults import DataFault  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.file import describe_file, parse_description  # noqa: E402
@@ -56,7 +57,7 @@ def release(tmp_path: Path):
     def make(data: dict = DIGITS, model: dict = MLP, change: dict | None = None):
         block, spec = parsed(data, model)
         public = describe_data(block)
-        module = build(spec, public.shape, public.classes, 5, public.target)
+        module = build(spec, public.shape, public.outputs, 5)
         (tmp_path / "model.json").write_text(json.dumps({**describe_file(spec, block), **(change or {})}))
         save_file(module.state_dict(), tmp_path / "model.safetensors")
         return tmp_path, module
@@ -128,10 +129,11 @@ def test_a_released_regression_predicts_in_the_units_of_its_target_as_it_was_tra
     features = torch.from_numpy(records.features)
 
     released = load(folder)
-    assert torch.equal(released(features), module(features))
+    in_years = 1955.75 + 55.75 * module(features).double()
+    assert torch.allclose(released(features), in_years, rtol=1e-12)
     with pytest.warns(UndeclaredValues, match=r"sex: 1 not declared"):
         predicted = released.predict([{"age": 0, "sex": "f"}, {"age": 50, "sex": "m"}, {"age": 99, "sex": ""}])
-    assert predicted.tolist() == module(features)[:, 0].tolist()
+    assert predicted.tolist() == released(features)[:, 0].tolist()
 
     def mapped(x: torch.Tensor) -> torch.Tensor:
         if "location" in state:
@@ -141,7 +143,7 @@ def test_a_released_regression_predicts_in_the_units_of_its_target_as_it_was_tra
     predicted = released(features)
     assert predicted.shape == (3, 1)
     assert torch.allclose(predicted[:, 0], 1955.75 + 55.75 * mapped(features).double(), rtol=1e-6)
-    assert all(not value.any() for value in build(parsed(NUMBER, model)[1], (4,), 1, 0, (0.0, 1.0)).parameters())
+    assert all(not value.any() for value in build(parsed(NUMBER, model)[1], (4,), 1, 0).parameters())
 
 
 def test_model_json_of_a_regression(release) -> None:
@@ -150,18 +152,18 @@ def test_model_json_of_a_regression(release) -> None:
     assert content["target"] == [1900, 2011.5]
     assert "classes" not in content
     file = parse_description(json.dumps(content))
-    assert (file.facts.classes, file.facts.target) == (1, (1900, 2011.5))
+    assert file.facts.target == NumberTarget(1900, 2011.5)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"classes": 2}, "neither a class nor a number, or both"),
-        ({"target": None}, "neither a class nor a number, or both"),
+        ({"classes": 2}, "neither a class nor a number nor a count"),
+        ({"target": None}, "neither a class nor a number nor a count"),
         ({"target": [3, 3]}, "its range is empty"),
         ({"target": [3]}, "is not what dprecipe writes"),
-        ({"target": None, "classes": 2}, "predicts a number, and the labels are 2 classes"),
-        ({"model": MLP}, "predicts classes, and the label is a number"),
+        ({"target": None, "classes": 2}, "predicts a number, and the label is 2 classes"),
+        ({"model": {"kind": "huber_svm"}}, "predicts classes, and the label is a number"),
     ],
 )
 def test_a_model_json_of_a_regression_that_was_changed(release, change: dict, message: str) -> None:
@@ -182,8 +184,8 @@ def test_model_json_round_trip(data: dict) -> None:
     described = json.loads(json.dumps(describe_file(spec, block), allow_nan=False))
     file = parse_description(json.dumps(described))
     assert (file.model, file.shape, file.preprocess) == (spec, describe_data(block).shape, block.preprocess)
-    model = build(file.model, file.facts.shape, file.facts.classes, 0)
-    assert model(torch.zeros((1, *file.shape))).shape == (1, file.classes)
+    model = build(file.model, file.facts.shape, file.facts.outputs, 0)
+    assert model(torch.zeros((1, *file.shape))).shape == (1, file.facts.outputs)
 
 
 def test_a_module_from_python(release) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from dprecipe.data.facts import DataFacts
 from dprecipe.data.schema import Crop, Scale, Step
+from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import DataFault
 from dprecipe.models.checks import check_data
 from dprecipe.models.prior_checks import check_prior_file, describe_network, describe_steps, read_network
@@ -21,7 +22,7 @@ MODEL = Cnn(kind="cnn", preset="lenet", init="w.safetensors", prior=PRIOR, train
 
 
 def facts(*shape: int) -> DataFacts:
-    return DataFacts(shape, 10, shape)
+    return DataFacts(shape, ClassTarget(10), shape)
 
 
 def record(**more: Any) -> PriorRecord:

@@ -302,6 +302,9 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r306-pate-auto": ("training.epochs=10",),
     "r306-robustness": ("training.robustness=0.0",),
     "r306-semi-supervised": ("training.semi_supervised=null",),
+    "r306-pnsgd-loss": ("training.loss=null",),
+    "r310-pate-number": ("data.train.label={range: null, values: [home, died]}",),
+    "r311-loss": ("training.loss=null", "data.train.label={count: null, range: [0, 60]}"),
     "p101-pnsgd": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "p101-pnsgd-mixed": (
         "mechanism.noise=[{family: laplace, multiplier: 4.0, epochs: 2}, {family: laplace, multiplier: auto}]",

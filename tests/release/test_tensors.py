@@ -24,5 +24,5 @@ def test_a_recipe_s_model_has_as_many_numbers_as_are_known_without_building_it(m
     """And the very tensors: a model of ours has none that is not known."""
     plan = replace(plan_of(), model=model)
     public = describe_data(plan.data)
-    module = build(model, public.shape, public.classes, 0)
+    module = build(model, public.shape, public.outputs, 0)
     assert expected_shapes(plan) == {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import numpy as np  # noqa: E402
 
 from dprecipe.data.records import Records  # noqa: E402
+from dprecipe.data.targets import ClassTarget, NumberTarget  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.schema import LeastSquares, SoftmaxRegression  # noqa: E402
 from dprecipe.training.evaluate import HeldOut, Score  # noqa: E402
@@ -28,7 +29,7 @@ def test_a_classifier(batch: int) -> None:
     labels = GENERATOR.integers(4, size=23)
     module = build(SoftmaxRegression(kind="softmax_regression"), (3,), 4, 0)
     state = state_of(module)
-    score = HeldOut(module, Records(FEATURES, labels), CPU, batch).score(state)
+    score = HeldOut(module, Records(FEATURES, labels), CPU, batch, ClassTarget(4)).score(state)
     logits = torch.from_numpy(FEATURES) @ state["1.weight"].T + state["1.bias"]
     assert score.accuracy == pytest.approx((logits.argmax(1).numpy() == labels).mean())
     chances = logits.double().softmax(1).numpy()[np.arange(23), labels]
@@ -40,8 +41,8 @@ def test_a_classifier(batch: int) -> None:
 
 @pytest.mark.parametrize("batch", [4, 23, 100])
 def test_a_regression_is_scored_in_the_units_of_its_target(batch: int) -> None:
-    years, target = GENERATOR.uniform(1900, 2020, 23), (1900.0, 2020.0)
-    module = build(LeastSquares(kind="least_squares"), (3,), 1, 0, target)
+    years, target = GENERATOR.uniform(1900, 2020, 23), NumberTarget(1900.0, 2020.0)
+    module = build(LeastSquares(kind="least_squares"), (3,), 1, 0)
     state = state_of(module)
     records = Records(FEATURES, ((years - 1960) / 60).astype(np.float32))
     score = HeldOut(module, records, CPU, batch, target).score(state)
@@ -54,6 +55,6 @@ def test_a_regression_is_scored_in_the_units_of_its_target(batch: int) -> None:
 
 
 def test_no_records_at_all() -> None:
-    module = build(LeastSquares(kind="least_squares"), (3,), 1, 0, (0.0, 1.0))
+    module = build(LeastSquares(kind="least_squares"), (3,), 1, 0)
     none = Records(FEATURES[:0], np.zeros(0, np.float32))
-    assert HeldOut(module, none, CPU, 4, (0.0, 1.0)).score(module.state_dict()) == Score(None, 0.0, 0, 0.0)
+    assert HeldOut(module, none, CPU, 4, NumberTarget(0.0, 1.0)).score(module.state_dict()) == Score(None, 0.0, 0, 0.0)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import dprecipe
 from dprecipe.data.records import Records
+from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import RunFailed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
@@ -102,7 +103,7 @@ def test_scoring_writes_to_nothing_that_is_released() -> None:
     for kind in (Keeper, Registering, Writing):
         module = kind().eval()
         before = {name: value.clone() for name, value in module.state_dict().items()}
-        held_out = HeldOut(module, SETS["test"], torch.device("cpu"), 10)
+        held_out = HeldOut(module, SETS["test"], torch.device("cpu"), 10, ClassTarget(3))
         held_out.score({name: value.clone() for name, value in before.items()})
         after = module.state_dict()
         assert list(after) == list(before)

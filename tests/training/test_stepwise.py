@@ -13,6 +13,7 @@ from lightning.fabric.utilities.optimizer import _optimizers_to_device
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 
+from dprecipe.data.targets import ClassTarget
 from dprecipe.training import checkpoint, stepwise
 from dprecipe.training.evaluate import HeldOut
 
@@ -109,7 +110,7 @@ def test_held_out_records_are_scored_in_full_precision() -> None:
     torch.set_float32_matmul_precision("high")
     try:
         model = Model(3, 2)
-        HeldOut(model, Records(), CPU, 2).score(model.state_dict())
+        HeldOut(model, Records(), CPU, 2, ClassTarget(2)).score(model.state_dict())
     finally:
         torch.set_float32_matmul_precision("highest")
     assert message == [("highest", False)] * 2

@@ -18,6 +18,7 @@ from pydantic import Discriminator, Field, Tag
 from dprecipe.data.columns import Columns as Columns
 from dprecipe.data.columns import find_repeated
 from dprecipe.data.files import find_existing, is_pattern, leaves_root
+from dprecipe.data.targets import MAX_COUNT, ClassTarget, CountTarget, NumberTarget, Target
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt, Text
 
@@ -40,8 +41,20 @@ PATHS = "a file, a pattern (`visits/*.parquet`) or a list of them, read one afte
 ACCESS = "`public`: metrics may be released; `private_internal`: they stay in `private/`"
 
 
+class Count(Block):
+    """A label that says how many: 0, 1, 2 …"""
+
+    max: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(
+        description="largest count; larger ones are clipped to it; declared, never measured"
+    )
+
+
+COUNT = "how many there are, predicted as the rate of a Poisson distribution"
+
+
 class Label(Block):
-    """The column to be learned: a class (`values` or `classes`) or a number (`range`), declared and never measured."""
+    """The column to be learned, declared and never measured: a class (`values` or `classes`), a number (`range`) or a
+    count (`count`)."""
 
     column: Text
     values: Annotated[tuple[Text, ...], Field(min_length=2)] | None = Field(
@@ -49,16 +62,21 @@ class Label(Block):
     )
     classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
     range: Range | None = Field(None, description=RANGE)
+    count: Count | None = Field(None, description=COUNT)
 
     @property
-    def class_count(self) -> int:
+    def target(self) -> Target:
         """See `Labelled`."""
-        return len(self.values) if self.values is not None else self.classes or 1
+        if self.values is not None:
+            return ClassTarget(len(self.values), self.values)
+        return choose_target(self.classes, self.range, self.count)
 
-    @property
-    def target(self) -> tuple[float, float] | None:
-        """See `Labelled`."""
-        return None if self.range is None else (self.range[0], self.range[1])
+
+def choose_target(classes: int | None, limits: Range | None, count: Count | None) -> Target:
+    """The target of labels without names, of which exactly one key is declared."""
+    if limits is not None:
+        return NumberTarget(limits[0], limits[1])
+    return ClassTarget(classes or 1) if count is None else CountTarget(count.max)
 
 
 UNREAD = "accepted, so that a labelled set can be named without changes; never read"
@@ -183,22 +201,17 @@ class SeveralFiles(FileSource):
 
 
 class Labelled(SourceBlock):
-    """A source whose labels are read: classes, or numbers to be predicted."""
+    """A source whose labels are read."""
 
     @property
     @abstractmethod
-    def class_count(self) -> int:
-        """The declared number of classes; 1 if the labels are numbers, which one output predicts."""
+    def target(self) -> Target:
+        """What the labels are, as declared."""
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """The declared names of the classes; None if they have none."""
-        return None
-
-    @property
-    def target(self) -> tuple[float, float] | None:
-        """The declared range of numeric labels, (lowest, highest); None if the labels are classes."""
-        return None
+        return self.target.names if isinstance(self.target, ClassTarget) else None
 
     @property
     def described(self) -> frozenset[str]:
@@ -218,15 +231,7 @@ class ColumnLabelled(Labelled):
         label: Label
 
     @property
-    def class_count(self) -> int:
-        return self.label.class_count
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        return self.label.values
-
-    @property
-    def target(self) -> tuple[float, float] | None:
+    def target(self) -> Target:
         return self.label.target
 
     @property
@@ -240,7 +245,7 @@ class ColumnLabelled(Labelled):
 
 def label_contradictions(label: Label, columns: Columns | None, path: str) -> Iterator[Finding]:
     """The contradictions within the label of a table or of images; `path` is the source's."""
-    kinds = {"values": label.values, "classes": label.classes, "range": label.range}
+    kinds = {"values": label.values, "classes": label.classes, "range": label.range, "count": label.count}
     yield from not_one_kind(kinds, f"{path}.label")
     yield from empty_range(label.range, f"{path}.label.range")
     if label.values is not None:
@@ -258,6 +263,7 @@ _KINDS = {
     "values": "`values` (class names, in order)",
     "classes": "`classes` (for integers 0 … classes-1)",
     "range": "`range` (for a number to be predicted)",
+    "count": "`count` (for how many there are)",
 }
 """The kinds of label, by the key that declares each."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from dprecipe.data.sources.base import ACCESS, RECORDS, Access, Labelled, Records, SourceBlock
+from dprecipe.data.targets import ClassTarget, Target
 
 if TYPE_CHECKING:
     from dprecipe.data.raw import Raw, Reading
@@ -57,8 +58,8 @@ class Digits(_Digits, Labelled):
     access: Access = Field("private_internal", description=ACCESS)
 
     @property
-    def class_count(self) -> int:
-        return CLASSES
+    def target(self) -> Target:
+        return ClassTarget(CLASSES)
 
 
 class PublicDigits(_Digits):

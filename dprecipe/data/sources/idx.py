@@ -19,6 +19,7 @@ from dprecipe.data.sources.base import (
     Shape,
     SourceBlock,
 )
+from dprecipe.data.targets import ClassTarget, Target
 from dprecipe.language.base import Text
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class Idx(_Idx, Labelled):
         return {"images": self.images, "labels": self.labels}
 
     @property
-    def class_count(self) -> int:
-        return self.classes
+    def target(self) -> Target:
+        return ClassTarget(self.classes)
 
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_idx import read_idx

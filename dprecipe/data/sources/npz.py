@@ -10,19 +10,23 @@ from pydantic import Field
 
 from dprecipe.data.sources.base import (
     ACCESS,
+    COUNT,
     RANGE,
     RECORDS,
     UNREAD,
     Access,
     Classes,
+    Count,
     FileSource,
     Labelled,
     Range,
     Records,
     Shape,
+    choose_target,
     empty_range,
     not_one_kind,
 )
+from dprecipe.data.targets import Target
 from dprecipe.faults import Finding
 from dprecipe.language.base import Text
 
@@ -54,18 +58,15 @@ class Npz(_Npz, Labelled):
     shape: Shape = Field(description="of one record's features, checked against the file")
     classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
     range: Range | None = Field(None, description=RANGE)
+    count: Count | None = Field(None, description=COUNT)
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
 
-    shared: ClassVar[tuple[str, ...]] = ("features", "labels", "shape", "classes", "range")
+    shared: ClassVar[tuple[str, ...]] = ("features", "labels", "shape", "classes", "range", "count")
 
     @property
-    def class_count(self) -> int:
-        return self.classes or 1
-
-    @property
-    def target(self) -> tuple[float, float] | None:
-        return None if self.range is None else (self.range[0], self.range[1])
+    def target(self) -> Target:
+        return choose_target(self.classes, self.range, self.count)
 
     @property
     def described(self) -> frozenset[str]:
@@ -76,7 +77,7 @@ class Npz(_Npz, Labelled):
         return frozenset((self.labels,))
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from not_one_kind({"classes": self.classes, "range": self.range}, path)
+        yield from not_one_kind({"classes": self.classes, "range": self.range, "count": self.count}, path)
         yield from empty_range(self.range, f"{path}.range")
 
     def read(self, root: Path, reading: Reading) -> Raw:
@@ -95,6 +96,7 @@ class PublicNpz(_Npz):
     shape: Shape = Field(description="of one record's features, checked against the file")
     classes: Classes | None = Field(None, description=UNREAD)
     range: Range | None = Field(None, description=UNREAD)
+    count: Count | None = Field(None, description=UNREAD)
     records: Records | None = Field(None, description=RECORDS)
     access: Literal["public"] = "public"
 

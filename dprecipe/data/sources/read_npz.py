@@ -12,10 +12,20 @@ from numpy.typing import NDArray
 from dprecipe.data.archive import Archive, is_integer, open_archive
 from dprecipe.data.collector import RecordCollector
 from dprecipe.data.files import locate_file
-from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, drop_labels, number_labels, record_number
+from dprecipe.data.raw import (
+    Raw,
+    Reading,
+    channels_first,
+    class_labels,
+    count_labels,
+    drop_labels,
+    number_labels,
+    record_number,
+)
 from dprecipe.data.sources.base import Labelled
 from dprecipe.data.sources.npz import Npz
 from dprecipe.data.table import read_names
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
 from dprecipe.faults import DataFault
 
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
@@ -31,7 +41,7 @@ def read_npz(
     reading: Reading,
 ) -> Raw:
     """The selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0, classes),
-    or mapped from their range to [-1, 1].
+    mapped from their range to [-1, 1], or counts.
 
     The headers are checked against the recipe before an array is unpacked.
 
@@ -39,8 +49,8 @@ def read_npz(
         DataFault: the file is missing, is not an archive, holds Python objects, or is not what the recipe declares.
     """
     file = locate_file(path, root)
-    numeric = labelled is not None and labelled.range is not None
-    of_labels = ("numbers", _is_number) if numeric else ("integers", is_integer)
+    target = None if labelled is None else labelled.target
+    of_labels = ("numbers", _is_number) if isinstance(target, NumberTarget) else ("integers", is_integer)
     with open_archive(file, SAVE) as archive:
         count = archive.dims(features, shape, "numbers", _is_number)[0]
         others = [] if labelled is None else [(labelled.labels, *of_labels)]
@@ -89,9 +99,13 @@ def check_labels(
     labels: NDArray[Any], labelled: Labelled, subject: str, reading: Reading, numbers: NDArray[np.int64]
 ) -> NDArray[np.int64] | NDArray[np.float32]:
     """Labels as a run takes them; what is wrong with them is added to the reading's problems."""
-    if labelled.target is None:
-        return class_labels(labels, labelled.class_count, subject, reading.problems, numbers)
-    return number_labels(labels, labelled.target, subject, reading, numbers)
+    match labelled.target:
+        case ClassTarget(classes=classes):
+            return class_labels(labels, classes, subject, reading.problems, numbers)
+        case NumberTarget(lowest=lowest, highest=highest):
+            return number_labels(labels, (lowest, highest), subject, reading, numbers)
+        case CountTarget(max=largest):
+            return count_labels(labels, largest, subject, reading, numbers)
 
 
 def as_features(numbers: NDArray[Any], reading: Reading) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from dprecipe.mechanisms.facts import AggregationFacts
 from dprecipe.mechanisms.plan import Plan
 
 GRADIENT_CHECKS = {
-    "output": "finite outputs, one row of logits for each record",
+    "output": "finite outputs, one row for each record",
     "loss_per_record": "one finite loss for each record, with no reduction",
     "records_independent": "no record influences another's output",
     "losses_independent": "no record influences another's loss",

@@ -52,7 +52,7 @@ def plan(spec: Pate, facts: Facts) -> Planned[PatePlan]:
         size=facts.size,
         ensemble=spec.teachers,
         partition_by=_identity(spec, facts),
-        classes=data_facts(facts.data).classes,
+        classes=data_facts(facts.data).outputs,
         aggregator=spec.aggregator.kind,
         queries=queries,
         answers=run.answers(queries),

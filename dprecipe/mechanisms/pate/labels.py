@@ -26,7 +26,7 @@ def label_lines(rows: Iterable[tuple[int, int | str]]) -> str:
 
 def label_names(plan: Plan) -> tuple[str, ...]:
     """What a label is called, class by class."""
-    return plan.data.train.class_names or tuple(str(number) for number in range(describe_data(plan.data).classes))
+    return plan.data.train.class_names or tuple(str(number) for number in range(describe_data(plan.data).outputs))
 
 
 def first_record(plan: Plan, from_python: bool) -> int:

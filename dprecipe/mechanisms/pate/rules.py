@@ -130,7 +130,7 @@ def check_threshold(spec: Pate, facts: Facts) -> Iterator[Finding]:
                 f"mechanism.aggregator.{name}",
                 severity=Severity.WARNING,
             )
-    min_largest = count / data_facts(facts.data).classes
+    min_largest = count / data_facts(facts.data).outputs
     if selection.threshold <= min_largest:
         yield Finding(
             "P153",
@@ -156,7 +156,7 @@ def check_interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
             f"set {path}.rounds to at most {queries}" if queries > 1 else "raise mechanism.queries.max",
             f"{path}.rounds",
         )
-    classes = data_facts(facts.data).classes
+    classes = data_facts(facts.data).outputs
     if chosen.confidence <= 1 / classes:
         yield Finding(
             "R277",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.facts import feature_norm
+from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.plan import Assumption
@@ -105,7 +106,7 @@ def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
 
 
 def _classes(facts: Facts) -> bool:
-    return data_facts(facts.data).target is None
+    return isinstance(data_facts(facts.data).target, ClassTarget)
 
 
 def _first_family(spec: Pnsgd) -> str:

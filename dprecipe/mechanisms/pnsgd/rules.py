@@ -55,7 +55,7 @@ def derive_constants(spec: Pnsgd, facts: Facts) -> Proven:
     last = facts.size - (count_batches(spec, facts) - 1) * spec.batch_size
     fullness = Fraction(last, spec.batch_size)
     return constants.prove_constants(
-        facts.model, described.width, described.classes, norm, spec.constraint, relation, fullness
+        facts.model, described.width, described.outputs, norm, spec.constraint, relation, fullness
     )
 
 
@@ -81,7 +81,7 @@ def count_steps(spec: Pnsgd, facts: Facts) -> int | None:
 
 def check_provable(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """A convex model whose constants are proved."""
-    model, classes = facts.model, data_facts(facts.data).classes
+    model, classes = facts.model, data_facts(facts.data).outputs
     if isinstance(model, LogisticRegression) and classes != 2:
         yield Finding(
             "P165",

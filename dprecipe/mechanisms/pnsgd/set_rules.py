@@ -25,7 +25,7 @@ def check_set(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     if not isinstance(facts.model, Provable):
         return  # other rules say so
     described, constraint = describe_data(facts.data), spec.constraint
-    parameters = count_parameters(facts.model, described.width, described.classes)
+    parameters = count_parameters(facts.model, described.width, described.outputs)
     lists: dict[str, Coordinates | None] = {}
     if isinstance(constraint, BallConstraint):
         lists = {"centre": constraint.centre}

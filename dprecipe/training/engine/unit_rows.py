@@ -3,13 +3,14 @@ their losses is the unit's loss. Its gradient is therefore the mean of its rows'
 backward pass of the batch.
 
 Rows are a unit's records, the augmented copies of a record, or both. Units of fewer rows are padded with copies that
-the mean leaves out: their label is `PADDING`.
+the mean leaves out, which their labels say (`mark_padding`).
 
 Legend: U units, R rows of each.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -19,7 +20,17 @@ from torch import Tensor, nn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 PADDING = -1
-"""The label of a row that only pads its unit."""
+"""The label of a row that only pads its unit; of labels that are no whole numbers, NaN."""
+
+
+def mark_padding(labels: Tensor, padded: Tensor) -> Tensor:
+    """The labels (U, R), with those of rows that only pad their unit marked."""
+    return labels.masked_fill(padded, math.nan if labels.is_floating_point() else PADDING)
+
+
+def is_padding(labels: Tensor) -> Tensor:
+    """Which labels `mark_padding` has marked."""
+    return labels.isnan() if labels.is_floating_point() else labels == PADDING
 
 
 @final
@@ -43,7 +54,7 @@ class MeanLoss:
     loss: Loss
 
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        real_UR = labels != PADDING
+        real_UR = ~is_padding(labels)
         losses = self.loss(outputs.flatten(0, 1), torch.where(real_UR, labels, 0).flatten())
         losses_UR = torch.where(real_UR, torch.unflatten(losses, 0, labels.shape), 0.0)
         return losses_UR.sum(1) / real_UR.sum(1)

@@ -18,12 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dprecipe.data.targets import Target
 from dprecipe.models.form import Form
 from dprecipe.models.modules.adapted import RecordByRecord
 from dprecipe.models.modules.draws import find_shared_draws, record_draws
 from dprecipe.models.modules.frozen_draws import freeze_generators
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.engine.clipped_sum import Loss
+from dprecipe.training.losses import synthetic_labels
 from dprecipe.training.probe.place import name_failure
 
 ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError, KeyError)
@@ -59,26 +61,27 @@ class Case:
     others: Tensor
     labels: Tensor
     other_labels: Tensor
-    classes: int
+    target: Target
     before: dict[str, Tensor]
     seed: int
 
     @staticmethod
     def of(
-        module: nn.Module, loss: Loss, form: Form, classes: int, records: int, seed: int, device: torch.device
+        module: nn.Module, loss: Loss, form: Form, target: Target, records: int, seed: int, device: torch.device
     ) -> Case:
         generator = torch.Generator().manual_seed(seed)
         features = form.draw(records, generator).to(device)
         others = form.draw(records, generator, distant=True).to(device)
-        labels = torch.arange(records, device=device) % classes
+        numbers = torch.arange(records, device=device)
+        labels, other_labels = synthetic_labels(numbers, target), synthetic_labels(numbers + 1, target)
         before = {name: tensor.detach().clone() for name, tensor in _state_of(module).items()}
-        return Case(module, loss, form, features, others, labels, (labels + 1) % classes, classes, before, seed)
+        return Case(module, loss, form, features, others, labels, other_labels, target, before, seed)
 
     def draw_records(self, records: int, *, distant: bool = False) -> tuple[Tensor, Tensor]:
         """`records` further synthetic records, and their labels."""
         generator = torch.Generator().manual_seed(self.seed + 1 + distant)
         features = self.form.draw(records, generator, distant=distant).to(self.features.device)
-        return features, torch.arange(records, device=self.labels.device) % self.classes
+        return features, synthetic_labels(torch.arange(records, device=self.labels.device), self.target)
 
     def drawing(self, seed: int = 0) -> AbstractContextManager[None]:
         """Inside, layers draw from this seed."""
@@ -116,7 +119,7 @@ class Case:
 
     def output(self) -> str:
         outputs = self.outputs(self.features, self.labels)
-        expected = (len(self.labels), self.classes)
+        expected = (len(self.labels), self.target.outputs)
         if outputs.shape != expected:
             raise Failed(f"shape {list(outputs.shape)}, expected {list(expected)}")
         if not bool(torch.isfinite(outputs).all()):

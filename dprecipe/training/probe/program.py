@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dprecipe.data.targets import ClassTarget, Target
 from dprecipe.faults import RunFailed
 from dprecipe.models.form import Form
 from dprecipe.training.engine.bookkeeping import pad_records
@@ -70,7 +71,7 @@ def examine_module(
     module: nn.Module,
     loss: Loss,
     records: Form | Sequence[int],
-    classes: int,
+    target: Target | int,
     per_record_gradients: PerRecordGradients | None = None,
     sums: SumTests | None = None,
     *,
@@ -78,7 +79,8 @@ def examine_module(
     largest: int = MAX_RECORDS,
     gradients: float = math.inf,
 ) -> tuple[Check, ...]:
-    """Check the program on synthetic records of this form (or of quantities of this shape); results in a fixed order.
+    """Check the program on synthetic records of this form (or of quantities of this shape), and of this label (or of so
+    many classes); results in a fixed order.
 
     Each half of the engine that is passed is compared with a loop over single records. A module whose outputs differ
     only because it draws new numbers is random, and does not mix records: so it draws the same numbers again when
@@ -98,7 +100,8 @@ def examine_module(
         form = records if isinstance(records, Form) else Form.of(records)
         if per_record_gradients is not None and one_size(device):
             per_record_gradients = _pad_batches(per_record_gradients)
-        case = Case.of(subject, loss, form, classes, RECORDS, seed, device)
+        target = ClassTarget(target) if isinstance(target, int) else target
+        case = Case.of(subject, loss, form, target, RECORDS, seed, device)
         return tuple(_run_checks(case, per_record_gradients, sums, largest, gradients))
 
 
@@ -131,7 +134,7 @@ def _run_checks(
 def _tests(
     case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int, gradients: float
 ) -> Iterator[ProbeTest]:
-    yield "output", "finite outputs, one row of logits for each record", case.output
+    yield "output", "finite outputs, one row for each record", case.output
     yield "loss_per_record", "one finite loss for each record, with no reduction", case.loss_per_record
     yield "records_independent", "no record influences another's output", case.outputs_independent
     yield "losses_independent", "no record influences another's loss", case.losses_independent

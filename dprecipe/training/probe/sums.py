@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, Loss, parameters_of
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.unit_rows import PADDING, MeanLoss, RowwiseModel
+from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel, is_padding, mark_padding
 from dprecipe.training.probe.case import TOLERANCE, Case, Failed, ProbeTest
 
 SumTests = Callable[[Case], Iterator[ProbeTest]]
@@ -81,9 +81,9 @@ class Units:
         labels = torch.cat([case.labels, case.other_labels])
         count = len(case.labels)
         at_BR = (torch.arange(count)[:, None] + (count + 1) * torch.arange(self.rows)) % (2 * count)
-        labels_BR = labels[at_BR].clone()
-        labels_BR[0, 1:] = PADDING
-        return BatchPart(both[at_BR], labels_BR)
+        padded_BR = torch.zeros(at_BR.shape, dtype=torch.bool, device=labels.device)
+        padded_BR[0, 1:] = True
+        return BatchPart(both[at_BR], mark_padding(labels[at_BR], padded_BR))
 
     @cached_property
     def gradients(self) -> Tensor:
@@ -97,7 +97,7 @@ class Units:
         features, labels = self.batch.features, self.batch.labels
         means = []
         for features_R, labels_R in zip(features, labels, strict=True):
-            real_R = labels_R != PADDING
+            real_R = ~is_padding(labels_R)
             means.append(self.case.gradients_of(features_R[real_R], labels_R[real_R]).mean(0))
         return torch.stack(means)
 
@@ -202,7 +202,7 @@ def _clipped_sum_edges(units: Units, clipped_sum: ClippedSumOf) -> str:
     if not worst <= 1 + 1e-6:
         raise Failed(f"a unit adds {worst:.6f} clip norms")
     if units.rows is None:
-        joined = BatchPart(batch.features, batch.labels, torch.zeros_like(batch.labels))
+        joined = BatchPart(batch.features, batch.labels, torch.zeros_like(batch.labels, dtype=torch.int64))
     else:
         joined = BatchPart(batch.features.flatten(0, 1)[None], batch.labels.flatten()[None])
     whole = filling(joined)

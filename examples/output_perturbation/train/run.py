@@ -81,7 +81,7 @@ def probe(plan: Plan) -> tuple[Check, ...]:
     Raises:
         RunFailed: one does not hold.
     """
-    own, classes = plan.room_as(OutputPerturbationPlan), describe_data(plan.data).classes
+    own, classes = plan.room_as(OutputPerturbationPlan), describe_data(plan.data).outputs
     rows, labels = read_rows(own, Synthetic(plan))
     other = labels.copy()
     other[0] = (other[0] + 1) % classes
@@ -142,7 +142,7 @@ class MinimumRunner(Runner[Program]):
         with open_attempt(plan, folder, start, program.provenance, private, check) as attempt:
 
             def release() -> None:
-                w_CD = minimise(own, *read_rows(own, records), public.classes)
+                w_CD = minimise(own, *read_rows(own, records), public.outputs)
                 noise = draw_spherical_noise(own.noise_scale, attempt.secrets.stream("noise", 0), w_CD.size)
                 with durable.replacing_file(kept) as file:
                     np.save(file, w_CD + noise.reshape(w_CD.shape), allow_pickle=False)
@@ -150,12 +150,13 @@ class MinimumRunner(Runner[Program]):
             spend_once(attempt.ledger, event, release)
             attempt.ledger.close("completed")
         noisy = torch.from_numpy(np.load(io.BytesIO(durable.read_bytes(kept)), allow_pickle=False)).float()
-        module = build(plan.model, public.shape, public.classes, plan.runtime.seed)
+        module = build(plan.model, public.shape, public.outputs, plan.runtime.seed)
         parts = {"weight": noisy[:, : public.width], "bias": noisy[:, -1]}
         weights = {name: parts[name.rsplit(".", 1)[-1]].contiguous() for name in module.state_dict()}
         test, score = program.sets.test, None
         if test is not None:
-            score = HeldOut(module, test, torch.device("cpu"), plan.runtime.physical_batch).score(weights)
+            rows = plan.runtime.physical_batch
+            score = HeldOut(module, test, torch.device("cpu"), rows, public.target).score(weights)
         return attempt.publish(Finished(weights, frozenset(weights), plan.model, score, program.sets.custom_test))
 
     def rehearse(self, plan: Plan) -> Rehearsal:

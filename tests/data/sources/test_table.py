@@ -10,6 +10,7 @@ import pytest
 from dprecipe.data.schema import Data
 from dprecipe.data.sources.base import Labelled, SourceBlock
 from dprecipe.data.sources.table import SOURCES
+from dprecipe.data.targets import ClassTarget
 
 COLUMNS = {"n": {"kind": "numeric", "min": 0, "max": 1}}
 LABEL = {"column": "y", "values": ["a", "b", "c"]}
@@ -47,8 +48,8 @@ def test_both_blocks_of_a_source_read_the_same_features(kind: str) -> None:
         assert getattr(labelled, trait) == getattr(public, trait), trait
     assert set(public.files) <= set(labelled.files)
     assert (labelled.table_columns is None) != (labelled.record_shape == ())
-    assert labelled.class_count == (10 if kind in ("digits", "idx") else 3)
-    assert labelled.target is None
+    assert labelled.target.outputs == (10 if kind in ("digits", "idx") else 3)
+    assert isinstance(labelled.target, ClassTarget)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -645,7 +645,7 @@ def test_checks_are_written_to_json() -> None:
     first = examine_module(nn.Linear(5, 3), cross_entropy, (5,), 3)[0]
     assert first.to_json() == {
         "id": "output",
-        "text": "finite outputs, one row of logits for each record",
+        "text": "finite outputs, one row for each record",
         "passed": True,
         "measured": "shape [6, 3]",
     }

@@ -16,6 +16,7 @@ from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase
 from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.models.outputs import label_type
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_sum, find_fallbacks
@@ -24,7 +25,7 @@ from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.gate import Gate, multiplier_of
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.losses import choose_loss
 from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.probe.sums import SumTests, clipping_tests
 from dprecipe.training.processes import FollowerGate, world_size
@@ -124,7 +125,10 @@ class ClippedSums:
         self.copies = room.augmentations
         self._module = model if plan.runtime.precision == 32 else Reduced(model)
         self.several = RowwiseModel(self._module) if self.copies > 1 or plan.data.unit != "record" else None
-        result = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
+        self._target = describe_data(plan.data).target
+        loss = choose_loss(self._target, plan.training)
+        self._loss = loss if self.several is None else MeanLoss(loss)
+        result = (self._module if self.several is None else self.several, self._loss)
         self._passes = Passes(
             *result,
             plan.runtime.compile,
@@ -148,9 +152,9 @@ class ClippedSums:
         clipping = self.clipping(step)
         max_rows, passes = self._runtime.physical_batch, self._passes
         if self.several is None:
-            return clipped_sum(self._module, cross_entropy, batch, clipping, max_rows, passes, world_size())
+            return clipped_sum(self._module, self._loss, batch, clipping, max_rows, passes, world_size())
         rows = UnitRowsBatch(batch, self.copies)
-        return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, max_rows, passes, world_size())
+        return clipped_sum(self.several, self._loss, rows, clipping, max_rows, passes, world_size())
 
     def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:
         divisor, adaptation = self._phase(step).divisor * step.size_share, self._clip.adaptation
@@ -169,11 +173,11 @@ class ClippedSums:
         count = max(1, min(size, self._runtime.physical_batch // rows))
         shape = (count, *self._shape) if self.several is None else (count, rows, *self._shape)
         device = next(self._model.parameters()).device
-        labels = torch.zeros(shape[: 1 if self.several is None else 2], dtype=torch.int64, device=device)
+        labels = torch.zeros(shape[: 1 if self.several is None else 2], dtype=label_type(self._target), device=device)
         batch = BatchPart(torch.zeros(shape, device=device), labels)
-        model, loss = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
+        model = self._module if self.several is None else self.several
         clipping = clipping_of(self._clip, self._model, 1.0, self._phases[0].noise_multiplier)
-        return (*text, *find_fallbacks(model, loss, batch, clipping, self._model))
+        return (*text, *find_fallbacks(model, self._loss, batch, clipping, self._model))
 
     def state(self) -> dict[str, Any]:
         return dict(self.figures())

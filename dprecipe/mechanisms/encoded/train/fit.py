@@ -106,19 +106,20 @@ class _Gradients:
         from dprecipe.models.build import build
         from dprecipe.models.initial import start_from
         from dprecipe.training.engine.clipped_sum import per_record_gradients
-        from dprecipe.training.losses import cross_entropy
+        from dprecipe.training.losses import choose_loss
         from dprecipe.training.program import device_of
 
         facts, runtime = data_facts(self._recipe.data), self._recipe.runtime
+        loss = choose_loss(facts.target, self._recipe.training)
         device = device_of(runtime.device)
-        model = build(self._recipe.model, facts.shape, facts.classes, runtime.seed, vocabulary=facts.vocabulary)
+        model = build(self._recipe.model, facts.shape, facts.outputs, runtime.seed, vocabulary=facts.vocabulary)
         start_from(self._recipe.model, model, self._folder, runtime.seed)
         model.to(device)
         size = max(1, min(runtime.physical_batch, MAX_NUMBERS // sum(p.numel() for p in model.parameters())))
         for first in range(0, len(self._chosen), size):
             arrays = self._records.batch(self._chosen[first : first + size])
             features, labels = (torch.from_numpy(array).to(device) for array in arrays)
-            grads_ND = per_record_gradients(model, cross_entropy, features, labels)
+            grads_ND = per_record_gradients(model, loss, features, labels)
             valid_N = torch.isfinite(grads_ND).all(dim=1) & (grads_ND != 0).any(dim=1)
             self.seen += len(valid_N)
             self.without += int((~valid_N).sum())

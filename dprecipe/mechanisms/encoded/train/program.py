@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.encoded.codebook import Codebook
 from dprecipe.mechanisms.encoded.files import codebook_of
@@ -23,7 +24,7 @@ from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
 from dprecipe.training.engine.sizes import size_on
 from dprecipe.training.gate import Gate, distribution_of, multiplier_of
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.losses import choose_loss
 from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes import FollowerGate
@@ -89,6 +90,7 @@ class Encoding:
         self._encoder = encoder
         self._slot_of = slot_of
         room = plan.room_as(EncodedPlan)
+        self._loss = choose_loss(describe_data(plan.data).target, plan.training)
         self._divisor = room.divisor
         self._physical_batch = size_on(encoder.device, room.divisor, plan.runtime.physical_batch)
         self._denoise = room.denoise
@@ -109,7 +111,7 @@ class Encoding:
         return store.batch(units[order], seed, groups)
 
     def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
-        encoded = encoded_sum(model, cross_entropy, batch, self._encoder, self._physical_batch)
+        encoded = encoded_sum(model, self._loss, batch, self._encoder, self._physical_batch)
         if self._relative is None:
             return encoded
         # Coordinates in units of their own noise; `gradient` turns them back.

@@ -54,12 +54,12 @@ def train_plan_student(
 
         if not isinstance(plan.model, Fittable):
             raise RunFailed("internal fault: a student that takes steps has no optimizer", "please report this")
-        return fit_model(plan.model, features, labels, result.classes, seed).to(device)
+        return fit_model(plan.model, features, labels, result.outputs, seed).to(device)
     from dprecipe.mechanisms.pate.train.student import train_student
 
     # Trained from its first weights on, however often it is asked for.
     if module is None:
-        student = build(plan.model, result.shape, result.classes, seed, vocabulary=result.vocabulary)
+        student = build(plan.model, result.shape, result.outputs, seed, vocabulary=result.vocabulary)
     else:
         student = copy.deepcopy(module)
     bars: list[Progress] = []

@@ -206,7 +206,7 @@ def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
         model=teachers.model,
         training=training,
         shape=result.shape,
-        classes=result.classes,
+        classes=result.outputs,
         preprocess=plan.data.preprocess,
         seed=plan.runtime.seed,
         steps=steps,

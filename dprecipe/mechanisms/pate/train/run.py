@@ -19,6 +19,7 @@ from typing import final
 import numpy as np
 from torch import nn
 
+from dprecipe.data.facts import describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import NothingLearned
 from dprecipe.mechanisms.pate import labels
@@ -223,7 +224,8 @@ def _score(
 ) -> Score | None:
     if program.test is None:
         return None
-    held_out = HeldOut(module, program.test, program.device, plan.runtime.physical_batch)
+    target = describe_data(plan.data).target
+    held_out = HeldOut(module, program.test, program.device, plan.runtime.physical_batch, target)
     score = held_out.score({name: value.clone() for name, value in module.state_dict().items()})
     budget = plan.budget
     epsilon = accountants.epsilon(remaining_budget.charged, budget.delta, budget.neighbouring, budget.accountant)

@@ -121,7 +121,7 @@ def _build_program(plan: Plan, records: Callable[[], Sets]) -> PnsgdProgram:
 def build_objective(plan: Plan) -> Objective:
     """The plan's objective."""
     own, data_facts = plan.room_as(PnsgdPlan), describe_data(plan.data)
-    location, loss = isinstance(plan.model, Location), choose_loss(plan.model, data_facts.classes)
+    location, loss = isinstance(plan.model, Location), choose_loss(plan.model, data_facts.outputs)
     width, bias = 0 if location else data_facts.width, location or own.bias
     return Objective(
         loss=loss,
@@ -285,16 +285,15 @@ def build_weights(plan: Plan, data_facts: DataFacts, iterate: Floats) -> dict[st
 
 
 def _module(plan: Plan, data_facts: DataFacts) -> nn.Module:
-    return build(plan.model, data_facts.shape, data_facts.classes, plan.runtime.seed, data_facts.target)
+    return build(plan.model, data_facts.shape, data_facts.outputs, plan.runtime.seed)
 
 
 def _score(
     plan: Plan, folder: RunFolder, program: PnsgdProgram, test: RecordSource, weights: dict[str, Tensor], step: int
 ) -> Score:
     """The score of the released model, after the ledger was closed."""
-    held_out = HeldOut(
-        _module(plan, program.facts), test, torch.device("cpu"), plan.runtime.physical_batch, program.facts.target
-    )
+    module, cpu = _module(plan, program.facts), torch.device("cpu")
+    held_out = HeldOut(module, test, cpu, plan.runtime.physical_batch, program.facts.target)
     score = held_out.score(weights)
     folder.record(step, plan.guarantee.epsilon, score.metrics)
     return score

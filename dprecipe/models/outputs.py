@@ -1,0 +1,55 @@
+"""From what a module gives to what it predicts, by the declared label. Constants of the recipe alone.
+
+Models of numbers learn in [-1, 1], where their labels are, and models of counts the logarithm of a rate. The map to the
+units of the label is no part of the module: it holds no weights, and a module from Python has none of it.
+
+Axes: N records.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
+
+
+def interpret_outputs(outputs: Tensor, target: Target) -> Tensor:
+    """Outputs of a module (N, outputs): of classes the logits, as they are; of a number or a count what is predicted,
+    (N, 1) float64, in the units of the label.
+    """
+    match target:
+        case ClassTarget():
+            return outputs
+        case NumberTarget(lowest=lowest, highest=highest):
+            return in_units(outputs, (lowest, highest))
+        case CountTarget(max=largest):
+            return predict_rates(outputs, largest)
+
+
+def label_units(labels: Tensor, target: NumberTarget | CountTarget) -> Tensor:
+    """Labels (N,) as they were declared, float64."""
+    return in_units(labels, target.range) if isinstance(target, NumberTarget) else labels.double()
+
+
+def in_units(mapped: Tensor, target: tuple[float, float]) -> Tensor:
+    """From [-1, 1] to the range `target`, constants of the recipe; what is outside stays outside.
+
+    In double precision: a range may be narrow and far from zero.
+    """
+    lowest, highest = target
+    half = highest / 2 - lowest / 2  # halves: the range itself may overflow
+    return mapped.double() * half + (lowest / 2 + highest / 2)
+
+
+def predict_rates(outputs: Tensor, largest: int) -> Tensor:
+    """Expected counts, float64, at most the declared largest one; outputs are their logarithms."""
+    logarithms = outputs.double()
+    return torch.where(logarithms < math.log(largest), logarithms.exp(), float(largest)).clamp(max=float(largest))
+
+
+def label_type(target: Target) -> torch.dtype:
+    """The type of labels of this kind."""
+    return torch.int64 if isinstance(target, ClassTarget) else torch.float32
