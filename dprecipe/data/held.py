@@ -29,6 +29,7 @@ from dprecipe.data.sources.read_npz import as_features, check_labels
 from dprecipe.data.sources.shards import check_columns
 from dprecipe.data.sources.table import AnySource
 from dprecipe.data.table import Collector, read_names
+from dprecipe.data.targets import NumberTarget
 from dprecipe.faults import DataFault, UsageFault
 
 CHUNK_ROWS = 8192
@@ -176,8 +177,9 @@ def _check_features(features: Any, shape: tuple[int, ...], count: int, name: str
 
 def _check_label_array(labels: Any, count: int, source: Labelled, name: str) -> NDArray[Any]:
     array = np.asarray(labels) if labels is not None else np.empty(0, object)
-    if array.shape != (count,) or array.dtype.kind not in ("iuf" if source.target is not None else "iu"):
-        kind = "number" if source.target is not None else "integer"
+    numeric = isinstance(source.target, NumberTarget)
+    if array.shape != (count,) or array.dtype.kind not in ("iuf" if numeric else "iu"):
+        kind = "number" if numeric else "integer"
         raise DataFault(
             f"{name}: the labels are not one {kind} a record", "pass a label for each record, of shape (N,)"
         )

@@ -232,13 +232,13 @@ Networks = Linear | Mlp | Cnn | WideResNet | Transformer | Timm | Transformers
 
 Model = Annotated[
     LogisticRegression
-    | Linear
     | Mlp
     | Cnn
     | WideResNet
     | Transformer
     | Timm
     | Transformers
+    | Linear
     | RandomForest
     | GradientBoosting
     | SoftmaxRegression

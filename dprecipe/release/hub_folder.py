@@ -129,8 +129,8 @@ def find_task(model: ModelFile) -> str:
     if model.facts.vocabulary is not None or isinstance(model.model, Transformers):
         return "text-classification"
     if model.columns is None and len(model.source_shape or ()) >= IMAGE_AXES:
-        return "image-classification" if model.target is None else "other"
-    return "tabular-classification" if model.target is None else "tabular-regression"
+        return "other" if model.classes is None else "image-classification"
+    return "tabular-regression" if model.classes is None else "tabular-classification"
 
 
 def _read_card(source: Path) -> str | None:

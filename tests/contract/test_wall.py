@@ -23,6 +23,7 @@ BEHIND = (
     "models/form.py",
     "models/load.py",
     "models/onnx.py",
+    "models/outputs.py",
     "models/modules",
     "data/augment.py",
 )
