@@ -80,7 +80,7 @@ def make_release(folder: Path, recipe: str, label: dict[str, Any] | None = None,
     block = Data.model_validate_json(json.dumps(data))
     model: Model = TypeAdapter(Model).validate_json(json.dumps({"kind": kind} if kind else spec))
     facts = describe_data(block)
-    module = build(model, facts.shape, facts.classes, 0, facts.target)
+    module = build(model, facts.shape, facts.outputs, 0)
     generator = torch.Generator().manual_seed(1)
     state = {name: torch.randn(value.shape, generator=generator) for name, value in module.state_dict().items()}
     folder.mkdir()
