@@ -1,12 +1,18 @@
-"""`dprecipe init`: a commented starter recipe that validates."""
+"""`dprecipe init`: a commented starter recipe that validates, with made-up columns or with those of a file."""
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
-from dprecipe.faults import UsageFault
+from dprecipe.faults import DataFault, UsageFault
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.screen import write_output
+
+BATCHES = 8
+"""Steps of a pass over a small sample."""
 
 
 def init(path: Path = Path("recipe.yaml"), mechanism: str = MECHANISMS[0], data: str = "digits") -> None:
@@ -18,14 +24,67 @@ def init(path: Path = Path("recipe.yaml"), mechanism: str = MECHANISMS[0], data:
     for value, known, noun in ((mechanism, MECHANISMS, "mechanism"), (data, SOURCES, "data source")):
         if value not in known:
             raise UsageFault(f"there is no starter for the {noun} {value}", f"choose one of {', '.join(known)}")
+    _write(path, make_starter(mechanism, data, make_name(path)))
+    write_output([f"wrote {path}; next: dprecipe validate {path}"])
+
+
+def init_from(
+    path: Path,
+    mechanism: str,
+    file: Path,
+    public: bool,
+    private: bool,
+    label: str | None = None,
+    unit: str | None = None,
+) -> None:
+    """Write a recipe whose data block is drafted from a file; never overwrites.
+
+    Raises:
+        UsageFault: it is not said whether the file is public; the label is not named; see `init`.
+        DataFault: the file can't be read.
+    """
+    from dprecipe.data.files import data_root
+    from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_sample
+    from dprecipe.recipe.draft import Asked, draft_data
+
+    if public == private:
+        raise UsageFault(
+            "ranges and categories that are read off private records are a release that nobody accounts for",
+            "say what the file is: --public, a sample that may be published; or --private, and the draft has names and "
+            "kinds alone, with blanks to be filled in by hand",
+        )
+    drafted = [kind for kind in MECHANISMS if mechanism_of(kind).can_split and not mechanism_of(kind).has_student]
+    if mechanism not in drafted:
+        raise UsageFault(f"there is no draft for the mechanism {mechanism}", f"choose one of {', '.join(drafted)}")
+    try:
+        sample = read_sample(file, MAX_ROWS if public else PRIVATE_ROWS)
+    except DataFault as fault:
+        raise UsageFault(fault.message, fault.remedy) from None
+    source = "npz" if isinstance(sample, Arrays) else sample.source
+    declared = Path(os.path.relpath(file, data_root(None, path))).as_posix()
+    data = draft_data(sample, Asked(public, declared, label, unit))
+    _write(path, _fit_batches(make_starter(mechanism, source, make_name(path), data), data))
+    following = f"dprecipe validate {path}" if public else f"fill in each FILL_IN, then dprecipe validate {path}"
+    write_output([f"wrote {path}; next: {following}"])
+
+
+def _fit_batches(text: str, data: str) -> str:
+    """The starter with batches that are smaller than a small sample."""
+    size = re.search(r"^  size: (\d+)", data, re.MULTILINE)
+    if size is None:
+        return text
+    largest = max(1, int(size[1]) // BATCHES)
+    return re.sub(r"batch_size: (\d+)", lambda found: f"batch_size: {min(int(found[1]), largest)}", text)
+
+
+def _write(path: Path, text: str) -> None:
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(make_starter(mechanism, data, make_name(path)))
+            file.write(text)
     except FileExistsError:
         raise UsageFault(f"{path} already exists", "name another path") from None
     except OSError as error:
         raise UsageFault(f"{path} can't be written: {error.strerror}", "name another path") from None
-    write_output([f"wrote {path}; next: dprecipe validate {path}"])
 
 
 def make_name(path: Path) -> str:

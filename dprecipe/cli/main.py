@@ -18,6 +18,7 @@ from dprecipe import __version__, screen
 from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath, TuneCommand
 from dprecipe.cli.guard import INTERNAL, guard_faults
 from dprecipe.cli.output import Output, guarded_output
+from dprecipe.faults import UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.table import MECHANISMS
 
@@ -59,11 +60,28 @@ def init(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("recipe.yaml"),
     mechanism: Annotated[str, typer.Option(help=join_with_or([*MECHANISMS]))] = next(iter(MECHANISMS)),
     data: Annotated[str, typer.Option(help="digits, idx, csv, parquet or npz")] = "digits",
+    sample: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Draft the data block from a CSV, Parquet or NumPy file."),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="FILE is a public sample: draft ranges and categories, too.")
+    ] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="FILE is private: draft names and kinds, with blanks to fill in.")
+    ] = False,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of FILE: what is to be learned.")] = None,
+    unit: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of FILE: who is protected.")] = None,
 ) -> None:
     """Write a commented starter recipe."""
-    from dprecipe.cli.init import init
+    from dprecipe.cli.init import init, init_from
 
-    init(path, mechanism, data)
+    if sample is not None:
+        init_from(path, mechanism, sample, public, private, label, unit)
+    elif public or private or label or unit:
+        raise UsageFault("--public, --private, --label and --unit are about a file", "name it: --from FILE")
+    else:
+        init(path, mechanism, data)
 
 
 @app.command()

@@ -39,10 +39,16 @@ class Archive:
         self._file = file
         self._save = save
 
+    @property
+    def names(self) -> list[str]:
+        """The names of its arrays."""
+        return [name.removesuffix(".npy") for name in self._archive.namelist() if name.endswith(".npy")]
+
     def dims(
-        self, name: str, shape: tuple[int | None, ...], expected: str, accepts: Callable[[np.dtype[Any]], bool]
+        self, name: str, shape: tuple[int | None, ...] | None, expected: str, accepts: Callable[[np.dtype[Any]], bool]
     ) -> tuple[int, ...]:
-        """The dimensions in an array's header, records first. Raises as `array` does for headers."""
+        """The dimensions in an array's header, records first; `shape`: None for any. Raises as `array` does for
+        headers."""
         with self._open(name) as stream:
             return self._header(name, stream, shape, expected, accepts)[0]
 
@@ -120,7 +126,7 @@ class Archive:
         self,
         name: str,
         stream: BinaryIO,
-        shape: tuple[int | None, ...],
+        shape: tuple[int | None, ...] | None,
         expected: str,
         accepts: Callable[[np.dtype[Any]], bool],
     ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -141,6 +147,7 @@ class Archive:
             )
         if not accepts(dtype):
             raise DataFault(f"{file}: array {name!r} holds {dtype}, expected {expected}", f"{self._save} as {expected}")
+        shape = dims[1:] if shape is None else shape
         if len(dims) != 1 + len(shape) or any(
             size not in (None, result) for size, result in zip(shape, dims[1:], strict=True)
         ):

@@ -37,6 +37,9 @@ _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
     (r"(?i)[-+]?(?:inf|infinity|nan)", "write a finite number"),
 )
 
+BLANK = "FILL_IN"
+"""What `dprecipe init --private` leaves to be declared."""
+
 
 def describe_node(node: Node | None) -> str:
     """A value in words; long texts are cut."""
@@ -61,6 +64,14 @@ def find_mismatch(at: Spot) -> Finding:
         remedy = f"write `recipe: {form.words[0]}`, or use the version of dprecipe the recipe was written for"
         return Finding(
             "R111", f"this dprecipe reads {form.words[0]}, not {describe_node(node)}", remedy, at.dotted, at.place
+        )
+    if isinstance(node, Scalar) and node.value == BLANK:
+        return Finding(
+            "R103",
+            f"left open: expected {describe_form(form)}",
+            f"write {describe_form(form)}, from what is known of the subject and not measured on private records",
+            at.dotted,
+            at.place,
         )
     words_only = bool(form.words) and not (form.number or form.whole or form.text or form.boolean)
     if words_only and isinstance(node, Scalar) and node.value is not None:

@@ -82,7 +82,8 @@ STARTERS = {kind: starter for kind, mechanism in table.MECHANISMS.items() if (st
 MECHANISMS = tuple(STARTERS)
 
 
-def make_starter(mechanism: str, source: str, name: str) -> str:
-    """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`."""
-    data = DATA[source].replace(" &TRAIN", TABLE.format(source=source))
+def make_starter(mechanism: str, source: str, name: str, data: str | None = None) -> str:
+    """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block in the place of the source's
+    own."""
+    data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source))
     return HEAD.format(name=name) + STARTERS[mechanism].starter_text(source, data)

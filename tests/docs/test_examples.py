@@ -106,7 +106,7 @@ def list_commands(path: Path) -> Iterator[str]:
     for language, block in FENCE.findall(text):
         if language in ("console", "text"):
             yield from re.findall(r"^\$ (dprecipe .*)$", block, re.MULTILINE)
-    for block in re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    for block in re.findall(r"^```\n(.*?)^```$", FENCE.sub("", text), re.MULTILINE | re.DOTALL):
         yield from re.findall(r"^(dprecipe .*)$", block, re.MULTILINE)
     yield from re.findall(r"`(dprecipe [a-z][^`]*)`", read_unfenced(path))
 

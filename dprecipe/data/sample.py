@@ -1,0 +1,159 @@
+"""From the fields of a column to what a recipe could declare of it: for drafts, from a public sample.
+
+Nothing here may be used on private records but the kind of a column (`Drafted.kind`): ranges, categories and missing
+values would be measured on them. Ranges are rounded outward, so that no value of the sample lies outside.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any, Literal, final
+
+from dprecipe.data.encoders import NO_WORDS, YES_WORDS
+from dprecipe.data.values import parse_number
+from dprecipe.data.words import MARKS
+
+MAX_CATEGORIES = 50
+MAX_MARKS = 3
+"""Different texts among numbers that may mean a missing one."""
+MAX_CLASSES = 100
+FORMATS = (
+    "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d",
+    "%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%Y/%m/%d %H:%M", "%d.%m.%Y %H:%M:%S",
+)  # fmt: skip
+Kind = Literal["numeric", "integer", "boolean", "date", "category", "text", "name", "empty"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A column: its kind (`name`: each field differs; `empty`: none has a value), what may be declared of it, and a
+    remark on it."""
+
+    kind: Kind
+    declared: dict[str, Any] = field(default_factory=dict)
+    remark: str = ""
+
+
+def is_missing(text: str) -> bool:
+    """Whether a field counts as missing without being declared so."""
+    return text == "" or text.casefold() in MARKS
+
+
+def draft_column(texts: Sequence[str]) -> Drafted:
+    """What a column of these fields, without blanks around them, could be declared as."""
+    present = [text for text in texts if not is_missing(text)]
+    if not present:
+        return Drafted("empty", remark="no field has a value")
+    gaps = len(present) < len(texts)
+    for draft in (_draft_numbers, _draft_truths, _draft_dates):
+        found = draft(present, gaps)
+        if found is not None:
+            return found
+    return _draft_texts(present)
+
+
+def _draft_numbers(present: Sequence[str], gaps: bool) -> Drafted | None:
+    numbers = {text: parse_number(text) for text in set(present)}
+    marks = sorted(text for text, number in numbers.items() if number is None)
+    values = [number for text in present if (number := numbers[text]) is not None]
+    if not values or len(marks) > MAX_MARKS or (marks and (2 * len(values) < len(present) or len(set(values)) < 3)):
+        return None
+    if set(numbers) <= {"0", "1"} and len(numbers) == 2:
+        return Drafted("boolean", {"missing": False} if gaps else {})
+    whole = all(value.is_integer() for value in values)
+    low, high = round_outward(min(values), max(values))
+    declared: dict[str, Any] = {"min": low, "max": high}
+    if gaps or marks:
+        middle = statistics.median(values)
+        declared["missing"] = round(middle) if whole else float(f"{middle:.3g}")
+    if marks:
+        declared["marks"] = marks
+    integers = whole and abs(max(values, key=abs)) < 2**53 and isinstance(low, int) and isinstance(high, int)
+    return Drafted("integer" if integers else "numeric", declared)
+
+
+def _draft_truths(present: Sequence[str], gaps: bool) -> Drafted | None:
+    words = {text.casefold() for text in present}
+    if len(words) == 2 and len(words & set(NO_WORDS)) == 1 and len(words & set(YES_WORDS)) == 1:
+        return Drafted("boolean", {"missing": False} if gaps else {})
+    return None
+
+
+def _draft_dates(present: Sequence[str], gaps: bool) -> Drafted | None:
+    distinct = sorted(set(present))
+    days = _parse_all(distinct, datetime.fromisoformat) if all(len(text) >= 10 for text in distinct) else None
+    formats: list[str | None] = [None] if days is not None else []
+    if days is None:
+        for form in FORMATS:
+            parsed = _parse_all(distinct, lambda text, form=form: datetime.strptime(text, form))  # type: ignore[misc]
+            if parsed is not None:
+                days, formats = days or parsed, [*formats, form]
+    if days is None:
+        return None
+    low, high = date(min(days).year, 1, 1), date(max(days).year, 12, 31)
+    declared: dict[str, Any] = {"min": str(low), "max": str(high)}
+    if formats[0] is not None:
+        declared["format"] = formats[0]
+    if gaps:
+        declared["missing"] = str(low)
+    remark = f"or {formats[1]}: these dates fit both" if len(formats) > 1 else ""
+    return Drafted("date", declared, remark)
+
+
+def _parse_all(texts: Sequence[str], parse: Callable[[str], datetime]) -> list[datetime] | None:
+    try:
+        return [parse(text) for text in texts]
+    except ValueError:
+        return None
+
+
+def _draft_texts(present: Sequence[str]) -> Drafted:
+    distinct = set(present)
+    if len(distinct) <= MAX_CATEGORIES and (len(distinct) == 1 or 2 * len(distinct) <= len(present)):
+        return Drafted("category", {"values": sorted(distinct)})
+    if len(distinct) == len(present) and not any(" " in text for text in distinct):
+        return Drafted("name", remark="each field differs")
+    return Drafted("text")
+
+
+def draft_label(texts: Sequence[str]) -> dict[str, Any]:
+    """What labels of these fields could be declared as: `classes`, `values` or a `range`."""
+    present = [text for text in texts if not is_missing(text)]
+    counted, numbers = Counter(present), [parse_number(text) for text in set(present)]
+    known = [number for number in numbers if number is not None]
+    if len(known) == len(numbers) and known:
+        whole = all(number.is_integer() and number >= 0 for number in known)
+        if whole and 1 <= max(known) < MAX_CLASSES and len(counted) > max(known) / 2:
+            return {"classes": int(max(known)) + 1}
+        if len(counted) > 2 or not whole:
+            return {"range": list(round_outward(min(known), max(known)))}
+    return {"values": sorted(counted)}
+
+
+def round_outward(low: float, high: float) -> tuple[int | float, int | float]:
+    """A range of round numbers around both: low is rounded down and high up, and from 0 on where it begins near it.
+
+    Guarantees: the first is at most `low` and the second at least `high`, exactly; they differ.
+    """
+    least, most = Decimal(repr(float(low))), Decimal(repr(float(high)))
+    span = most - least
+    scale = span / 2 if span else max(abs(most), Decimal(1))
+    step = Decimal(10) ** math.floor(scale.log10())
+    first = (least / step).to_integral_value(ROUND_FLOOR) * step
+    last = (most / step).to_integral_value(ROUND_CEILING) * step
+    if 0 <= least < span / 2:
+        first = Decimal(0)
+    if first == last:
+        last += step
+    return _plain(first), _plain(last)
+
+
+def _plain(number: Decimal) -> int | float:
+    return int(number) if number == number.to_integral_value() else float(number)

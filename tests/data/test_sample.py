@@ -1,0 +1,80 @@
+"""What is drafted of a column fits every field that it was drafted from."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dprecipe.data.sample import draft_column, draft_label, round_outward
+
+FINITE = st.floats(-1e12, 1e12, allow_nan=False)
+
+
+@given(FINITE, FINITE)
+def test_ranges_are_rounded_outward(one: float, other: float) -> None:
+    low, high = min(one, other), max(one, other)
+    first, last = round_outward(low, high)
+    assert first <= low <= high <= last
+    assert first < last
+    if low < high:
+        assert last - first <= 3.2 * (high - low) + abs(low) * 1e-9
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (17, 90, (0, 90)),
+        (37, 121, (0, 130)),
+        (1.3, 11.2, (0, 12)),
+        (1950, 2003, (1950, 2010)),
+        (-0.03, 0.91, (-0.1, 1)),
+        (5, 5, (5, 6)),
+        (0, 0, (0, 1)),
+        (-40, -12, (-40, -10)),
+    ],
+)
+def test_ranges_are_round(low: float, high: float, expected: tuple[float, float]) -> None:
+    assert round_outward(low, high) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "declared"),
+    [
+        (["1", "2", "", "17", "NA"], "integer", {"min": 0, "max": 17, "missing": 2}),
+        (["1.5", "2", "9.25"], "numeric", {"min": 0, "max": 10}),
+        (["1.5", "<0.5", "9.25", "3"], "numeric", {"min": 0, "max": 10, "missing": 3.0, "marks": ["<0.5"]}),
+        (["0", "1", "1"], "boolean", {}),
+        (["Yes", "no", ""], "boolean", {"missing": False}),
+        (["2021-03-01", "2023-04-30"], "date", {"min": "2021-01-01", "max": "2023-12-31"}),
+        (["2021-03-01T10:30", ""], "date", {"min": "2021-01-01", "max": "2021-12-31", "missing": "2021-01-01"}),
+        (["31.12.2021", "01.02.2023"], "date", {"min": "2021-01-01", "max": "2023-12-31", "format": "%d.%m.%Y"}),
+        (["red", "blue", "red", "blue", "red", ""], "category", {"values": ["blue", "red"]}),
+        (["a1", "b2", "c3"], "name", {}),
+        (["one note", "another note"], "text", {}),
+        (["", "NA", "-"], "empty", {}),
+    ],
+)
+def test_kinds(fields: list[str], kind: str, declared: dict[str, object]) -> None:
+    made = draft_column(fields)
+    assert (made.kind, made.declared) == (kind, declared)
+
+
+def test_dates_that_fit_two_formats_are_remarked() -> None:
+    assert "%m/%d/%Y" in draft_column(["01/02/2023", "03/04/2023"]).remark
+    assert draft_column(["01/02/2023", "13/04/2023"]).remark == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "declared"),
+    [
+        (["0", "1", "1", ""], {"classes": 2}),
+        (["0", "2", "1"], {"classes": 3}),
+        (["1", "2", "1"], {"classes": 3}),
+        (["no", "yes"], {"values": ["no", "yes"]}),
+        (["1.5", "2.25", "9"], {"range": [0, 9]}),
+        (["120", "4000", "777"], {"range": [0, 4000]}),
+    ],
+)
+def test_labels(fields: list[str], declared: dict[str, object]) -> None:
+    assert draft_label(fields) == declared

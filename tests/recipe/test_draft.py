@@ -1,0 +1,178 @@
+"""`dprecipe init --from`, as its user runs it: what is drafted of a public sample fits it, and what is drafted of a
+private file holds none of its values."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from dprecipe.cli.main import app
+from dprecipe.cli.validate import check
+
+HEADER = ["patient", "age", "lactate", "ward", "admitted", "emergency", "note", "id", "outcome"]
+FILLED = {"min": "0", "max": "120", "values": "[a, b]", "size": "400", "max_records": "4", "classes": "2"}
+
+
+def make_rows(count: int = 160) -> list[list[str]]:
+    draw = random.Random(5)
+    return [
+        [
+            f"P{number // 3}",
+            str(draw.randint(18, 97)),
+            draw.choice(["1.25", "7.5", "3.75", "<0.5", ""]),
+            draw.choice(["surgery", "icu", "Größe: 3, links"]),
+            f"{draw.randint(1, 28):02d}.{draw.randint(1, 12):02d}.2021",
+            draw.choice(["yes", "no"]),
+            " ".join(draw.choices(["fever", "cough", "pain", "fine"], k=4)),
+            f"x{number:05d}",
+            draw.choice(["home", "died"]),
+        ]
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("DPRECIPE_DATA", raising=False)
+    return tmp_path
+
+
+def write(kind: str, folder: Path) -> Path:
+    rows, file = make_rows(), folder / f"sample.{kind}"
+    if kind == "csv":
+        file.write_text("\n".join(";".join(row) for row in [HEADER, *rows]) + "\n", encoding="utf-8")
+    elif kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns: dict[str, object] = {name: [row[place] for row in rows] for place, name in enumerate(HEADER)}
+        columns["age"] = [int(row[1]) for row in rows]
+        columns["lactate"] = [None if row[2] in ("", "<0.5") else float(row[2]) for row in rows]
+        columns["emergency"] = [row[5] == "yes" for row in rows]
+        columns["admitted"] = pa.array([f"2021-{row[4][3:5]}-{row[4][:2]}" for row in rows]).cast(pa.date32())
+        columns["scans"] = [[1, 2]] * len(rows)
+        pq.write_table(pa.table(columns), file)
+    else:
+        ids = np.array([int(row[0][1:]) for row in rows])
+        values = np.random.default_rng(0).normal(size=(len(rows), 6)).astype(np.float32)
+        np.savez(file, signal=values, outcome=(values[:, 0] > 0).astype(int), patient=ids)
+    return file
+
+
+def init(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["init", str(folder / "draft.yaml"), *arguments])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize("unit", [(), ("--unit", "patient")])
+@pytest.mark.parametrize("mechanism", ["dpsgd", "encoded"])
+def test_a_public_draft_validates_and_fits_its_sample(
+    kind: str, unit: tuple[str, ...], mechanism: str, folder: Path
+) -> None:
+    file = write(kind, folder)
+    made = init(folder, "--from", str(file), "--public", "--label", "outcome", "--mechanism", mechanism, *unit)
+    assert made.exit_code == 0, made.output
+    findings, *_ = check(folder / "draft.yaml")
+    assert [finding for finding in findings if finding.is_error] == []
+    result = CliRunner().invoke(app, ["data", "check", str(folder / "draft.yaml"), "--print-private"])
+    assert result.exit_code == 0, result.output
+    assert "clamped" not in result.stdout.replace("nothing missing, clamped or undeclared", "")
+    assert " other" not in result.stdout
+    text = (folder / "draft.yaml").read_text("utf-8")
+    assert "Drafted from a public sample" in text
+    assert ("by: unit" in text) == bool(unit)
+    if kind != "npz":
+        for line in (
+            "age: {kind: integer, min: 0, max: 100}",
+            'ward: {kind: category, values: ["Größe: 3, links", icu, surgery]}',
+            "note: {kind: text}",
+            "# id: left out, each field differs",
+            "emergency: {kind: boolean}",
+            'admitted: {kind: date, min: "2021-01-01", max: "2021-12-31"',
+        ):
+            assert line in text
+        assert ('marks: ["<0.5"]' in text) == (kind == "csv")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_a_private_draft_has_no_value_of_its_file_and_names_each_blank(kind: str, folder: Path) -> None:
+    file = write(kind, folder)
+    made = init(folder, "--from", str(file), "--private", "--label", "outcome", "--unit", "patient")
+    assert made.exit_code == 0, made.output
+    path = folder / "draft.yaml"
+    text = path.read_text("utf-8")
+    words = {
+        word for row in make_rows() for field in row for word in field.split() if not word.isdigit() and len(word) > 2
+    }
+    assert words & set(re.findall(r"[^\s,{}\[\]\"]+", text)) == set()
+    findings, *_ = check(path)
+    lines = text.splitlines()
+    blanks = [(n, m.start() + 1) for n, line in enumerate(lines, 1) for m in re.finditer(r"(?<!each )FILL_IN", line)]
+    places = [(f.place.line, f.place.column) for f in findings if f.place is not None]
+    assert sorted(places) == sorted(blanks)
+    assert {f.code for f in findings} == {"R103"}
+    assert all(f.message.startswith("left open: expected ") for f in findings)
+    filled = re.sub(r"(\w+): FILL_IN", lambda found: f"{found[1]}: {FILLED[found[1]]}", text)
+    filled = re.sub(r"(kind: date, min: )0(, max: )120", r"\g<1>2020-01-01\g<2>2024-12-31", filled)
+    path.write_text(filled, encoding="utf-8")
+    assert [f for f in check(path)[0] if f.is_error] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_a_public_draft_runs_to_a_release_that_verifies(kind: str, folder: Path) -> None:
+    file = write(kind, folder)
+    assert init(folder, "--from", str(file), "--public", "--label", "outcome", "--unit", "patient").exit_code == 0
+    made = CliRunner().invoke(app, ["run", str(folder / "draft.yaml"), "--out", str(folder / "run")])
+    assert made.exit_code == 0, made.output
+    assert CliRunner().invoke(app, ["verify", str(folder / "run" / "release")]).exit_code == 0
+
+
+def test_it_has_to_be_said_what_the_file_is(folder: Path) -> None:
+    file = write("csv", folder)
+    for flags in ((), ("--public", "--private")):
+        made = init(folder, "--from", str(file), "--label", "outcome", *flags)
+        assert made.exit_code == 2
+        assert "a release that nobody accounts for" in made.stderr
+    assert not (folder / "draft.yaml").exists()
+    assert init(folder, "--label", "outcome").exit_code == 2
+
+
+def test_the_label_is_asked_for(folder: Path) -> None:
+    file = write("csv", folder)
+    public, private = (init(folder, "--from", str(file), flag) for flag in ("--public", "--private"))
+    assert (public.exit_code, private.exit_code) == (2, 2)
+    assert "'outcome'" in public.stderr
+    assert "outcome" not in private.stderr  # the first line of a private file may be a record
+    meant = init(folder, "--from", str(file), "--private", "--label", "Outcome")
+    assert "the file has 'outcome'" in meant.stderr
+
+
+@pytest.mark.parametrize("mechanism", ["pate", "pnsgd"])
+def test_other_mechanisms_have_no_draft(mechanism: str, folder: Path) -> None:
+    made = init(folder, "--from", str(write("csv", folder)), "--public", "--label", "outcome", "--mechanism", mechanism)
+    assert made.exit_code == 2
+    assert "choose one of dpsgd, encoded" in made.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "no column"),
+        (b"a,a\n1,2\n", "one twice"),
+        (b"a,b\n1\n", "another number of fields"),
+        (b"a,b\n\xff,2\n", "not a CSV file in UTF-8"),
+        (b"PAR1 and no more", "can't be read"),
+    ],
+)
+def test_files_that_are_no_sample(content: bytes, problem: str, folder: Path) -> None:
+    (folder / "f").write_bytes(content)
+    made = init(folder, "--from", str(folder / "f"), "--public", "--label", "b")
+    assert made.exit_code == 2, made.output
+    assert problem in made.stderr
+    assert init(folder, "--from", str(folder / "none"), "--public", "--label", "b").exit_code == 2
