@@ -190,24 +190,24 @@ def draw_path(p: Palette) -> Drawing:
 LAYERS: list[tuple[str, str, str]] = [
     ("mechanisms/<name>/commands", "commands of one mechanism", "room"),
     ("api cli schemas", "Python, command line, JSON Schemas", "box"),
-    ("mechanisms/<name>/train", "runs exactly the planned events", "torch"),
+    ("mechanisms/<name>/train", "runs the planned events", "torch"),
     ("training", "attempt, gate, engine, probe", "torch"),
-    ("nonprivate", "recipes without privacy: rules, documents", "box"),
+    ("nonprivate", "recipes without privacy", "box"),
     ("release", "certificate, verify, sign, report", "box"),
     ("planning", "Recipe to Plan, rules across blocks", "box"),
     ("recipe", "root of the recipe, reading, wording", "box"),
     ("mechanisms/table", "one line a mechanism", "room"),
-    ("mechanisms/<name>", "schema, events, account, theory, certificate", "room"),
-    ("mechanisms/noisy_sum", "shared by mechanisms that add noise to sums", "box"),
-    ("mechanisms/contract mechanisms/plan", "what a mechanism gives, what a run obeys", "box"),
-    ("models", "sizes and checks without torch; modules with it", "box"),
+    ("mechanisms/<name>", "schema, events, account, theory", "room"),
+    ("mechanisms/noisy_sum", "shared: noise on sums", "box"),
+    ("mechanisms/contract mechanisms/plan", "what a mechanism gives", "box"),
+    ("models", "sizes, checks; modules with torch", "box"),
     ("data", "sources, preprocessing, units", "box"),
-    ("privacy", "events, accountants, calibration, ledger", "box"),
-    ("noise", "distributions, secret streams, samplers", "box"),
-    ("priors", "images of random processes, made from a seed", "box"),
+    ("privacy", "events, accountants, ledger", "box"),
+    ("noise", "distributions, secret streams", "box"),
+    ("priors", "images made from a seed", "box"),
     ("language", "shared blocks of a recipe", "box"),
     ("text", "YAML to a tree with places", "box"),
-    ("faults screen progress durable libraries timeline", "leaves: import nothing of ours", "box"),
+    ("faults screen page notebook progress durable libraries timeline", "leaves", "box"),
 ]
 """From the last line of the order of imports to the first: `ORDER` of tests/contract/test_imports.py."""
 
@@ -237,7 +237,7 @@ def draw_packages(p: Palette) -> Drawing:
         fill, edge = colours[kind]
         d.box(90, y, 890, row - 8, fill, edge)
         d.text(106, y + 22, name, 13, anchor="start", mono=True, bold=True)
-        d.text(480, y + 22, what, 13, anchor="start", colour=p.faint)
+        d.text(690, y + 22, what, 13, anchor="start", colour=p.faint)
     legend = [("no torch", p.edge), ("knows a mechanism", p.room_edge), ("torch", p.torch_edge)]
     for number, (words, edge) in enumerate(legend):
         x = 106 + 180 * number

@@ -63,7 +63,7 @@ def render_private_report(
     """The page. `points`: scores by step, as `metrics.csv` has them; `checks`: what the records were found to be;
     `phases`: names and seconds."""
     nouns = mechanism_of(plan.mechanism).certificate.progress[1]
-    held_out = "public records" if is_test_public else "held-out records, private"
+    held_out = "public records" if is_test_public else "private held-out records"
     names = list_names(points)
     figures = render_figures(
         (
