@@ -120,7 +120,7 @@ class Answers:
     """
 
     def __init__(self, model: Released, writer: Writer, keep: tuple[str, ...], probabilities: bool) -> None:
-        self.preparation = Preparation(model.file, private=True)
+        self.preparation = Preparation(model.file, private=True, tokens=model.tokens)
         self.kept = keep
         self.names = tuple(dict.fromkeys((*self.preparation.names, *keep)))
         self.numeric = self.preparation.numeric - set(keep)  # as the file spells them

@@ -9,7 +9,7 @@ from typing import Literal
 
 from dprecipe.data.columns import ColumnBlock
 from dprecipe.data.paid.schema import DpCategories, DpPca, DpVocabulary, ItemStep, item_columns
-from dprecipe.data.schema import ClipFeatures, Columns, Data, Hash, OneHot, Step, Tokenize
+from dprecipe.data.schema import ClipFeatures, Columns, Data, Hash, OneHot, Step, Tokenize, TokenizerFile
 from dprecipe.data.targets import Target
 from dprecipe.faults import RecipeError
 
@@ -37,7 +37,9 @@ class DataFacts:
     """The shape of one record as it is read, before preprocessing."""
     columns: tuple[ColumnFacts, ...] = ()
     vocabulary: int | None = None
-    """The number of tokens, which are 0 … vocabulary − 1, and 0 is padding; None if the features are quantities."""
+    """The number of tokens, which are 0 … vocabulary − 1; None if the features are quantities."""
+    tokenizer: TokenizerFile | None = None
+    """What makes the tokens of texts; None if these are hashed words, or no texts."""
 
     @property
     def outputs(self) -> int:
@@ -72,7 +74,9 @@ def describe_data(data: Data, role: Role = "train") -> DataFacts:
     columns = column_facts(source.table_columns or {}, data.preprocess)
     before = source_shape(columns, source.record_shape)
     shape = feature_shape(before, data.preprocess)
-    return DataFacts(shape, source.target, before, columns, count_vocabulary(data.preprocess))
+    step = tokenize_step(data.preprocess)
+    own = None if step is None else step.tokenizer
+    return DataFacts(shape, source.target, before, columns, count_vocabulary(data.preprocess), own)
 
 
 def feature_norm(data: Data) -> float | None:
@@ -174,10 +178,16 @@ def tokenize_step(steps: Sequence[Step]) -> Tokenize | None:
     return next((step.tokenize for step in steps if step.tokenize is not None), None)
 
 
+def has_tokenizer(steps: Sequence[Step]) -> bool:
+    """Whether texts become the tokens of a tokeniser, whose file a model needs."""
+    step = tokenize_step(steps)
+    return step is not None and step.tokenizer is not None
+
+
 def count_vocabulary(steps: Sequence[Step]) -> int | None:
     """The number of tokens, including padding; None if the features are not tokens."""
     step = tokenize_step(steps)
-    return None if step is None else step.buckets + 1
+    return None if step is None else step.vocabulary
 
 
 def one_hot_columns(step: OneHot, columns: Columns) -> tuple[str, ...]:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from dprecipe.data.copies import Copy, open_copy
 from dprecipe.data.counts import SourceCounts
-from dprecipe.data.facts import DataFacts, Role, describe_data
-from dprecipe.data.files import data_root
+from dprecipe.data.facts import DataFacts, Role, describe_data, tokenize_step
+from dprecipe.data.files import data_root, locate_file
 from dprecipe.data.paid.schema import DpCategories, DpVocabulary
 from dprecipe.data.raw import Raw, Reading, empty_side_fault, size_fault
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource, Data, Hash, OneHot, Tokenize
 from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING, Storage
+from dprecipe.data.tokens import open_tokens
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 
@@ -74,17 +75,26 @@ def read(
     """
     describe_data(data, role)
     name_column = _name_column(source, data, role, identity)
+    step = tokenize_step(data.preprocess)
+    tokens, own = open_tokens(step, root), None if step is None else step.tokenizer
+
+    def reading_to(storage: Storage) -> Reading:
+        return replace(Reading.of(source, data, role, name_column, storage), tokens=tokens)
+
     if held is not None:
-        reading = Reading.of(source, data, role, name_column, _storage(source, data, role))
+        reading = reading_to(_storage(source, data, role))
         return _read(lambda: held.read(source, reading), source, data, reading)
     files = [] if copies is None else source.all_files(root)
     if copies is None or not files:  # what comes from no file has no digest to find a copy by
-        reading = Reading.of(source, data, role, name_column, _storage(source, data, role))
+        reading = reading_to(_storage(source, data, role))
         return _read(lambda: source.read(root, reading), source, data, reading)
+    written = list(source.files.values())
+    if own is not None:
+        files, written = [*files, locate_file(own.file, root)], [*written, own.file]
     names = [os.path.relpath(file, root) for file in files]  # a folder's name may be a label
     declared = [_declared(source, data), role, name_column, names]
-    with open_copy(copies, declared, files, list(source.files.values())) as copy:
-        reading = Reading.of(source, data, role, name_column, copy.storage)
+    with open_copy(copies, declared, files, written) as copy:
+        reading = reading_to(copy.storage)
         return _read(lambda: source.read(root, reading), source, data, reading, copy)
 
 

@@ -15,6 +15,7 @@ from dprecipe.data.problems import Problems
 from dprecipe.data.schema import AnySource, Data, Split
 from dprecipe.data.split import find_held_out, number_names, split_column
 from dprecipe.data.storage import Storage
+from dprecipe.data.tokens import Tokens
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 
@@ -88,6 +89,8 @@ class Reading:
     problems: Problems = field(default_factory=lambda: Problems(private=True))
     counts: SourceCounts = field(default_factory=SourceCounts)
     storage: Storage = field(default_factory=Storage)
+    tokens: Tokens | None = None
+    """What makes the tokens of a `tokenize` step that names a tokeniser."""
 
     @staticmethod
     def of(

@@ -16,7 +16,15 @@ from dprecipe.data.sources.base import Label as Label
 from dprecipe.data.sources.table import AnySource as AnySource
 from dprecipe.data.sources.table import PublicSource
 from dprecipe.data.sources.table import Source as Source
-from dprecipe.language.base import Block, Fraction, PositiveFloat, PositiveInt, Text, word_form
+from dprecipe.language.base import (
+    Block,
+    Fraction,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Text,
+    word_form,
+)
 
 
 class UnitColumn(Block):
@@ -69,12 +77,29 @@ class Hash(Block):
     tokens: Literal["value", "words"] = Field("value", description="hash the whole value, or each lower-cased word")
 
 
+class TokenizerFile(Block):
+    """A tokeniser in the format of the `tokenizers` library, as public checkpoints have one. It is declared public."""
+
+    file: Text = Field(description="`tokenizer.json`; relative to the data root")
+    vocabulary: Annotated[int, Field(ge=2, le=2**20)] = Field(description="every token is below this number")
+    padding: NonNegativeInt = Field(0, description="the token after the last one of a text")
+
+
 class Tokenize(Block):
-    """The one text column of a table to the bucket numbers of its first words, 1 … `buckets`, and 0 after the last."""
+    """The one text column of a table to numbers of its first tokens, and the padding token after the last: hashed words
+    (1 … `buckets`, and 0), or the tokens of a tokeniser."""
 
     column: Text
-    buckets: Annotated[int, Field(ge=2, le=2**20)] = Field(description="no vocabulary is learned: words are hashed")
-    length: Annotated[int, Field(ge=1, le=4096)] = Field(description="words of a text that are read: the first ones")
+    buckets: Annotated[int, Field(ge=2, le=2**20)] | None = Field(
+        None, description="no vocabulary is learned: words are hashed"
+    )
+    tokenizer: TokenizerFile | None = None
+    length: Annotated[int, Field(ge=1, le=4096)] = Field(description="tokens of a text that are read: the first ones")
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens, including padding."""
+        return (self.buckets or 0) + 1 if self.tokenizer is None else self.tokenizer.vocabulary
 
 
 class Scattering(Block):

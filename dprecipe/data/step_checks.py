@@ -215,9 +215,13 @@ def check_encodings(data: Data) -> Iterator[Finding]:
 
 
 def check_tokens(data: Data) -> Iterator[Finding]:
-    """A column of tokens is the only column, and no step changes the tokens (R220)."""
+    """Tokens are hashed words or those of a tokeniser (R228). Their column is the only one, and no step changes them
+    (R220)."""
     tokens = tokenize_step(data.preprocess)
     columns = data.train.table_columns or {}
+    for index, step in enumerate(data.preprocess):
+        if step.tokenize is not None:
+            yield from _find_other_tokens(step.tokenize, f"data.preprocess.{index}.tokenize")
     if tokens is None or tokens.column not in columns:
         return
     others = [name for name in columns if name != tokens.column]
@@ -226,7 +230,7 @@ def check_tokens(data: Data) -> Iterator[Finding]:
             "R220",
             f"a model of tokens reads no other columns, and {', '.join(map(repr, others))} would be read as tokens",
             f"declare only {tokens.column!r}, or encode it with hash: {{columns: [{tokens.column}], buckets: "
-            f"{tokens.buckets}, tokens: words}}",
+            f"{tokens.buckets or 4096}, tokens: words}}",
             "data.train.columns",
         )
     for index, step in enumerate(data.preprocess):
@@ -237,3 +241,20 @@ def check_tokens(data: Data) -> Iterator[Finding]:
                 "remove the step",
                 f"data.preprocess.{index}.{_name(step)}",
             )
+
+
+def _find_other_tokens(step: Tokenize, path: str) -> Iterator[Finding]:
+    if (step.buckets is None) == (step.tokenizer is None):
+        yield Finding(
+            "R228",
+            "tokens are hashed words (`buckets`) or those of a tokeniser (`tokenizer`): exactly one of the two",
+            "add buckets: 4096" if step.buckets is None else "remove one of them",
+            path,
+        )
+    elif step.tokenizer is not None and step.tokenizer.padding >= step.tokenizer.vocabulary:
+        yield Finding(
+            "R228",
+            f"padding {step.tokenizer.padding} is no token: these are 0 … {step.tokenizer.vocabulary - 1}",
+            "write the number of the tokeniser's own padding token",
+            f"{path}.tokenizer.padding",
+        )

@@ -29,8 +29,9 @@ from dprecipe.data.raw import (
     limit_counts,
     map_labels,
 )
-from dprecipe.data.schema import Columns, Hash, Label, Step, Tokenize
+from dprecipe.data.schema import Columns, Hash, Label, Step
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
+from dprecipe.data.tokens import HashedWords, Tokens
 from dprecipe.data.values import (
     WORD,
     Values,
@@ -51,13 +52,22 @@ from dprecipe.data.values import (
 class TableEncoder:
     """The columns of a table to features (N, D) float32, a chunk at a time."""
 
-    def __init__(self, columns: Columns, steps: Sequence[Step], problems: Problems, counts: SourceCounts) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        steps: Sequence[Step],
+        problems: Problems,
+        counts: SourceCounts,
+        tokens: Tokens | None = None,
+    ) -> None:
+        """`tokens`: what makes those of a `tokenize` step that names a tokeniser."""
         self._columns = columns
         self._problems = problems
         self._counts = counts
         self._facts = column_facts(columns, steps)
         self._hashes = hash_steps(steps)
-        self._tokens = tokenize_step(steps)
+        step = tokenize_step(steps)
+        self._tokens = HashedWords(step) if tokens is None and step is not None and step.buckets else tokens
         starts = {column.name: column.start for column in self._facts}
         self.text_starts = {name: starts[name] for name in columns if name in item_steps(steps)}
         """Of columns whose items a paid step releases: where their features, which are 0 until then, begin."""
@@ -100,7 +110,7 @@ class TableEncoder:
             if facts.name in self.text_starts:
                 self.texts[facts.name] = texts
             elif self._tokens is not None:
-                _tokens(texts, self._tokens, part)
+                self._tokens.write(texts, part)
             else:
                 _hashed(texts, self._hashes[facts.name], part)
         return features
@@ -116,7 +126,7 @@ class Collector:
 
     def __init__(self, columns: Columns, steps: Sequence[Step], label: Label | None, reading: Reading) -> None:
         self._reading = reading
-        self._encoder = TableEncoder(columns, steps, reading.problems, reading.counts)
+        self._encoder = TableEncoder(columns, steps, reading.problems, reading.counts, reading.tokens)
         self._label = label
         self._records = RecordCollector(reading)
 
@@ -280,9 +290,3 @@ def _hashed(texts: Sequence[str], step: Hash, part: NDArray[np.float32]) -> None
     for row, text in enumerate(texts):
         for token in WORD.findall(text.lower()):
             part[row, hash_bucket(token, step.buckets)] += 1.0
-
-
-def _tokens(texts: Sequence[str], step: Tokenize, part: NDArray[np.float32]) -> None:
-    for row, text in enumerate(texts):
-        words = WORD.findall(text.lower())[: step.length]
-        part[row, : len(words)] = [1 + hash_bucket(word, step.buckets) for word in words]

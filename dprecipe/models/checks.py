@@ -120,12 +120,12 @@ def _quantities(model: Model) -> Iterator[Finding]:
 
 def _numbered(model: Transformers, facts: DataFacts) -> Iterator[Finding]:
     """The features of a `transformers` model are tokens of its own vocabulary."""
-    if len(facts.shape) != 1 or facts.vocabulary is not None:
+    if len(facts.shape) != 1 or (facts.vocabulary is not None and facts.tokenizer is None):
         subject = "×".join(map(str, facts.shape)) if facts.vocabulary is None else "hashed words, which are not in it"
         yield Finding(
             "R255",
             f"a model of transformers reads the numbers of its own tokens, and the features are {subject}",
-            "tokenise the texts with the model's own tokeniser, store the numbers in an npz source, and use no other "
+            "name the model's own tokeniser in `tokenize`, or store the tokens in an npz source; use no other "
             "preprocessing",
             "model.kind",
         )
@@ -152,6 +152,13 @@ def _tokens(model: Transformer, facts: DataFacts) -> Iterator[Finding]:
             f"model.vocabulary is {model.vocabulary:,}, and `tokenize` makes {facts.vocabulary:,} tokens",
             "remove model.vocabulary",
             "model.vocabulary",
+        )
+    if facts.tokenizer is not None and facts.tokenizer.padding:
+        yield Finding(
+            "R228",
+            f"a transformer takes token 0 for padding, and the tokeniser pads with {facts.tokenizer.padding}",
+            "name a tokeniser that pads with 0, or choose model.kind transformers",
+            "data.preprocess",
         )
     if model.width % model.heads:
         yield Finding(

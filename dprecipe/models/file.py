@@ -19,6 +19,7 @@ from dprecipe.data.facts import (
     describe_data,
     feature_shape,
     source_shape,
+    tokenize_step,
 )
 from dprecipe.data.paid.constants import AnyConstants, StageConstants
 from dprecipe.data.paid.fit import find_wrong_shape
@@ -66,7 +67,10 @@ class ModelFile(Block):
         target = choose_target(self.classes, self.target, self.count)
         if isinstance(target, ClassTarget):
             target = ClassTarget(target.classes, self.class_names)
-        return DataFacts(self.shape, target, self.shape, vocabulary=count_vocabulary(self.preprocess))
+        step = tokenize_step(self.preprocess)
+        own = None if step is None else step.tokenizer
+        tokens = count_vocabulary(self.preprocess)
+        return DataFacts(self.shape, target, self.shape, vocabulary=tokens, tokenizer=own)
 
 
 def describe_file(

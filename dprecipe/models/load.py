@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias, final
 
@@ -12,7 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dprecipe.data.facts import tokenize_step
 from dprecipe.data.targets import ClassTarget
+from dprecipe.data.tokens import TOKENIZER, Tokens, load_tokenizer
 from dprecipe.faults import DataFault
 from dprecipe.models.build import build
 from dprecipe.models.checks import check_data
@@ -34,11 +37,25 @@ class Released(nn.Module):
     What it predicts of a new record is about that record: a certificate covers those of training.
     """
 
-    def __init__(self, module: nn.Module, file: ModelFile) -> None:
+    def __init__(self, module: nn.Module, file: ModelFile, folder: Path | None = None) -> None:
+        """`folder`: of the tokeniser, if there is one."""
         super().__init__()
         self.module = module
         self.file = file
+        self._folder = folder
         self.eval()
+
+    @cached_property
+    def tokens(self) -> Tokens | None:
+        """What makes the tokens of a tokeniser; None without one.
+
+        Raises:
+            DataFault, UsageFault: see `dprecipe.data.tokens.load_tokenizer`.
+        """
+        step = tokenize_step(self.file.preprocess)
+        if step is None or step.tokenizer is None:
+            return None
+        return load_tokenizer((self._folder or Path()) / TOKENIZER, step.tokenizer, step.length)
 
     def forward(self, features: Tensor) -> Tensor:
         """Prepared features (N, *shape) float32 to logits (N, classes); or to numbers or expected counts (N, 1), in the
@@ -58,7 +75,7 @@ class Released(nn.Module):
         Raises:
             DataFault: they are not of the shape, or not of the columns, that the model was trained on.
         """
-        preparation = Preparation(self.file)
+        preparation = Preparation(self.file, tokens=self.tokens)
         parts = list(preparation.batches(raw))
         warn_of_undeclared(preparation, stacklevel=3)
         empty = np.zeros((0, *self.file.shape), np.float32)
@@ -128,7 +145,7 @@ class Released(nn.Module):
     def _outputs(self, raw: object, batch_size: int) -> NDArray[np.float64]:
         if batch_size < 1:
             raise DataFault(f"batch_size is {batch_size}", "pass 1 or more")
-        preparation = Preparation(self.file)
+        preparation = Preparation(self.file, tokens=self.tokens)
         parts = [self.outputs(features) for features in preparation.batches(raw, batch_size)]
         warn_of_undeclared(preparation, stacklevel=4)
         return np.concatenate(parts) if parts else np.zeros((0, self.file.facts.outputs))
@@ -179,7 +196,7 @@ def load(release: str | Path, module: nn.Module | None = None) -> Released:
     if module is not None:
         tokens = content.facts.vocabulary
         empty, _, _ = adapt_module(module, Form(content.shape, None if tokens is None else (tokens,)))
-    return Released(empty, content)
+    return Released(empty, content, folder)
 
 
 def _empty(content: ModelFile) -> nn.Module:

@@ -20,6 +20,7 @@ from dprecipe.data.problems import Problems
 from dprecipe.data.raw import channels_first
 from dprecipe.data.records import Records
 from dprecipe.data.table import TableEncoder
+from dprecipe.data.tokens import Tokens
 from dprecipe.data.values import Values
 from dprecipe.faults import DataFault
 from dprecipe.models.file import ModelFile
@@ -42,8 +43,10 @@ class Preparation:
     `private`: messages name no place in the records, as of a file; see `Problems`.
     """
 
-    def __init__(self, file: ModelFile, private: bool = False) -> None:
+    def __init__(self, file: ModelFile, private: bool = False, tokens: Tokens | None = None) -> None:
+        """`tokens`: those of the release's tokeniser, if it has one."""
         self.file = file
+        self._tokens = tokens
         self.counts = SourceCounts()
         self.problems = Problems(private)
         encoder = self._encoder()
@@ -52,7 +55,7 @@ class Preparation:
         self.numeric = frozenset(encoder.numeric)
 
     def _encoder(self) -> TableEncoder:
-        return TableEncoder(self.file.columns or {}, self.file.preprocess, self.problems, self.counts)
+        return TableEncoder(self.file.columns or {}, self.file.preprocess, self.problems, self.counts, self._tokens)
 
     def batches(self, raw: object, rows: int = ROWS) -> Iterator[Floats]:
         """Prepared features (n, *shape), n at most `rows`, of records that are in memory.

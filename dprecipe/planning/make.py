@@ -73,6 +73,7 @@ def plan(loaded: Loaded) -> Plan:
             *units.assume_unit_column(recipe),
             *split.assume_split(recipe),
             *public.assume_public_weights(recipe),
+            *public.assume_public_tokenizer(recipe),
             *tuning.list_assumptions(recipe),
             *accept.list_declarations(recipe, warnings),
         ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.data.facts import has_tokenizer
 from dprecipe.data.schema import AnySource
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.words import join_with_or
@@ -36,6 +37,16 @@ def assume_public_weights(recipe: Recipe) -> Iterator[Assumption]:
             "initial_weights",
             "the weights that training began from were learned from public data alone: neither these records nor "
             "anything made of them went into them, or into their choice",
+            "declaration",
+        )
+
+
+def assume_public_tokenizer(recipe: Recipe) -> Iterator[Assumption]:
+    """Whether a tokeniser is public can only be declared."""
+    if has_tokenizer(recipe.data.preprocess):
+        yield Assumption(
+            "tokenizer",
+            "the tokeniser is public: neither these records nor anything made of them went into it, or into its choice",
             "declaration",
         )
 

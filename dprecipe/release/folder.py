@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe import screen
+from dprecipe.data.facts import has_tokenizer
+from dprecipe.data.tokens import TOKENIZER
 from dprecipe.durable import sync_folder
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
@@ -91,7 +93,15 @@ def list_released_files(plan: Plan, has_no_model: bool = False) -> frozenset[str
         names |= REPORT_FILES
     if has_no_model:
         return names
+    names |= {TOKENIZER} if has_tokenizer(plan.data.preprocess) else frozenset()
     return names | MODEL_FILES | mechanism_of(plan.mechanism).certificate.list_companions(plan)
+
+
+def copy_tokenizer(plan: Plan, private: Path, release: Path) -> None:
+    """Put the plan's tokeniser, if it has one, beside the model: raw texts can't be prepared without it. Raises
+    `OSError`."""
+    if has_tokenizer(plan.data.preprocess):
+        shutil.copyfile(private / TOKENIZER, release / TOKENIZER)
 
 
 def load_signing_key(plan: Plan) -> Ed25519PrivateKey | None:

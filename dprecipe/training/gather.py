@@ -13,7 +13,7 @@ from dprecipe import durable
 from dprecipe.data.copies import find_folder
 from dprecipe.data.counts import SourceCounts, as_text
 from dprecipe.data.disjoint import check_files, check_records
-from dprecipe.data.facts import Role
+from dprecipe.data.facts import Role, tokenize_step
 from dprecipe.data.held import HeldRecords
 from dprecipe.data.load import read
 from dprecipe.data.preprocess import is_pending
@@ -21,7 +21,8 @@ from dprecipe.data.problems import combine_faults
 from dprecipe.data.python_records import records_from_python
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import AnySource
-from dprecipe.faults import DataFault, UsageFault
+from dprecipe.data.tokens import TOKENIZER, LibraryTokens, open_tokens
+from dprecipe.faults import DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.progress import report_progress
@@ -38,6 +39,8 @@ class Gathered:
 
     sources: dict[Role, RecordSource] = field(default_factory=dict)
     counts: dict[Role, SourceCounts] = field(default_factory=dict)
+    tokenizer: bytes | None = None
+    """The file of the recipe's tokeniser, which a release needs."""
 
     def prepared(self, role: Role) -> RecordSource | None:
         """The records of a role as a run reads them; None where there are none. They are kept once."""
@@ -49,7 +52,17 @@ class Gathered:
         return source
 
     def write(self, private: Path) -> None:
-        """`data-check.json` and `data-check.txt`, counts of private records, into a run's private folder."""
+        """`data-check.json` and `data-check.txt`, counts of private records, into a run's private folder, and the
+        tokeniser, for the release.
+
+        Raises:
+            RunFailed: the disk refuses the tokeniser.
+        """
+        if self.tokenizer is not None:
+            try:
+                durable.replace_file(private / TOKENIZER, self.tokenizer)
+            except OSError as error:
+                raise RunFailed(f"{private / TOKENIZER}: can't be written: {error.strerror}", "make room") from None
         content = {
             "schema": "dprecipe.data-check/v1",
             "sources": {role: counts.as_json() for role, counts in self.counts.items()},
@@ -122,6 +135,9 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         "public": plan.data.public,
         "test": plan.data.held_out,
     }
+    tokens = attempt(lambda: open_tokens(tokenize_step(plan.data.preprocess), root))
+    if isinstance(tokens, LibraryTokens):
+        gathered.tokenizer = tokens.content
     attempt(lambda: check_files(plan.data, root))
     copies = find_folder(plan.runtime.prepared, plan.source.file)
     for role, block in declared.items():

@@ -27,11 +27,12 @@ from torch import Tensor, nn
 from dprecipe import durable
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.copies import find_folder
-from dprecipe.data.facts import describe_data
+from dprecipe.data.facts import describe_data, tokenize_step
 from dprecipe.data.load import read
 from dprecipe.data.problems import combine_faults
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource
+from dprecipe.data.tokens import TOKENIZER, LibraryTokens, open_tokens
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.models.file import describe_file
 from dprecipe.models.lora import merge_adapters
@@ -99,6 +100,9 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None) -> PublicRun:
     record = describe_run(plan, used, initial, digest_tensors(save(tensors)), device)
     config = module.config if isinstance(module, SequenceClassifier) else None
     files = {"model.json": to_bytes(describe_file(plan.model, plan.data, config))}
+    tokens = open_tokens(tokenize_step(plan.data.preprocess), root)
+    if isinstance(tokens, LibraryTokens):
+        files[TOKENIZER] = tokens.content
     digest = write_folder(target, plan, tensors, record, files, "" if score is None else score.summary)
     return PublicRun(target, target / documents.FOLDER, digest, record, score, time.monotonic() - started)
 

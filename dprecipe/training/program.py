@@ -221,7 +221,29 @@ def build_from(spec: Model, seed: int, folder: Path, public: DataFacts) -> tuple
     """A model as its training begins; `folder` is that of the recipe. See `build_started_model`."""
     config = config_of(folder_of(spec, folder)) if isinstance(spec, Transformers) else None
     built = build(spec, public.shape, public.outputs, seed, vocabulary=public.vocabulary, config=config)
+    if isinstance(built, SequenceClassifier):
+        check_tokens(built, public)
     return built, start_from(spec, built, folder, seed)
+
+
+def check_tokens(built: SequenceClassifier, public: DataFacts) -> None:
+    """The tokens of a tokeniser are those that a checkpoint's embedding has, with its padding.
+
+    Raises:
+        DataFault: they are not.
+    """
+    tokens, padding = int(built.network.config.vocab_size), int(built.network.config.pad_token_id or 0)
+    own = public.tokenizer
+    if own is not None and own.vocabulary > tokens:
+        raise DataFault(
+            f"data.preprocess makes {own.vocabulary:,} tokens, and the model has {tokens:,}",
+            f"name the checkpoint's own tokeniser, with vocabulary: {tokens}",
+        )
+    if own is not None and own.padding != padding:
+        raise DataFault(
+            f"data.preprocess pads with token {own.padding}, and the model masks token {padding}",
+            f"name the checkpoint's own tokeniser, with padding: {padding}",
+        )
 
 
 def use_python_model(plan: Plan, model: nn.Module) -> nn.Module:

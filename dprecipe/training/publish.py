@@ -160,6 +160,7 @@ def _publish(
 
     def write(path: Path) -> None:
         write_weights(path, finished, description)
+        release_folder.copy_tokenizer(plan, folder.private, path)
         finished.write(path)
 
     def check(draft: Path) -> None:

@@ -113,6 +113,7 @@ def publish_winner(
     def write(path: Path) -> None:
         for name in sorted(release_folder.MODEL_FILES):
             shutil.copyfile(winner.result / name, path / name)
+        release_folder.copy_tokenizer(chosen, folder.private, path)
 
     def check(draft: Path) -> None:
         check_verified(draft, folder.private / "unverified-release", False)

@@ -1,0 +1,131 @@
+"""Texts to numbers of tokens: hashed words, or the tokens of a public tokeniser.
+
+A tokeniser is a file of data that the `tokenizers` library reads: it holds no code. Each text becomes tokens by itself,
+by constants that are declared public, so a record still moves its own features alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.files import locate_file
+from dprecipe.data.schema import Tokenize, TokenizerFile
+from dprecipe.data.values import WORD, hash_bucket
+from dprecipe.faults import DataFault, UsageFault
+
+TOKENIZER = "tokenizer.json"
+"""The name of a tokeniser in a release."""
+MAX_BYTES = 64 << 20
+PADDING_WORDS = ("[PAD]", "<pad>", "<|pad|>", "<|padding|>")
+
+
+class Tokens(Protocol):
+    """What turns texts into tokens."""
+
+    def write(self, texts: Sequence[str], features: NDArray[np.float32]) -> None:
+        """Write the first tokens of each text, and padding after the last, into `features` (N, length)."""
+
+
+@final
+class HashedWords:
+    """The buckets of lower-cased words, 1 … `buckets`; 0 is padding."""
+
+    def __init__(self, step: Tokenize) -> None:
+        self._buckets, self._length = step.buckets or 1, step.length
+
+    def write(self, texts: Sequence[str], features: NDArray[np.float32]) -> None:
+        """See `Tokens`."""
+        for row, text in enumerate(texts):
+            words = WORD.findall(text.lower())[: self._length]
+            features[row, : len(words)] = [1 + hash_bucket(word, self._buckets) for word in words]
+
+
+@final
+class LibraryTokens:
+    """The tokens of a tokeniser, with the special ones that it adds to each text."""
+
+    def __init__(self, tokenizer: Any, padding: int, content: bytes) -> None:
+        """`tokenizer`: of the library, which truncates. `content`: that of its file."""
+        self._tokenizer, self._padding = tokenizer, padding
+        self.content = content
+
+    def write(self, texts: Sequence[str], features: NDArray[np.float32]) -> None:
+        """See `Tokens`."""
+        features[:] = self._padding
+        whole = [text.encode("utf-8", "replace").decode() for text in texts]  # of a lone surrogate there is no text
+        for row, encoding in enumerate(self._tokenizer.encode_batch(whole)):
+            features[row, : len(encoding.ids)] = encoding.ids
+
+
+def open_tokens(step: Tokenize | None, root: Path) -> Tokens | None:
+    """What makes the tokens of a step; None without one. `root`: the data root.
+
+    Raises:
+        DataFault, UsageFault: see `load_tokenizer`.
+    """
+    if step is None:
+        return None
+    if step.tokenizer is None:
+        return HashedWords(step)
+    return load_tokenizer(locate_file(step.tokenizer.file, root), step.tokenizer, step.length)
+
+
+def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryTokens:
+    """The tokeniser of a file, for texts of at most `length` tokens.
+
+    Raises:
+        UsageFault: the library is not installed.
+        DataFault: the file can't be read, is no tokeniser, or has other tokens than are declared.
+    """
+    try:
+        import tokenizers
+    except ImportError:
+        raise UsageFault(
+            "data.preprocess has a tokeniser, and the library `tokenizers` is not installed",
+            "pip install 'dprecipe[hub]'",
+        ) from None
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
+        text = content.decode("utf-8")
+        if not isinstance(json.loads(text), dict):
+            raise ValueError("it holds no mapping")
+        tokenizer = tokenizers.Tokenizer.from_str(text)
+    except OSError as error:
+        raise DataFault(f"{path.name}: can't be read: {error.strerror}", "check its permissions") from None
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # the library's own, and panics of its language, are no `Exception`
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise DataFault(
+            f"{path.name}: is no tokeniser that the library reads: {reason}",
+            "name the `tokenizer.json` of a checkpoint (one that has none: AutoTokenizer.from_pretrained(…)."
+            "save_pretrained(…) writes it)",
+        ) from None
+    _check_tokens(tokenizer, declared, path.name)
+    tokenizer.enable_truncation(length)
+    tokenizer.no_padding()
+    return LibraryTokens(tokenizer, declared.padding, content)
+
+
+def _check_tokens(tokenizer: Any, declared: TokenizerFile, name: str) -> None:
+    count = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    if count > declared.vocabulary:
+        raise DataFault(
+            f"{name}: has tokens up to {count - 1}, declared are {declared.vocabulary}",
+            f"write vocabulary: {count}, or the model's own number of tokens where that is larger",
+        )
+    stated = tokenizer.padding
+    own = stated["pad_id"] if stated else None
+    for word in PADDING_WORDS:
+        own = tokenizer.token_to_id(word) if own is None else own
+    if own is not None and own != declared.padding:
+        raise DataFault(f"{name}: pads with token {own}, declared is {declared.padding}", f"write padding: {own}")
