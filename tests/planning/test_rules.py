@@ -406,6 +406,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p113-test-is-train": ("data.test.split=test", "data.test.access=private_internal"),
     "p114-insecure": ("runtime.insecure=null",),
     "r208-misspelt": ("data.preprocess=[{one_hot: {columns: [ward]}}]",),
+    "r228-no-tokens": ("data.preprocess.0.tokenize.buckets=4096",),
     "r222-groups": ("data.preprocess.1.group_norm.groups=27",),
     "r251-wide-resnet": ("model={kind: mlp, hidden: [8]}",),
     "r255-images": ("model={kind: cnn, preset: tempered-cifar}", "model={kind: wide_resnet}"),
