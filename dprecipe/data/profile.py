@@ -20,6 +20,7 @@ from dprecipe.data.counts import ColumnCounts, SourceCounts
 from dprecipe.data.facts import ColumnFacts, Role, describe_data
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
+from dprecipe.data.targets import ClassTarget, NumberTarget, Target
 
 BINS = 20
 ROWS = 1 << 16
@@ -93,7 +94,7 @@ def profile_source(records: Records, counts: SourceCounts, data: Data, role: Rol
         for place in facts.columns
     )
     own = {name: column for name, column in counts.columns.items() if column.kind == "label"}
-    label = None if role == "public" else _count_labels(records, facts.classes, facts.class_names, facts.target)
+    label = None if role == "public" else _count_labels(records, facts.target)
     return SourceProfile(
         role,
         len(records),
@@ -172,18 +173,17 @@ def _bins(features: NDArray[np.generic], start: int) -> tuple[int, ...]:
     return tuple(total.tolist())
 
 
-def _count_labels(
-    records: Records, classes: int, names: tuple[str, ...] | None, target: tuple[float, float] | None
-) -> Bars | None:
+def _count_labels(records: Records, target: Target) -> Bars | None:
     labels = np.asarray(records.labels)
     if labels.ndim != 1:
         return None
-    if target is not None:
-        low, high = target
-        edges = [write_number(float(f"{low + (high - low) * bin_ / BINS:.4g}")) for bin_ in range(BINS + 1)]
-        return Bars.of_intervals(edges, np.histogram(labels, BINS, (-1.0, 1.0))[0].tolist())
-    counted = np.bincount(labels.astype(np.int64), minlength=classes)[:classes]
-    return Bars.of_values(names or tuple(map(str, range(classes))), tuple(counted.tolist()))
+    if isinstance(target, ClassTarget):
+        counted = np.bincount(labels.astype(np.int64), minlength=target.classes)[: target.classes]
+        return Bars.of_values(target.names or tuple(map(str, range(target.classes))), tuple(counted.tolist()))
+    low, high = target.range if isinstance(target, NumberTarget) else (0.0, float(target.max))
+    within = (-1.0, 1.0) if isinstance(target, NumberTarget) else (0.0, float(target.max))
+    edges = [write_number(float(f"{low + (high - low) * bin_ / BINS:.4g}")) for bin_ in range(BINS + 1)]
+    return Bars.of_intervals(edges, np.histogram(labels, BINS, within)[0].tolist())
 
 
 def _count_by_unit(units: NDArray[np.int64]) -> Bars:

@@ -16,6 +16,7 @@ from torch import nn
 import dprecipe
 from dprecipe.data.facts import DataFacts
 from dprecipe.data.schema import TokenizerFile
+from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import CertificateInvalid, DataFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
@@ -84,7 +85,7 @@ def test_a_checkpoint_takes_its_own_tokens_alone(vocabulary: int, padding: int, 
     network.config = SimpleNamespace(vocab_size=30, pad_token_id=0)  # type: ignore[assignment]
     built = SimpleNamespace(network=network)
     own = TokenizerFile(file="t", vocabulary=vocabulary, padding=padding)
-    facts = DataFacts((6,), 2, (6,), vocabulary=vocabulary, tokenizer=own)
+    facts = DataFacts((6,), ClassTarget(2), (6,), vocabulary=vocabulary, tokenizer=own)
     if words is None:
         check_tokens(built, facts)  # type: ignore[arg-type]
         return
