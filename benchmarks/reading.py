@@ -15,7 +15,7 @@ process of its own, and rounds alternate A B A B …, so that a machine whose sp
 Memory is the peak of the process's own pages (`RssAnon`), and of these and the pages of mapped files (`VmHWM`), which
 the system can take back.
 
-Run: python benchmarks/reading.py [--rows N …] [--columns N] [--units N] [--rounds N] [--folder DIR] [--json FILE]
+Run: python benchmarks/reading.py [--rows N …] [--columns N] [--units N] [--plain] [--rounds N] [--folder DIR]
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ import numpy as np
 GROUP_ROWS = 1 << 17
 
 
-def write_file(path: Path, rows: int, columns: int, units: int) -> None:
-    """A table of numbers in [0, 1), a piece at a time; of `units` names in no order, if any."""
+def write_file(path: Path, rows: int, columns: int, units: int, plain: bool = False) -> None:
+    """Numbers in [0, 1), a piece at a time; `units` names in no order, if any. `plain`: numbers are stored as they are;
+    pyarrow would look for equal ones, of which there are few, and compress them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -54,7 +55,8 @@ def write_file(path: Path, rows: int, columns: int, units: int) -> None:
         if units:
             table["who"] = pa.array([f"person {number}" for number in drawn.integers(0, units, count)])
         content = pa.table(table)
-        writer = writer or pq.ParquetWriter(path, content.schema)
+        options = {"use_dictionary": ["who"], "compression": "none"} if plain else {}
+        writer = writer or pq.ParquetWriter(path, content.schema, **options)
         writer.write_table(content)
     if writer is not None:
         writer.close()
@@ -137,6 +139,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=50)
     parser.add_argument("--units", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--plain", action="store_true", help="numbers are stored as they are")
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--only", nargs="+", default=["pyarrow", "pandas", "read", "copy", "again", "gather"])
     parser.add_argument("--json", type=Path, default=None)
@@ -153,7 +156,7 @@ def main() -> None:
     for rows in chosen.rows:
         with tempfile.TemporaryDirectory(dir=chosen.folder) as text:
             place = Path(text)
-            write_file(place / "t.parquet", rows, chosen.columns, chosen.units)
+            write_file(place / "t.parquet", rows, chosen.columns, chosen.units, chosen.plain)
             size = (place / "t.parquet").stat().st_size / 2**30
             print(f"{rows:,} rows x {chosen.columns} columns, {chosen.units:,} units, {size:.2f} GiB")
             figures: dict[str, list[dict[str, float]]] = {name: [] for name in names}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, final
 
 from tqdm import tqdm
@@ -15,6 +16,7 @@ from dprecipe.notebook import NotebookBar
 from dprecipe.screen import is_notebook, is_watched, write_note
 
 LINE_SECONDS = 10.0
+QUIET_SECONDS = 2.0
 _silent: ContextVar[bool] = ContextVar("_silent", default=False)
 
 
@@ -32,9 +34,10 @@ def silence_progress() -> Iterator[None]:
 class Progress:
     """Shows `done` of `total` on the standard error, or in a notebook."""
 
-    def __init__(self, what: str, unit: str, total: int, done: int = 0, *, private: bool = False) -> None:
-        """`what`: the name of the work. `unit`: the name of one part. `private`: the number of parts, or their pace,
-        tells of private records: a terminal shows it; a log, or a notebook, which keeps it, gets nothing."""
+    def __init__(self, what: str, unit: str, total: int | None, done: int = 0, *, private: bool = False) -> None:
+        """`what`: the name of the work. `unit`: the name of one part. `total`: None where nobody knows it. `private`:
+        the number of parts, or their pace, tells of private records: a terminal shows it; a log, or a notebook, which
+        keeps it, gets nothing."""
         self._unit = unit
         self._total = total
         self._said = time.monotonic()
@@ -46,7 +49,7 @@ class Progress:
             return
         if is_watched():
             self._bar = tqdm(total=total, initial=done, unit=unit, desc=what)
-        elif is_notebook():
+        elif is_notebook() and total is not None:
             self._notebook = NotebookBar(what, unit, total, done)
 
     def show(self, done: int, status: Callable[[], str] = str) -> None:
@@ -76,10 +79,33 @@ class Progress:
         if self._silent:
             return
         self._said = time.monotonic()
-        line = f"{self._unit} {done} of {self._total}{', ' if status else ''}{status}"
+        of_total = "" if self._total is None else f" of {self._total}"
+        line = f"{self._unit} {done}{of_total}{', ' if status else ''}{status}"
         if line != self._line:  # the last step may already be reported
             write_note(line)
         self._line = line
+
+
+@final
+class LateProgress:
+    """`Progress` of work that usually takes no time: shown from `QUIET_SECONDS` on."""
+
+    def __init__(self, what: str, unit: str, total: int | None, *, private: bool) -> None:
+        self._make = partial(Progress, what, unit, total, private=private)
+        self._began = time.monotonic()
+        self._progress: Progress | None = None
+
+    def show(self, done: int) -> None:
+        """Report `done` parts."""
+        if self._progress is None and time.monotonic() - self._began > QUIET_SECONDS:
+            self._progress = self._make()
+        if self._progress is not None:
+            self._progress.show(done)
+
+    def end(self, done: int) -> None:
+        """Report `done` parts for the last time."""
+        if self._progress is not None:
+            self._progress.end(done)
 
 
 def report_progress(text: str) -> None:

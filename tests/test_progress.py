@@ -49,3 +49,18 @@ def test_the_end_is_told_where_it_is_early_or_says_more(clock: list[float], caps
     shown.end(30, lambda: "done")
     progress.Progress("name", "vote", 7).end(3)
     assert capsys.readouterr().err.splitlines() == ["step 30 of 30", "step 30 of 30, done", "vote 3 of 7"]
+
+
+def test_what_takes_no_time_is_not_shown(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    late = progress.LateProgress("reading", "record", None, private=False)
+    late.show(1)
+    clock[0] = 1.5
+    late.show(2)
+    late.end(2)
+    assert capsys.readouterr().err == ""
+    clock[0] = 3.0
+    late.show(3)
+    clock[0] = 14.0
+    late.show(4)
+    late.end(5)
+    assert capsys.readouterr().err.splitlines() == ["record 4", "record 5"]

@@ -12,6 +12,7 @@ from dprecipe.data.name_numbers import NameNumbers, TooManyNames
 from dprecipe.data.raw import Labels, Raw, Reading, TextValues, drop_labels, size_fault
 from dprecipe.data.storage import TextWriter
 from dprecipe.data.units import Identities
+from dprecipe.progress import LateProgress
 
 
 @final
@@ -30,6 +31,9 @@ class RecordCollector:
         self._features = reading.storage.rows("features")
         self._labels = reading.storage.rows("labels")
         self._texts: dict[str, TextWriter] = {}
+        known = reading.role == "train" and reading.units is None and not reading.data.hides_size
+        total = reading.data.max_units if known and reading.split is None else None
+        self._progress = LateProgress("reading", "record", total, private=reading.private)
         self._rows = 0
         if reading.split is not None and reading.name_column is None:
             self._own_numbers = reading.storage.rows("rows")
@@ -82,6 +86,7 @@ class RecordCollector:
         """
         self._features.append(features)
         self._labels.append(labels)
+        self._progress.show(self._features.count)
 
     def append_texts(self, name: str, values: Sequence[str]) -> None:
         """Append the values of a column whose items a paid step will release.
@@ -99,6 +104,7 @@ class RecordCollector:
         Raises:
             DataFault: the disk refuses.
         """
+        self._progress.end(self._features.count)
         identities = None
         if self._reading.name_column is not None:
             identities = Identities(self._names.finish(), self._numbers.finish(np.zeros(0, np.int64)))

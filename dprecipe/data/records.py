@@ -16,7 +16,7 @@ from dprecipe.data.paid.schema import DpCategories, DpVocabulary, item_columns
 from dprecipe.data.preprocess import Floats, ReadyStep, is_pending, prepare_features
 from dprecipe.data.raw import Labels, TextValues
 from dprecipe.data.schema import Step
-from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING
+from dprecipe.data.storage import IN_MEMORY_BYTES, Storage
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.progress import Progress
@@ -199,7 +199,7 @@ class Records:
         slow = self.awaits_scattering
         if self.features.size * 4 > limit and not slow:
             return self
-        result = SPILLING.rows("features")
+        result = Storage(IN_MEMORY_BYTES, expected=len(self)).rows("features")
         began, progress = time.monotonic(), None
         for start in range(0, len(self), PREPARE_ROWS):  # in parts: a step's temporaries stay small
             part = slice(start, start + PREPARE_ROWS)
@@ -253,7 +253,7 @@ class Records:
         if not isinstance(operation, DpCategories | DpVocabulary):
             raise ValueError("a step of items has columns")
         names = item_columns(operation)
-        result, texts = SPILLING.rows("features"), dict(self.texts)
+        result, texts = Storage(IN_MEMORY_BYTES, expected=len(self)).rows("features"), dict(self.texts)
         columns = [texts.pop(name) for name in names]
         own = [constants.model_copy(update={"items": (items,)}) for items in constants.items]
         for start in range(0, len(self), PREPARE_ROWS):

@@ -90,7 +90,9 @@ class RowWriter:
         form, first = (rows.shape[1:], rows.dtype), self.count
         if self._form is None:
             self._form, expected = form, self._storage.expected
-            if 0 < expected * _row_bytes(form) <= min(self._storage.limit, IN_MEMORY_BYTES):
+            if expected * _row_bytes(form) > self._storage.limit:
+                self._file = open_part(self._storage, self._part)
+            elif 0 < expected * _row_bytes(form) <= IN_MEMORY_BYTES:
                 self._array = np.empty((expected, *form[0]), form[1])
         if form != self._form:
             raise ValueError(f"rows of {form}, after rows of {self._form}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import posixpath
-import time
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,14 +27,12 @@ from dprecipe.data.sources.read_csv import RowLimit, read_rows
 from dprecipe.data.values import Values, texts_of
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
-from dprecipe.progress import Progress
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp"))
 IGNORED = frozenset(("thumbs.db", "desktop.ini"))
 """Files of the system's, beside those whose names begin with a dot."""
 CHUNK_IMAGES = 256
 CHUNK_BYTES = 64 << 20
-QUIET_SECONDS = 2.0
 
 
 def read_image_folder(
@@ -67,7 +64,7 @@ def read_image_folder(
         part = reading.span(records, len(rows.files), path)
         if not rows.files:
             raise DataFault(f"{path}: holds no image", "name a folder with PNG, JPEG or WebP files")
-        _decode(folder, path, rows, range(len(rows.files))[part], collector, reading)
+        _decode(folder, path, rows, range(len(rows.files))[part], collector)
         return collector.raw()
 
 
@@ -250,24 +247,15 @@ def _check_classes(folders: Sequence[str], label: Label, path: str, problems: Pr
     problems.check()
 
 
-def _decode(
-    folder: Path, path: str, rows: _ImageRows, part: range, collector: ImageCollector, reading: Reading
-) -> None:
-    """Decode the images of a part of the rows. Where it takes long, a terminal shows progress."""
+def _decode(folder: Path, path: str, rows: _ImageRows, part: range, collector: ImageCollector) -> None:
+    """Decode the images of a part of the rows."""
     each = math.prod(collector.form.shape)
     step = max(1, min(CHUNK_IMAGES, CHUNK_BYTES // each))
-    began, progress = time.monotonic(), None
     for start in range(part.start, part.stop, step):
         chunk = range(start, min(start + step, part.stop))
         images = [folder / rows.files[row] for row in chunk]
         columns = {name: rows.columns[name][chunk.start : chunk.stop] for name in collector.names}
         collector.add(images, columns, partial(_of_chunk, rows.place, start), partial(_file_at, rows, start), path)
-        if progress is None and time.monotonic() - began > QUIET_SECONDS:
-            progress = Progress("decoding images", "image", len(part), private=reading.private)
-        if progress is not None:
-            progress.show(chunk.stop - part.start)
-    if progress is not None:
-        progress.end(len(part))
 
 
 def _of_chunk(place: Place, start: int, row: int) -> str:
