@@ -20,7 +20,7 @@ from dprecipe.data.counts import ColumnCounts, SourceCounts
 from dprecipe.data.facts import ColumnFacts, Role, describe_data
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
-from dprecipe.data.targets import ClassTarget, NumberTarget, Target
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
 
 BINS = 20
 ROWS = 1 << 16
@@ -173,17 +173,22 @@ def _bins(features: NDArray[np.generic], start: int) -> tuple[int, ...]:
     return tuple(total.tolist())
 
 
-def _count_labels(records: Records, target: Target) -> Bars | None:
+def _count_labels(records: Records, target: Target) -> Bars:
     labels = np.asarray(records.labels)
-    if labels.ndim != 1:
-        return None
-    if isinstance(target, ClassTarget):
-        counted = np.bincount(labels.astype(np.int64), minlength=target.classes)[: target.classes]
-        return Bars.of_values(target.names or tuple(map(str, range(target.classes))), tuple(counted.tolist()))
-    low, high = target.range if isinstance(target, NumberTarget) else (0.0, float(target.max))
-    within = (-1.0, 1.0) if isinstance(target, NumberTarget) else (0.0, float(target.max))
+    match target:
+        case ClassTarget(classes, names):
+            counted = np.bincount(labels.astype(np.int64), minlength=classes)[:classes]
+            return Bars.of_values(names or tuple(map(str, range(classes))), counted.tolist())
+        case CountTarget(most) if most < BINS:
+            counted = np.bincount(labels.astype(np.int64), minlength=most + 1)[: most + 1]
+            return Bars.of_values(tuple(map(str, range(most + 1))), counted.tolist())
+        case CountTarget(most):
+            span, shown = (0.0, float(most)), (0.0, float(most))
+        case NumberTarget(lowest, highest):
+            span, shown = (-1.0, 1.0), (lowest, highest)
+    low, high = shown
     edges = [write_number(float(f"{low + (high - low) * bin_ / BINS:.4g}")) for bin_ in range(BINS + 1)]
-    return Bars.of_intervals(edges, np.histogram(labels, BINS, within)[0].tolist())
+    return Bars.of_intervals(edges, np.histogram(labels, BINS, span)[0].tolist())
 
 
 def _count_by_unit(units: NDArray[np.int64]) -> Bars:

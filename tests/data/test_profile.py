@@ -94,3 +94,12 @@ def test_units_and_numeric_labels_are_counted(block: Callable[..., Data], tmp_pa
     assert made.label is not None
     assert sum(made.label.counts) == made.records
     assert made.label.counts[0] + made.label.counts[10] + made.label.counts[19] == made.records
+
+
+def test_counts_as_labels_are_counted(block: Callable[..., Data], tmp_path: Path) -> None:
+    rows = write(tmp_path, 60)
+    few, many = (profile(block, tmp_path, {"count": {"max": most}}, size=60).label for most in (3, 40))
+    counted = Counter(row["y"] for row in rows)
+    assert few == Bars(("0", "1", "2", "3"), (*(counted[str(n)] for n in range(3)), 0), ("0", "3"))
+    assert many is not None
+    assert (many.ends, many.counts[0], many.counts[1]) == (("0", "40"), counted["0"] + counted["1"], counted["2"])
