@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dprecipe.language.base import Block, Fraction, NonNegativeInt, PositiveFloat, PositiveInt, SolvableFloat, Text
+from dprecipe.language.loggers import Loggers
 
 
 class Budget(Block):
@@ -50,6 +51,7 @@ class Runtime(Block):
         0, description="of the model's initial weights; never of sampling, augmentation or noise"
     )
     checkpoint_seconds: PositiveFloat = Field(30.0, description="longest time between resumable checkpoints")
+    loggers: Loggers = Field((), description="where the run's numbers go while it runs; none by default")
     python_tensors: Literal["declare", "refuse"] = Field(
         "declare",
         description="tensors of a module from Python that no noisy step makes (buffers, fixed parameters): `declare` "

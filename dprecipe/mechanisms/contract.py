@@ -48,7 +48,7 @@ if TYPE_CHECKING:
             """The values that may be `auto`, by dotted path."""
 
 
-RuntimeOption = Literal["compile", "precision", "processes"]
+RuntimeOption = Literal["compile", "precision", "processes", "loggers"]
 """A key of `runtime` that not every mechanism reads."""
 ALL_RUNTIME_OPTIONS: frozenset[RuntimeOption] = frozenset(get_args(RuntimeOption))
 

@@ -175,6 +175,7 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
         ("compile", "compiles nothing", runtime.compile != "auto"),
         ("precision", "computes in a precision of its own", runtime.precision != 32),
         ("processes", "runs in one process", runtime.processes > 1),
+        ("loggers", "logs nothing while it runs", bool(runtime.loggers)),
     )
     for key, what, is_set in options_set:
         if is_set and key not in options:

@@ -17,7 +17,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models import checks as model_checks
-from dprecipe.planning import accept, labels, learning, paid, paths, places, public, split, tuning, units
+from dprecipe.planning import accept, labels, learning, loggers, paid, paths, places, public, split, tuning, units
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -160,6 +160,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     learning.check_training_block,
     learning.check_training_keys,
     learning.check_runtime_options,
+    loggers.check_loggers,
     learning.check_released_labels,
     labels.check_label,
     check_free_variable,

@@ -125,6 +125,11 @@ class NoisySteps(lightning.LightningModule):
         """Steps from here to the end of the plan."""
         return self._plan.length.steps - self.steps_done
 
+    @property
+    def last_rate(self) -> float:
+        """The learning rate of the last step, or of the first one to come."""
+        return self._lr(max(0, self.steps_done - 1))
+
     def request_stop(self) -> None:
         """Admit no further event."""
         self.stop_requested = True

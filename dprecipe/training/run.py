@@ -16,6 +16,7 @@ from dprecipe.release.folder import load_signing_key
 from dprecipe.timeline import measure_run, phase
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import gather_records
+from dprecipe.training.loggers.run import check_loggers
 from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Start, runner_of
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def run(
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
     folder = None if several and follows else RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     PythonInputs(model, train, public, test).check_used(plan)
+    check_loggers(plan)
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
     with phase("read"):
         gathered = gather_records(plan, root, objects)

@@ -39,6 +39,7 @@ from dprecipe.training.evaluate import HeldOut, Sample
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.initial_check import check_initial_weights
+from dprecipe.training.loggers.run import RunLoggers, open_loggers
 from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.memory_check import check_memory
 from dprecipe.training.noisy_steps import Build, NoisySteps
@@ -107,14 +108,16 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             trained = trained_names(program.model)
             processes.agree(lambda: (attempt.secrets, state, attempt.constants))
             curve = SpentCurve(plan, attempt.charged, module.events_done)
-            watch = watch_of(plan, folder, program, curve, attempt.ledger)
-            fit_steps(module, watch, program.device, module.steps_left)
-            watch.save(module)
-            reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
-            processes.agree(lambda: reason)
-            if reason == "interrupted":
-                raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")
-        score = watch.score(module)
+            with open_loggers(plan, folder, program.sets.custom_test) as loggers:
+                watch = watch_of(plan, folder, program, curve, attempt.ledger, loggers)
+                fit_steps(module, watch, program.device, module.steps_left)
+                watch.save(module)
+                reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
+                processes.agree(lambda: reason)
+                if reason == "interrupted":
+                    raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")
+                score = watch.score(module)
+                watch.log_covered(module)
         report_moved(module)
         finished = Finished(
             weights=merge_adapters(program.model, module.released_state()),
@@ -225,7 +228,14 @@ def digest_of(parts: Iterable[NDArray[Any] | bytes]) -> str:
     return digest.hexdigest()
 
 
-def watch_of(plan: Plan, folder: RunFolder, program: StepwiseProgram, curve: SpentCurve, ledger: LedgerWriter) -> Watch:
+def watch_of(
+    plan: Plan,
+    folder: RunFolder,
+    program: StepwiseProgram,
+    curve: SpentCurve,
+    ledger: LedgerWriter,
+    loggers: RunLoggers,
+) -> Watch:
     """The callback that reports, scores and saves, into the run's own folder."""
     held_out = None
     if program.sets.test is not None:
@@ -240,7 +250,7 @@ def watch_of(plan: Plan, folder: RunFolder, program: StepwiseProgram, curve: Spe
         sample,
         folder.record,
         lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": ledger.head}),
-        shown=plan.publishes_scores and not program.sets.custom_test,
+        loggers,
     )
 
 

@@ -21,6 +21,7 @@ from dprecipe.progress import Progress, report_progress
 from dprecipe.screen import is_watched
 from dprecipe.training.evaluate import HeldOut, Score, size_sample
 from dprecipe.training.folder import TRAINING
+from dprecipe.training.loggers.run import RunLoggers
 from dprecipe.training.signals import stopping_on_signals
 
 POINTS = 24
@@ -81,21 +82,22 @@ class Watch(lightning.Callback):
         training: HeldOut | None,
         record: Callable[[int, float, Mapping[str, float]], None],
         checkpoint: Callable[[dict[str, Any]], None],
-        *,
-        shown: bool,
+        loggers: RunLoggers,
     ) -> None:
-        """`training`: a sample of training records, whose scores go to `record` and nowhere else. `shown`: scores of
-        `held_out` are, where anyone may read what a run prints."""
+        """`training`: a sample of training records, whose scores go to `record` and to private loggers alone."""
         self._plan = plan
         self._curve = curve
         self._held_out = held_out
         self._training = training
         self._record = record
         self._checkpoint = checkpoint
-        self._shown = shown
+        self._loggers = loggers
         scored = 0 if held_out is None else len(held_out)
         scored += 0 if training is None else size_sample(plan.data.planned_units)  # their true number may be private
         self._every = steps_between_scores(plan.length, plan.data.planned_units, scored)
+        # Covered points come at steps of their own: how many held-out records there are may be private.
+        self._logged_every = steps_between_scores(plan.length, plan.data.max_units, 0)
+        self._logged = (-1, False)
         self._saved = time.monotonic()
         self._saved_events = -1
         self._score: Score | None = None
@@ -108,13 +110,17 @@ class Watch(lightning.Callback):
             report_progress("training; steps are counted in a terminal only: their pace tells of the number of units")
         self._progress = Progress(self._plan.name, "step", steps, module.steps_done, private=private)
         if module.processes.count == 1:  # several processes make the same steps between two calls: one each
-            module.pause_due = lambda: self._scores_after(module) or self._saves_after(module)
+            module.pause_due = lambda: (
+                self._scores_after(module) or self._saves_after(module) or self._logs_after(module)
+            )
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
         if trainer.should_stop and module.gate.stop_reason is not None:
             return
         if self._scores_after(module):
             self.score(module)
+        if self._logs_after(module):
+            self.log_covered(module)
         if self._saves_after(module):
             self.save(module)
         if self._progress is not None:
@@ -122,6 +128,10 @@ class Watch(lightning.Callback):
 
     def _scores_after(self, module: Any) -> bool:
         return int(module.steps_done) % self._every == 0
+
+    def _logs_after(self, module: Any) -> bool:
+        scored = self._loggers.takes_public_scores and self._scores_after(module)
+        return self._loggers.are_used and (scored or int(module.steps_done) % self._logged_every == 0)
 
     def _saves_after(self, module: Any) -> bool:
         """Between events only: a checkpoint inside one would let its batches be continued."""
@@ -146,8 +156,20 @@ class Watch(lightning.Callback):
             scores = self._training.score(state).metrics
             figures |= {f"{TRAINING}{name}": value for name, value in scores.items()}
         if figures:
-            self._record(module.steps_done, self._curve.at(count_events(module.gate.spent)), figures)
+            spent = self._curve.at(count_events(module.gate.spent))
+            self._record(module.steps_done, spent, figures)
+            self._loggers.log_private(module.steps_done, spent, module.last_rate, figures)
         return self._score
+
+    def log_covered(self, module: Any) -> None:
+        """Log what is covered of this step: once, and once more if it was scored since."""
+        score = self._score if self._scored_steps == module.steps_done else None
+        logged = (int(module.steps_done), score is not None)
+        if self._logged == logged:
+            return
+        self._logged = logged
+        spent = self._curve.at(count_events(module.gate.spent))
+        self._loggers.log_covered(module.steps_done, spent, module.last_rate, module.figures(), score)
 
     def save(self, module: Any) -> None:
         """Write the checkpoint, unless it holds these events already."""
@@ -160,7 +182,9 @@ class Watch(lightning.Callback):
         spent = self._curve.at(count_events(module.gate.spent))
         lines = [f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"]
         lines += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in module.figures().items()]
-        return ", ".join([*lines, self._score.summary] if self._score is not None and self._shown else lines)
+        return ", ".join(
+            [*lines, self._score.summary] if self._score is not None and self._loggers.takes_public_scores else lines
+        )
 
 
 @final

@@ -13,4 +13,5 @@ MECHANISM = Mechanism(
     can_hide_size=True,
     can_split=True,
     can_be_tuned=True,
+    runtime_options=frozenset({"loggers"}),
 )

@@ -1,0 +1,36 @@
+"""What a recipe may not send to a logger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dprecipe.faults import Finding
+from dprecipe.recipe.root import Recipe
+
+
+def check_loggers(recipe: Recipe) -> Iterator[Finding]:
+    """Nothing private leaves the run's own files, and no logger tells how long a run takes if that is protected."""
+    for number, logger in enumerate(recipe.runtime.loggers):
+        path = f"runtime.loggers.{number}"
+        if recipe.tuning is not None:
+            yield Finding(
+                "P195",
+                "how many runs a tuned run makes, and how each of them does, is secret: no logger may tell",
+                "remove runtime.loggers; private/trials.csv has the scores of all runs",
+                path,
+            )
+        elif logger.values == "private" and logger.networked:
+            yield Finding(
+                "P195",
+                f"{logger.kind} sends values to another machine, and `values: private` are not covered by the claim",
+                "set values to covered, or log private values with kind tensorboard or csv, into files under private/",
+                f"{path}.values",
+            )
+        elif logger.values == "covered" and recipe.data.hides_size:
+            yield Finding(
+                "P195",
+                "how long a step takes tells of the number of units, which is protected (data.size: {max: …}), and "
+                "a logger notes the time of each value",
+                "log with kind tensorboard or csv and values: private, into files under private/",
+                path,
+            )

@@ -1,0 +1,161 @@
+"""The loggers of one attempt at a run: each point to those that may have it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from dprecipe import durable
+from dprecipe.faults import Interrupted, UsageFault
+from dprecipe.language.loggers import LoggerBlock, MlflowLog
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.loggers.background import BackgroundSink
+from dprecipe.training.loggers.points import CoveredPoint, PrivatePoint, make_covered_point, make_private_point
+from dprecipe.training.loggers.sinks import Identity, Sink, Status, close_to_others, open_sink
+
+if TYPE_CHECKING:
+    from dprecipe.training.evaluate import Score
+
+FOLDER, STATE = "logs", "loggers.json"
+
+
+def check_loggers(plan: Plan) -> None:
+    """Check that the libraries of a plan's loggers are installed, before anything is spent.
+
+    Raises:
+        UsageFault: one is not, or no server is named.
+    """
+    for block in plan.runtime.loggers:
+        if block.modules and all(find_spec(name) is None for name in block.modules):
+            raise UsageFault(
+                f"runtime.loggers: {block.kind} needs {' or '.join(block.modules)}",
+                f"pip install 'dprecipe[{block.extra}]'",
+            )
+        if isinstance(block, MlflowLog) and not (block.uri or os.environ.get("MLFLOW_TRACKING_URI")):
+            raise UsageFault(
+                "runtime.loggers: no server of mlflow is named",
+                "set its uri, or MLFLOW_TRACKING_URI in the environment",
+            )
+
+
+@final
+class RunLoggers:
+    """See the module; made by `open_loggers`."""
+
+    def __init__(self, plan: Plan, test_from_python: bool, sinks: Mapping[BackgroundSink, str]) -> None:
+        self._plan = plan
+        self._test_from_python = test_from_python
+        self._sinks = sinks
+
+    @property
+    def are_used(self) -> bool:
+        """Whether there is any."""
+        return bool(self._sinks)
+
+    @property
+    def takes_public_scores(self) -> bool:
+        """Whether covered points have scores."""
+        return self._plan.publishes_scores and not self._test_from_python
+
+    def log_covered(
+        self, step: int, epsilon: float, learning_rate: float, decided: Mapping[str, float], score: Score | None
+    ) -> None:
+        """Log what is covered of a step; arguments as of `make_covered_point`."""
+        if self._sinks:
+            plan, from_python = self._plan, self._test_from_python
+            self._send_covered(make_covered_point(plan, step, epsilon, learning_rate, decided, score, from_python))
+
+    def log_private(self, step: int, epsilon: float, learning_rate: float, figures: Mapping[str, float]) -> None:
+        """Log all that was measured at a step, in the owner's files."""
+        if self._sinks:
+            self._send_private(make_private_point(step, epsilon, learning_rate, figures))
+
+    def _send_covered(self, point: CoveredPoint | None) -> None:
+        for sink, stream in self._sinks.items():
+            if stream == "covered" and point is not None:
+                sink.log(point.step, point.values)
+
+    def _send_private(self, point: PrivatePoint) -> None:
+        for sink, stream in self._sinks.items():
+            if stream == "private":
+                sink.log(point.step, point.values)
+
+    def finish(self, status: Status) -> None:
+        """End all of them."""
+        for sink in self._sinks:
+            sink.finish(status)
+
+
+@contextmanager
+def open_loggers(plan: Plan, folder: RunFolder, test_from_python: bool) -> Iterator[RunLoggers]:
+    """The loggers of an attempt, which end with the block.
+
+    Covered files go to `logs/` of the run folder, private ones to `private/logs/`.
+    """
+    sinks: dict[BackgroundSink, str] = {}
+    known = _read_state(folder)
+    for number, block in enumerate(plan.runtime.loggers):
+        base = folder.private if block.values == "private" else folder.path
+        place = base / FOLDER / _name(plan, number)
+        key = _key(block)
+        identity = Identity(folder.path.resolve().name, _constants(plan), known.get(key))
+        identity.remember = partial(_remember, folder, known, key)
+        sinks[BackgroundSink(block.kind, partial(_open, block, place, identity))] = block.values
+    loggers = RunLoggers(plan, test_from_python, sinks)
+    status: Status = "failed"
+    try:
+        yield loggers
+        status = "finished"
+    except (Interrupted, KeyboardInterrupt):
+        status = "interrupted"
+        raise
+    finally:
+        loggers.finish(status)
+        close_to_others(folder.private / FOLDER)
+
+
+def _open(block: LoggerBlock, place: Path, identity: Identity) -> Sink:
+    place.mkdir(parents=True, exist_ok=True)
+    return open_sink(block, place, identity)
+
+
+def _name(plan: Plan, number: int) -> str:
+    """The folder of a logger: its kind, and a number if it is not the first of its kind."""
+    kinds = [block.kind for block in plan.runtime.loggers]
+    before = kinds[:number].count(kinds[number])
+    return kinds[number] if before == 0 else f"{kinds[number]}-{before + 1}"
+
+
+def _constants(plan: Plan) -> dict[str, str | float]:
+    """What names a run: constants of its recipe and plan."""
+    return {
+        "recipe": plan.name,
+        "plan": plan.digest,
+        "mechanism": plan.mechanism,
+        "budget_epsilon": plan.budget.epsilon,
+        "budget_delta": plan.budget.delta,
+    }
+
+
+def _key(block: LoggerBlock) -> str:
+    return json.dumps(block.model_dump(mode="json", exclude={"values"}), sort_keys=True)
+
+
+def _read_state(folder: RunFolder) -> dict[str, str]:
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        content = json.loads(durable.read_bytes(folder.private / STATE))
+        return {str(key): str(value) for key, value in content.items()}
+    return {}
+
+
+def _remember(folder: RunFolder, known: dict[str, str], key: str, identifier: str) -> None:
+    known[key] = identifier
+    with suppress(OSError):
+        durable.replace_file(folder.private / STATE, json.dumps(known, sort_keys=True).encode())
