@@ -85,7 +85,7 @@ def _write(model: Released, target: Path, metadata: Mapping[str, str]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                model.module,
+                model,
                 (example,),
                 dynamo=True,
                 input_names=[INPUT],

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from dprecipe.data.sources.base import Count  # noqa: E402
 from dprecipe.faults import DataFault, UsageFault  # noqa: E402
 from dprecipe.models import onnx as exporting  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
@@ -22,6 +23,7 @@ from dprecipe.models.schema import Model  # noqa: E402
 CASES: dict[str, dict[str, Any]] = {
     "logistic": {"model": {"kind": "logistic_regression"}, "shape": (5,), "classes": 3},
     "regression": {"model": {"kind": "least_squares"}, "shape": (5,), "target": (1900.0, 2011.5)},
+    "counts": {"model": {"kind": "mlp", "hidden": [8]}, "shape": (5,), "count": Count(max=20)},
     "mlp": {"model": {"kind": "mlp", "hidden": [8]}, "shape": (1, 8, 8), "classes": 10},
     "cnn": {"model": {"kind": "cnn", "preset": "lenet"}, "shape": (1, 28, 28), "classes": 10},
     "wide_resnet": {"model": {"kind": "wide_resnet", "depth": 10, "width": 1}, "shape": (3, 32, 32), "classes": 10},
@@ -29,14 +31,21 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_model(model: dict[str, Any], shape: tuple[int, ...], classes: int | None = None, target: Any = None) -> Any:
+def make_model(
+    model: dict[str, Any],
+    shape: tuple[int, ...],
+    classes: int | None = None,
+    target: tuple[float, float] | None = None,
+    count: Count | None = None,
+) -> Any:
     spec = TypeAdapter(Model).validate_json(json.dumps(model))
-    module = build(spec, shape, classes or 1, 0, target)
+    module = build(spec, shape, classes or 1, 0)
     generator = torch.Generator().manual_seed(0)
     for tensor in module.parameters():
         tensor.data += 0.1 * torch.randn(tensor.shape, generator=generator)
     names = None if classes is None else tuple(f"class {number}" for number in range(classes))
-    file = ModelFile(model=spec, shape=shape, classes=classes, target=target, class_names=names, source_shape=shape)
+    kinds: dict[str, Any] = {"classes": classes, "target": target, "count": count}
+    file = ModelFile(model=spec, shape=shape, class_names=names, source_shape=shape, **kinds)
     return Released(module, file)
 
 
