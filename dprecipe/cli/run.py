@@ -33,8 +33,8 @@ def run(
     """Plan, then train; returns the exit code. Raises the faults of both."""
     loaded = read_any(recipe, overrides)
     if isinstance(loaded, LoadedPublic):
-        options = {"--resume": resume, "--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps}
-        return _run_public(loaded, out, data_root, [option for option, given in options.items() if given])
+        options = {"--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps}
+        return _run_public(loaded, out, data_root, resume, [option for option, given in options.items() if given])
     with phase("plan"):
         plan = make_plan(loaded)
     if plan.tuning is not None:
@@ -88,14 +88,16 @@ def _check_libraries() -> None:
         raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")
 
 
-def _run_public(loaded: LoadedPublic, out: Path | None, data_root: Path | None, options: Sequence[str]) -> int:
+def _run_public(
+    loaded: LoadedPublic, out: Path | None, data_root: Path | None, resume: bool, options: Sequence[str]
+) -> int:
     """Train a recipe without privacy, and say so."""
     from dprecipe.nonprivate.plan import make_plan as make_public_plan
 
     plan = make_public_plan(loaded)
     if options:
         raise UsageFault(
-            f"{', '.join(options)}: a run with mechanism none spends nothing, and starts anew each time",
+            f"{', '.join(options)}: a run with mechanism none spends nothing",
             "leave it out",
         )
     if "WORLD_SIZE" in os.environ:
@@ -105,7 +107,7 @@ def _run_public(loaded: LoadedPublic, out: Path | None, data_root: Path | None, 
     with importing_libraries():
         from dprecipe.training import nonprivate
 
-    done = nonprivate.train(plan, find_data_root(data_root, plan.source.file), out)
+    done = nonprivate.train(plan, find_data_root(data_root, plan.source.file), out, resume)
     score = "" if done.score is None else f", {done.score.summary} on {done.score.records:,} held-out records"
     write_output(
         [

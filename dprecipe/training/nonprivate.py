@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import math
 import secrets
+import shlex
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +37,7 @@ from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource
 from dprecipe.data.tokens import TOKENIZER, LibraryTokens, open_tokens
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
+from dprecipe.mechanisms.plan import digest_of
 from dprecipe.models.file import describe_file
 from dprecipe.models.lora import merge_adapters
 from dprecipe.models.origin import InitialWeights
@@ -51,7 +55,9 @@ from dprecipe.training.losses import choose_loss
 from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
 from dprecipe.training.program import build_from, device_of
 from dprecipe.training.provenance import device_name
+from dprecipe.training.public_state import KeptState
 from dprecipe.training.records import Store
+from dprecipe.training.signals import stopping_on_signals
 
 Role = Literal["train", "test"]
 SCORED_TOGETHER = 512
@@ -71,14 +77,14 @@ class PublicRun:
     seconds: float
 
 
-def train(plan: PublicPlan, root: Path, out: Path | None = None) -> PublicRun:
-    """Train as `plan` says and write the run folder.
+def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = False) -> PublicRun:
+    """Train as `plan` says and write the run folder. `resume`: continue an interrupted run to the same folder.
 
     Raises:
-        UsageFault: the folder exists.
+        UsageFault: the folder exists; or see `KeptState`.
         DataFault: the records, or the weights to begin from, are not what the recipe declares.
         RunFailed: the loss is not finite, there is no such device, or the folder can't be written.
-        Interrupted: the user stopped it; nothing is written.
+        Interrupted: the user stopped it; `resume` continues.
     """
     started = time.monotonic()
     target = out or Path("runs") / f"{plan.name}-{plan.digest.removeprefix('sha256:')[:8]}"
@@ -88,10 +94,9 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None) -> PublicRun:
     facts, device = describe_data(plan.data), device_of(plan.runtime.device)
     module, initial = build_from(plan.model, plan.runtime.seed, Path(plan.source.file).parent, facts)
     module.to(device)
-    try:
-        state = learn(plan, module, records["train"], device)
-    except KeyboardInterrupt:
-        raise Interrupted("stopped; nothing was written, and nothing was spent: start it again") from None
+    begun = (plan.digest, *(one.digest for one in used), "" if initial is None else initial.digest)
+    kept = KeptState(target, digest_of(list(begun)), resume)
+    state = learn(plan, module, records["train"], device, kept)
     score = None
     if "test" in records:
         held_out = HeldOut(module, records["test"].prepared(), device, SCORED_TOGETHER, facts.target)
@@ -104,14 +109,18 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None) -> PublicRun:
     if isinstance(tokens, LibraryTokens):
         files[TOKENIZER] = tokens.content
     digest = write_folder(target, plan, tensors, record, files, "" if score is None else score.summary)
+    kept.remove()
     return PublicRun(target, target / documents.FOLDER, digest, record, score, time.monotonic() - started)
 
 
-def learn(plan: PublicPlan, module: nn.Module, records: Records, device: torch.device) -> dict[str, Tensor]:
-    """Take all steps; the state that is written, of the average where there is one.
+def learn(
+    plan: PublicPlan, module: nn.Module, records: Records, device: torch.device, kept: KeptState
+) -> dict[str, Tensor]:
+    """Take all steps, from the state that was kept; the weights that are written, of the average where there is one.
 
     Raises:
-        RunFailed: the loss is not finite.
+        RunFailed: the loss is not finite, or the disk refuses the state.
+        Interrupted: the user stopped it; the state is kept.
     """
     spec, steps, seed = plan.training.descent, plan.length.steps, plan.runtime.seed
     optimizer, rate = optimizer_of(spec, module), learning_rate(spec, plan.length)
@@ -120,12 +129,15 @@ def learn(plan: PublicPlan, module: nn.Module, records: Records, device: torch.d
         choose_loss(describe_data(plan.data).target, plan.training),
     )
     store = Store(records.prepared(), device, lambda generator: make_augmentation(plan.data.preprocess, generator))
-    bar = Progress("training without privacy", "step", steps)
+    stopped = threading.Event()
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):  # layers that draw: the recipe's seed
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=devices), stopping_on_signals(stopped.set):
+        torch.manual_seed(seed)  # of layers that draw
         module.train()
-        for step, units in zip(range(steps), draw_batches(len(records), plan.batch_size, seed), strict=False):
+        done = kept.restore(module, optimizer, average, device)
+        bar = Progress("training without privacy", "step", steps, done)
+        batches = zip(range(steps), draw_batches(len(records), plan.batch_size, seed), strict=False)
+        for step, units in itertools.islice(batches, done, None):
             (part,) = store.batch(units, seed + step).parts(len(units))
             optimizer.zero_grad(set_to_none=True)
             loss = loss_of(module(part.features), part.labels).mean()
@@ -140,11 +152,24 @@ def learn(plan: PublicPlan, module: nn.Module, records: Records, device: torch.d
             optimizer.step()
             average.take(step, module)
             bar.show(step + 1, functools.partial("loss {:.4f}".format, mean_loss))
+            if stopped.is_set() or kept.is_due:
+                kept.save(step + 1, module, optimizer, average, device)
+            if stopped.is_set():
+                raise Interrupted(
+                    f"stopped after {step + 1:,} of {steps:,} steps; nothing was spent",
+                    f"continue with: {_continue_words(plan, kept.target)}",
+                )
     bar.end(steps)
     module.eval()
     if average.value is not None:
         torch.nn.utils.vector_to_parameters(average.value, (p for p in module.parameters() if p.requires_grad))
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def _continue_words(plan: PublicPlan, target: Path) -> str:
+    words = ["dprecipe", "run", plan.source.file, "--resume", "--out", str(target)]
+    words += [word for override in plan.source.overrides for word in ("--set", override)]
+    return f"{shlex.join(words)} (and the same --data-root)"
 
 
 def draw_batches(count: int, size: int, seed: int) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:

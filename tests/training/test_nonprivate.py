@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import os
 import shutil
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ from typer.testing import CliRunner
 
 import dprecipe
 from dprecipe.cli.main import app
-from dprecipe.faults import CertificateInvalid, DataFault, RunFailed, UsageFault
+from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.models.load import load
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.public_record import NO_GUARANTEE
@@ -28,6 +32,7 @@ from dprecipe.recipe.read import LoadedPublic, read, read_any
 from dprecipe.release.certificate import to_bytes
 from dprecipe.training.initial_check import check_initial_weights
 from dprecipe.training.nonprivate import PublicRun, draw_batches, train
+from dprecipe.training.optimise import apply_weight_decay
 from dprecipe.training.run import run
 
 PUBLIC = """\
@@ -74,10 +79,10 @@ def recipes(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def learn(folder: Path, *overrides: str, out: str = "public") -> PublicRun:
+def learn(folder: Path, *overrides: str, out: str = "public", resume: bool = False) -> PublicRun:
     loaded = read_any(folder / "public.yaml", overrides)
     assert isinstance(loaded, LoadedPublic)
-    return train(make_plan(loaded), folder, folder / out)
+    return train(make_plan(loaded), folder, folder / out, resume)
 
 
 def test_weights_provenance_and_the_words(recipes: Path) -> None:
@@ -166,7 +171,68 @@ def test_refusals_leave_nothing(recipes: Path) -> None:
         learn(recipes)
 
 
-@pytest.mark.parametrize("option", ["--resume", "--rehearse", "--accept-lost-steps"])
+MOVING = (
+    "training.average={kind: ema, decay: 0.9}",
+    "data.preprocess=[{clip_features: {norm: 4.0}}, {crop: {padding: 1}}, {flip: {}}]",
+)
+"""What a state has to hold beside weights: an average, and augmentation."""
+
+
+def stop_at(patch: pytest.MonkeyPatch, steps: int, how: Callable[[], None]) -> None:
+    """Let something happen in the step after so many."""
+    calls = itertools.count()
+
+    def weight_decay(*arguments: Any) -> None:
+        if next(calls) == steps:
+            how()
+        apply_weight_decay(*arguments)
+
+    patch.setattr("dprecipe.training.nonprivate.apply_weight_decay", weight_decay)
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(recipes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = learn(recipes, *MOVING, out="whole")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 7, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(Interrupted, match="after 8 of 30 steps") as caught:
+            learn(recipes, *MOVING, out="part")
+    assert "--resume" in (caught.value.remedy or "")
+    state = recipes / "part.interrupted"
+    assert sorted(path.name for path in recipes.iterdir() if path.name.startswith("part")) == [state.name]
+    with pytest.raises(UsageFault, match="was interrupted"):
+        learn(recipes, *MOVING, out="part")
+    with pytest.raises(UsageFault, match="another recipe"):
+        learn(recipes, out="part", resume=True)
+    done = learn(recipes, *MOVING, out="part", resume=True)
+    assert done.digest == whole.digest
+    assert not state.exists()
+    with pytest.raises(UsageFault, match="no interrupted run"):
+        learn(recipes, *MOVING, out="other", resume=True)
+
+
+def test_a_killed_run_goes_on_from_its_last_state(recipes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die() -> None:
+        raise Killed
+
+    whole = learn(recipes, *MOVING, out="whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("dprecipe.training.public_state.SAVE_SECONDS", 0.0)
+        stop_at(patch, 11, die)
+        with pytest.raises(Killed):
+            learn(recipes, *MOVING, out="part")
+    assert learn(recipes, *MOVING, out="part", resume=True).digest == whole.digest
+
+
+def test_a_damaged_state_is_told(recipes: Path) -> None:
+    (recipes / "public.interrupted").write_bytes(b"no state")
+    with pytest.raises(RunFailed, match=r"public\.interrupted"):
+        learn(recipes, resume=True)
+
+
+@pytest.mark.parametrize("option", ["--rehearse", "--accept-lost-steps"])
 def test_options_of_a_budget_are_refused(recipes: Path, option: str) -> None:
     assert CliRunner().invoke(app, ["run", str(recipes / "public.yaml"), option]).exit_code == 2
 
