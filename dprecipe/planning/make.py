@@ -8,7 +8,7 @@ from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.plan import Plan, PlanBudget, PlannedTuning
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.planning import accept, paid, public, rules, split, tuning, units
+from dprecipe.planning import accept, paid, public, query, rules, split, tuning, units
 from dprecipe.planning.candidates import Point, trial_recipe
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
@@ -72,6 +72,7 @@ def plan(loaded: Loaded) -> Plan:
             *paid.assume_paid_steps(facts),
             *units.assume_unit_column(recipe),
             *split.assume_split(recipe),
+            *query.assume_query(recipe),
             *public.assume_public_weights(recipe),
             *public.assume_public_tokenizer(recipe),
             *tuning.list_assumptions(recipe),

@@ -39,7 +39,7 @@ def declared_files(recipe: AnyRecipe) -> Iterator[tuple[str, str, str]]:
     for role, source in (("train", data.train), ("public", data.public), ("test", data.test_source)):
         if source is not None:
             for key, path in source.files.items():
-                yield f"data.{role}.{key}", "csv" if key == "table" else source.source, path
+                yield f"data.{role}.{key}", source.format_of(key, path), path
 
 
 def check_data_files(recipe: AnyRecipe) -> Iterator[Finding]:

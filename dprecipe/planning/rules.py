@@ -17,7 +17,20 @@ from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models import checks as model_checks
-from dprecipe.planning import accept, labels, learning, loggers, paid, paths, places, public, split, tuning, units
+from dprecipe.planning import (
+    accept,
+    labels,
+    learning,
+    loggers,
+    paid,
+    paths,
+    places,
+    public,
+    query,
+    split,
+    tuning,
+    units,
+)
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -173,6 +186,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     public.check_disjoint_sources,
     public.check_test_records,
     split.check_split,
+    query.check_query,
     units.check_unit_column,
     paths.check_data_files,
     check_randomness,

@@ -23,6 +23,7 @@ from dprecipe.faults import Finding
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt, Text
 
 if TYPE_CHECKING:
+    from dprecipe.data.query import RowOrigin
     from dprecipe.data.raw import Raw, Reading
 
 Access = Literal["public", "private_internal"]
@@ -148,6 +149,15 @@ class SourceBlock(Block):
         may still read the same records: through a link, from a copy, or from another array of the same file."""
         paths = self.features_paths or (f"{self.source}:",)
         return tuple((posixpath.normpath(path), self.part) for path in paths)
+
+    def format_of(self, key: str, path: str) -> str:
+        """The source that reads such a file as `path` of `files`."""
+        return self.source
+
+    @property
+    def selection(self) -> RowOrigin | None:
+        """How its records are made of the rows of tables, by a query; None if each is one."""
+        return None
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         """The contradictions within this block (R2xx); `path` is the block's own."""

@@ -71,6 +71,9 @@ class _ImageFolder(SourceBlock):
         table = "" if self.table is None else posixpath.normpath(self.table)
         return ((posixpath.normpath(self.path), table),)
 
+    def format_of(self, key: str, path: str) -> str:
+        return "csv" if key == "table" else self.source
+
     def features_files(self, root: Path) -> list[Path]:
         from dprecipe.data.sources.read_image_folder import existing_images
 

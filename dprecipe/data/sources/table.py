@@ -10,6 +10,7 @@ from dprecipe.data.sources.base import Labelled, SourceBlock
 from dprecipe.data.sources.csv_table import Csv, PublicCsv
 from dprecipe.data.sources.datasets import DatasetFolder, PublicDatasetFolder
 from dprecipe.data.sources.digits import Digits, PublicDigits
+from dprecipe.data.sources.duckdb import DuckDb, PublicDuckDb
 from dprecipe.data.sources.idx import Idx, PublicIdx
 from dprecipe.data.sources.image_folder import ImageFolder, PublicImageFolder
 from dprecipe.data.sources.npz import Npz, PublicNpz
@@ -23,6 +24,7 @@ SOURCES: tuple[tuple[type[Labelled], type[SourceBlock]], ...] = (
     (Npz, PublicNpz),
     (ImageFolder, PublicImageFolder),
     (DatasetFolder, PublicDatasetFolder),
+    (DuckDb, PublicDuckDb),
 )
 """Each with labels, and as unlabelled public records."""
 

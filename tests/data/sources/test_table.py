@@ -21,6 +21,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "parquet": {"path": "f/../x", "columns": COLUMNS, "label": LABEL},
     "npz": {"path": "f/../x", "shape": [4], "classes": 3},
     "datasets": {"path": "f/../x", "split": "train", "columns": COLUMNS, "label": LABEL},
+    "duckdb": {"tables": {"t": "f/../x"}, "query": "SELECT * FROM t", "columns": COLUMNS, "label": LABEL},
     "image_folder": {"path": "f/../x", "shape": [4, 4, 3], "label": {"column": "folder", "values": ["a", "b", "c"]}},
 }
 KINDS = [block.model_fields["source"].annotation.__args__[0] for block, _ in SOURCES]
@@ -62,7 +63,8 @@ def test_what_a_source_reads_is_told_by_its_path_as_it_is(kind: str) -> None:
         assert labelled.origins[0][0] == "x"
         assert file in labelled.files.values()
         key = next(key for key, path in labelled.files.items() if path == file)
-        assert labelled.model_copy(update={key: "y"}).origins != labelled.origins
+        update = {"tables": {"t": "y"}} if key.startswith("tables.") else {key: "y"}
+        assert labelled.model_copy(update=update).origins != labelled.origins
     else:
         assert labelled.model_copy(update={"split": "test"}).origins != labelled.origins
 

@@ -1,0 +1,196 @@
+"""Queries of SQL whose rows are made one by one: which they are, by their text alone. Nothing is run, no library asked.
+
+A query is a function of the whole table, so one person could decide other people's rows: by a join, an aggregate, a
+window, a limit. Of `SELECT … FROM one table WHERE …` with functions of a row's own values, each row of the result is
+made of one row of the table, whatever the others are. What is not plainly that is refused: the language accepted here
+is a small part of SQL, read word by word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+from dprecipe.faults import Finding
+
+TOKEN = re.compile(
+    r"""(?P<space>\s+)
+    |(?P<comment>--|/\*)
+    |(?P<string>'(?:[^']|'')*')
+    |(?P<quoted>"(?:[^"]|"")+")
+    |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+    |(?P<word>[^\W\d]\w*(?!\w))
+    |(?P<sign><=|>=|<>|!=|==|\|\||::|//|[=<>+\-*/%(),.])""",
+    re.VERBOSE,
+)
+
+
+def frozenset_of(words: str) -> frozenset[str]:
+    """Words that are written with blanks between."""
+    return frozenset(words.split())
+
+
+KEYWORDS = frozenset_of(
+    """and or not null is in between like ilike case when then else end cast try_cast as true false distinct from"""
+)
+"""Words within an expression; `distinct` and `from` in `is distinct from` alone."""
+FUNCTIONS = frozenset_of(
+    """abs ceil ceiling coalesce concat contains cos date_diff date_part date_sub date_trunc datediff datepart
+    datetrunc day dayofmonth dayofweek dayofyear decade ends_with epoch exp floor greatest hour if ifnull isfinite
+    isnan left least length ln log log10 log2 lower lpad ltrim make_date make_timestamp minute mod month monthname
+    nullif pow power quarter regexp_extract regexp_full_match regexp_matches regexp_replace replace reverse
+    right round rpad rtrim second sign sin split_part sqrt starts_with strftime strip_accents strlen strpos strptime
+    substr substring tan translate trim trunc try_strptime upper week weekday year"""
+)
+"""Functions of the values of a row: neither the time, nor chance, nor a setting, nor another row decides them."""
+TYPES = frozenset_of(
+    """bigint bool boolean date dec decimal double float float4 float8 hugeint int int2 int4 int8 integer numeric real
+    smallint text time timestamp tinyint ubigint uinteger usmallint utinyint varchar precision"""
+)
+RESERVED = frozenset_of(
+    """all analyze any array asof at collate columns cross current_catalog current_date current_role current_schema
+    current_time current_timestamp current_user desc except exclude exists fetch filter for full grant group
+    grouping having inner insert intersect into isnull join lambda lateral limit localtime localtimestamp natural
+    notnull offset on only order outer over partition pivot placing positional qualify recursive rename returning
+    rowid sample select semi session_user similar some struct summarize symmetric system_user table tablesample
+    union unnest unpivot user using values where window with within"""
+)
+"""Words that begin something else, or stand for the time, the user or the place of a row. As a column, write it in
+double quotes."""
+MAX_QUERY = 20_000
+
+Rows = Literal["declared"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RowOrigin:
+    """How the records of a source are made of the rows of its tables."""
+
+    reason: str
+    """Why a record may depend on other rows than one; empty where none does."""
+    declared: bool
+    """Whether the author declares that it depends on rows of its own unit alone."""
+    filters: bool
+    """Whether a row may be left out, by its own values."""
+    path: str
+    """The key of the query, below the source."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word of a query, in lower case where it is neither text nor in double quotes."""
+
+    kind: str
+    text: str
+
+
+class NotByRow(Exception):
+    """Why a query is not one whose rows are made one by one."""
+
+
+def find_reason(query: str, tables: Collection[str]) -> str:
+    """Why a row of a query's result may depend on several rows; empty if it depends on one."""
+    try:
+        _check(list(_tokens(query)), {table.lower() for table in tables})
+    except NotByRow as reason:
+        return str(reason)
+    return ""
+
+
+def has_filter(query: str) -> bool:
+    """Whether a query may leave rows out."""
+    try:
+        return any(token == Token("word", "where") for token in _tokens(query))
+    except NotByRow:
+        return True
+
+
+def check_rows(query: str, tables: Collection[str], rows: Rows | None, filters: bool) -> RowOrigin:
+    """What a recipe's query and its `rows` say together."""
+    return RowOrigin(find_reason(query, tables), rows == "declared", filters, "query")
+
+
+def needless_declaration(query: str, tables: Collection[str], rows: Rows | None, path: str) -> Iterator[Finding]:
+    """The finding for `rows: declared` of a query that needs none: a certificate would state it for nothing."""
+    if rows is not None and not find_reason(query, tables):
+        yield Finding(
+            "R243",
+            "the query's text shows that each row of the result is made of one row of the table",
+            "remove `rows`",
+            f"{path}.rows",
+        )
+
+
+def _tokens(query: str) -> Iterator[Token]:
+    text = query.strip().removesuffix(";")
+    if len(text) > MAX_QUERY:
+        raise NotByRow(f"it has more than {MAX_QUERY:,} letters")
+    place = 0
+    while place < len(text):
+        match = TOKEN.match(text, place)
+        kind = match.lastgroup if match is not None else None
+        if match is None or kind is None:
+            raise NotByRow(f"{text[place]!r} begins nothing that is accepted here")
+        if kind == "comment":
+            raise NotByRow("it has a comment")
+        if kind != "space":
+            plain = match[0].lower() if kind == "word" else match[0]
+            yield Token(kind, plain)
+        place = match.end()
+
+
+def _check(tokens: Sequence[Token], tables: Collection[str]) -> None:
+    if tokens[:1] != [Token("word", "select")]:
+        raise NotByRow("it does not begin with SELECT")
+    depth, start = 0, 0
+    for number, token in enumerate(tokens):
+        depth += (token.text == "(") - (token.text == ")") if token.kind == "sign" else 0
+        within = number > 0 and tokens[number - 1] == Token("word", "distinct")
+        if token == Token("word", "from") and depth == 0 and not within:
+            start = number
+            break
+    if not start:
+        raise NotByRow("it has no FROM with one table")
+    _check_expression(tokens[1:start])
+    rest = tokens[start + 1 :]
+    name = rest[0].text.strip('"').lower() if rest and rest[0].kind in ("word", "quoted") else ""
+    if name not in tables:
+        raise NotByRow(f"FROM is not followed by one of the tables {', '.join(sorted(tables))}")
+    rest = rest[1:]
+    if rest[:1] == [Token("word", "as")]:
+        rest = rest[1:]
+    if rest and rest[0].kind in ("word", "quoted") and rest[0].text not in ("where", *RESERVED):
+        rest = rest[1:]  # another name of the table
+    if rest and rest[0] != Token("word", "where"):
+        raise NotByRow(f"{rest[0].text!r} follows the table, where only WHERE may")
+    if rest:
+        _check_expression(rest[1:])
+
+
+def _check_expression(tokens: Sequence[Token]) -> None:
+    """Values of a row, and functions of them alone."""
+    if not tokens:
+        raise NotByRow("an expression is missing")
+    for number, token in enumerate(tokens):
+        after = tokens[number + 1] if number + 1 < len(tokens) else None
+        before = tokens[number - 1] if number > 0 else None
+        called = after == Token("sign", "(")
+        if token.kind == "quoted" and called:
+            raise NotByRow(f"{token.text} is called as a function")
+        if token.kind != "word":
+            continue
+        word = token.text
+        if word == "distinct" and not (
+            after == Token("word", "from") and before in (Token("word", "is"), Token("word", "not"))
+        ):
+            raise NotByRow("DISTINCT compares rows")
+        if word == "from" and before != Token("word", "distinct"):
+            raise NotByRow("there is more than one FROM")
+        if word in RESERVED and before != Token("sign", "."):
+            raise NotByRow(f"{word.upper()} is not accepted: a row of the result could depend on more than one row")
+        if called and word not in FUNCTIONS and word not in KEYWORDS and word not in TYPES:
+            raise NotByRow(f"{word}(…) is no function of one row's values that is known here")

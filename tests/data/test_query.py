@@ -1,0 +1,104 @@
+"""Which queries make each row of their result of one row of a table, by their text alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from dprecipe.data.query import FUNCTIONS, KEYWORDS, RESERVED, TYPES, find_reason, has_filter
+
+BY_ROW = [
+    "SELECT * FROM visits",
+    "select age, v.ill from visits v;",
+    "SELECT age AS years, lower(trim(ward)) ward FROM visits AS v WHERE age >= 18 AND ward IN ('icu', 'er')",
+    'SELECT "order", "Größe" FROM "visits" WHERE "order" IS NOT NULL',
+    "SELECT CASE WHEN age > 65 THEN 'old' ELSE 'young' END AS x, CAST(age AS DECIMAL(10, 2)), bmi::INTEGER FROM visits",
+    "SELECT w / (h * h) AS bmi FROM visits WHERE w IS DISTINCT FROM h AND NOT (age BETWEEN 1 AND 2)",
+    "SELECT try_strptime(born, '%d.%m.%Y')::DATE AS d, TRY_CAST(x AS DOUBLE) + .5e-3 FROM visits WHERE a LIKE ';--'",
+    "SELECT date_diff('day', DATE '2000-01-01', admitted) AS days FROM visits",
+    "SELECT 'it''s' AS said, note.upper() FROM visits WHERE x = -1",
+]
+
+OTHER = {
+    "a join": ("SELECT a.x FROM visits a JOIN labs b ON a.k = b.k", "'join' follows the table"),
+    "a cross join": ("SELECT x FROM visits, labs", "',' follows the table"),
+    "an aggregate": ("SELECT avg(age) FROM visits", "avg(…) is no function of one row's values"),
+    "a count": ("SELECT count(*) FROM visits", "count(…) is no function"),
+    "groups": ("SELECT who FROM visits GROUP BY who", "'group' follows the table"),
+    "groups after where": ("SELECT who FROM visits WHERE age > 1 GROUP BY who", "GROUP is not accepted"),
+    "a window": ("SELECT age - lag(age) OVER (ORDER BY day) FROM visits", "OVER is not accepted|lag"),
+    "a window without a function": ("SELECT x FROM visits WINDOW w AS (ORDER BY x)", "'window' follows"),
+    "distinct": ("SELECT DISTINCT who FROM visits", "DISTINCT compares rows"),
+    "distinct on": ("SELECT DISTINCT ON (who) * FROM visits", "DISTINCT compares rows"),
+    "an order": ("SELECT who FROM visits ORDER BY who", "'order' follows"),
+    "a limit": ("SELECT who FROM visits LIMIT 5", "'limit' follows"),
+    "a limit after where": ("SELECT who FROM visits WHERE true LIMIT 5", "LIMIT is not accepted"),
+    "an offset": ("SELECT who FROM visits OFFSET 5", "'offset' follows"),
+    "a sample": ("SELECT who FROM visits USING SAMPLE 10%", "'using' follows|USING"),
+    "a tablesample": ("SELECT who FROM visits TABLESAMPLE 10%", "'tablesample' follows"),
+    "a subquery": ("SELECT x FROM visits WHERE age > (SELECT avg(age) FROM visits)", "SELECT is not accepted|FROM"),
+    "a subquery in the list": ("SELECT (SELECT max(age) FROM visits) FROM visits", "SELECT is not accepted"),
+    "a subquery as a table": ("SELECT x FROM (SELECT x FROM visits)", "FROM is not followed by one of the tables"),
+    "exists": ("SELECT x FROM visits WHERE EXISTS (FROM labs)", "EXISTS is not accepted|FROM"),
+    "a union": ("SELECT x FROM visits UNION ALL SELECT x FROM labs", "'union' follows"),
+    "a union after where": ("SELECT x FROM visits WHERE true UNION SELECT x FROM labs", "UNION is not accepted"),
+    "with": ("WITH a AS (SELECT x FROM visits) SELECT x FROM a", "does not begin with SELECT"),
+    "from first": ("FROM visits", "does not begin with SELECT"),
+    "two statements": ("SELECT x FROM visits; DROP TABLE visits", "';' begins nothing"),
+    "another statement": ("COPY visits TO 'x.csv'", "does not begin with SELECT"),
+    "another table": ("SELECT x FROM other", "FROM is not followed by one of the tables labs, visits"),
+    "a file": ("SELECT x FROM '/etc/passwd'", "FROM is not followed by one of the tables"),
+    "a table function": ("SELECT x FROM read_csv('x.csv')", "FROM is not followed by one of the tables"),
+    "a schema": ("SELECT x FROM visits.labs", "'.' follows the table"),
+    "no table": ("SELECT 1", "it has no FROM"),
+    "the time": ("SELECT now() FROM visits", "now(…) is no function"),
+    "today": ("SELECT x FROM visits WHERE born > current_date", "CURRENT_DATE is not accepted"),
+    "chance": ("SELECT random() FROM visits", "random(…) is no function"),
+    "chance, quoted": ('SELECT "random"() FROM visits', "is called as a function"),
+    "chance, of a schema": ("SELECT main.random() FROM visits", "random"),
+    "chance in where": ("SELECT x FROM visits WHERE random() < 0.1", "random(…) is no function"),
+    "a uuid": ("SELECT uuid() FROM visits", "uuid(…) is no function"),
+    "a place": ("SELECT rowid FROM visits", "ROWID is not accepted"),
+    "a number of rows": ("SELECT row_number() OVER () FROM visits", "row_number|OVER"),
+    "a setting": ("SELECT current_setting('x') FROM visits", "current_setting(…) is no function"),
+    "a variable": ("SELECT getvariable('x') FROM visits", "getvariable(…) is no function"),
+    "unnest": ("SELECT unnest(x) FROM visits", "UNNEST is not accepted"),
+    "columns": ("SELECT COLUMNS('a.*') FROM visits", "COLUMNS is not accepted"),
+    "a comment": ("SELECT x -- FROM a\nFROM visits", "it has a comment"),
+    "another comment": ("SELECT x /* y */ FROM visits", "it has a comment"),
+    "a filter": ("SELECT sum(x) FILTER (WHERE y) FROM visits", "sum(…) is no function|FILTER"),
+    "a lambda": ("SELECT list_transform(x, y -> y) FROM visits", "'>'|list_transform|begins nothing"),
+    "a list": ("SELECT [x FOR x IN y] FROM visits", "'[' begins nothing"),
+    "a position": ("SELECT #1 FROM visits", "'#' begins nothing"),
+    "a parameter": ("SELECT $1 FROM visits", "'$' begins nothing"),
+    "a dollar text": ("SELECT $$x$$ FROM visits", "'$' begins nothing"),
+    "a text that does not end": ("SELECT 'x FROM visits", "begins nothing"),
+    "no expression": ("SELECT FROM visits", "an expression is missing"),
+    "no condition": ("SELECT x FROM visits WHERE", "an expression is missing"),
+    "an escape": ("SELECT E'\\' FROM labs' FROM visits", "begins nothing|more than one"),
+    "a long query": ("SELECT " + "x, " * 9000 + "x FROM visits", "more than 20,000 letters"),
+    "nothing": ("", "does not begin with SELECT"),
+}
+
+
+@pytest.mark.parametrize("query", BY_ROW)
+def test_queries_whose_rows_are_made_one_by_one(query: str) -> None:
+    assert find_reason(query, ("visits", "labs")) == ""
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_other_queries(name: str) -> None:
+    query, says = OTHER[name]
+    reason = find_reason(query, ("visits", "labs"))
+    assert any(part in reason for part in says.split("|")), reason
+
+
+def test_words_of_all_kinds_are_apart() -> None:
+    assert not FUNCTIONS & RESERVED
+    assert not KEYWORDS & RESERVED
+    assert not TYPES & RESERVED
+
+
+def test_filters() -> None:
+    assert has_filter("SELECT x FROM visits WHERE x > 1")
+    assert has_filter("SELECT [")
+    assert not has_filter("SELECT 'where' AS \"where\" FROM visits")
