@@ -162,10 +162,16 @@ def tuning_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _size_rows(plan: Plan) -> list[tuple[str, str]]:
-    """A bound on the number of units, where that is protected: batches are of that many at most."""
-    if not plan.data.hides_size:
-        return []
-    return [("units", f"from 1 to {plan.data.max_units:,}, the number is protected; batches as expected of the most")]
+    """A bound on the number of units, where that is protected, and how a split divides them: what batches count on."""
+    data, rows = plan.data, []
+    if data.split is not None:
+        share, planned, most = data.split.share, data.planned_units, data.max_units
+        text = f"a share of {share:g}, by a hash; planned for {planned:,} training units of {most:,}"
+        rows.append(("held out", f"{text}, how many is not public"))
+    if data.hides_size:
+        text = f"from 1 to {data.max_units:,}, the number is protected; batches as expected of the most"
+        rows.append(("units", text))
+    return rows
 
 
 def _position_rows(plan: Plan) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dprecipe.cli.plan import plan as show_plan
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import MECHANISMS, mechanism_of
@@ -84,6 +85,12 @@ def test_a_run_reads_each_side_once_and_the_same_each_time() -> None:
         np.testing.assert_array_equal(
             first.sources[role].batch(slice(None))[0], again.sources[role].batch(slice(None))[0]
         )
+
+
+def test_the_plan_tells_what_it_counts_on(capsys: pytest.CaptureFixture[str]) -> None:
+    show_plan(RULES / "fine-split.yaml")
+    printed = capsys.readouterr().out
+    assert "a share of 0.15, by a hash; planned for 7,650 training units of 9,000, how many is not public" in printed
 
 
 def test_a_wrong_size_is_reported_once_for_both_sides() -> None:
