@@ -114,6 +114,11 @@ def test_notes_in_a_notebook_do_not_look_like_errors(shown: list[str], capsys: p
     assert capsys.readouterr() == ("training\n", "")
 
 
+def test_tables_are_laid_out_by_their_content() -> None:
+    """JupyterLab lays tables out by their first row; there, a narrow first column lies over the second."""
+    assert "table-layout:auto!important" in notebook.STYLE
+
+
 def test_recipe_and_plan_are_cards_of_words(tmp_path: Path) -> None:
     (tmp_path / "card.yaml").write_text(RECIPE, encoding="utf-8")
     loaded = dprecipe.load(tmp_path / "card.yaml", {"training.steps": 7})
