@@ -149,14 +149,15 @@ class Answers:
             raise DataFault("the file has no record", "name another file")
 
     def _write(self, features: NDArray[np.float32], columns: Mapping[str, Values]) -> None:
-        for first in range(0, len(features), ROWS):
-            part = slice(first, first + ROWS)
-            outputs = self._model.outputs(features[part])
-            values: list[Sequence[Any] | NDArray[Any]] = [as_list(columns[name][part]) for name in self.kept]
-            values.append(self._model.decide(outputs))
-            if self._probabilities:
-                values += list(self._model.probabilities(outputs).T)
-            self._writer.write(dict(zip(self._columns, values, strict=True)))
+        parts = [self._model.outputs(features[first : first + ROWS]) for first in range(0, len(features), ROWS)]
+        if not parts:
+            return
+        outputs = np.concatenate(parts)
+        values: list[Sequence[Any] | NDArray[Any]] = [as_list(columns[name]) for name in self.kept]
+        values.append(self._model.decide(outputs))
+        if self._probabilities:
+            values += list(self._model.probabilities(outputs).T)
+        self._writer.write(dict(zip(self._columns, values, strict=True)))
 
 
 def _name_columns(model: Released, keep: tuple[str, ...], probabilities: bool) -> list[str]:

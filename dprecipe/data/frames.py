@@ -77,9 +77,10 @@ def _check_names(names: Sequence[str], present: Sequence[object]) -> None:
 
 def _chunk_frame(frame: Any, names: Sequence[str], rows: int) -> Iterator[tuple[int, int, dict[str, Values]]]:
     _check_names(names, list(frame.columns))
+    keys = {str(key): key for key in frame.columns}  # a column may be named by a number
     for first in range(0, len(frame), rows):
         part = frame.iloc[first : first + rows]
-        yield first, len(part), {name: _series_values(part[name], name) for name in names}
+        yield first, len(part), {name: _series_values(part[keys[name]], name) for name in names}
 
 
 def _series_values(series: Any, name: str) -> Values:
@@ -112,6 +113,7 @@ def _chunk_columns(
     columns: Mapping[Any, Any], names: Sequence[str], rows: int
 ) -> Iterator[tuple[int, int, dict[str, Values]]]:
     _check_names(names, list(columns))
+    columns = {str(key): values for key, values in columns.items()}
     lengths = {len(columns[name]) for name in names}
     if len(lengths) > 1:
         raise DataFault(f"{PASSED} have columns of different lengths", "give each column a value for each record")

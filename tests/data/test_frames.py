@@ -72,6 +72,12 @@ def test_numbers_stay_arrays() -> None:
     assert isinstance(columns["x"], np.ma.MaskedArray)
 
 
+@pytest.mark.parametrize("table", [pandas.DataFrame([[1.5], [2.5]]), {0: [1.5, 2.5]}])
+def test_a_column_may_be_named_by_a_number(table: object) -> None:
+    ((_, _, columns),) = chunk_table(table, ("0",), 10)
+    assert parse_numbers(columns["0"]).tolist() == [1.5, 2.5]
+
+
 def test_no_rows() -> None:
     for table in ([], {"x": []}, pandas.DataFrame({"x": []}), pyarrow.table({"x": []})):
         assert [count for _, count, _ in chunk_table(table, ("x",), 5) if count] == []
