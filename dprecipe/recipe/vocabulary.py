@@ -136,7 +136,7 @@ def choose_block(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[ty
         others = tuple(block for block in blocks if block not in kinds)
         keys = {key for block in others for key in list_required(block) if list_keys(block)[key].blocks}
         entries = node.entries if isinstance(node, Mapping) else {}
-        stated = any(key in entries and isinstance(entries[key].value, Mapping) for key in keys)
+        stated = any(key in entries and not _is_word(entries[key].value) for key in keys)
         blocks = others if stated else tuple(kinds)
     tag = find_tag(blocks)
     if tag is None or not isinstance(node, Mapping) or tag not in node.entries:
@@ -144,6 +144,10 @@ def choose_block(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[ty
     value = node.entries[tag].value
     block = list_kinds(blocks).get(str(value.value)) if isinstance(value, Scalar) else None
     return blocks if block is None else (block,)
+
+
+def _is_word(node: Node) -> bool:
+    return isinstance(node, Scalar) and isinstance(node.value, str)
 
 
 def expect_below(form: Expect | None, node: Node | None, step: str | int) -> Expect | None:

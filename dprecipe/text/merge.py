@@ -60,9 +60,10 @@ def _positions(base: Sequence, over: Mapping, findings: list[Finding]) -> Node:
 
 def states_split(block: Mapping) -> bool:
     """Whether held-out records are cut out of the training source, in place of a source of their own (of which `split`
-    may be a word)."""
+    may be a word). A number is a mistake that is told as one."""
     entry = block.entries.get("split")
-    return entry is not None and isinstance(entry.value, Mapping)
+    value = None if entry is None else entry.value
+    return isinstance(value, Mapping) or (isinstance(value, Scalar) and isinstance(value.value, int | float))
 
 
 def _other_kind(base: Mapping, over: Mapping) -> bool:

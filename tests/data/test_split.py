@@ -327,3 +327,24 @@ def test_the_split_in_words(block: Block) -> None:
     assert place is not None
     assert "of each record's number in its source" in place
     assert describe_split(block(source("csv")), "record") is None
+
+
+@pytest.mark.parametrize("by", ["unit", "folder", "who"])
+def test_image_folders_are_divided(by: str, tmp_path: Path, block: Block) -> None:
+    from PIL import Image
+
+    lines = ["file,folder,y,who"]
+    for number in range(24):
+        Image.fromarray(np.full((2, 2), number, np.uint8)).save(tmp_path / f"{number:02d}.png")
+        lines.append(f"{number:02d}.png,ward {number % 8},{number % 2},w{number // 3}")
+    (tmp_path / "list.csv").write_text("\n".join(lines) + "\n")
+    train = {"source": "image_folder", "path": ".", "table": "list.csv", "shape": [2, 2, 1]}
+    train["label"] = {"column": "y", "classes": 2}
+    data = block(train, size=24, test={"split": {"by": by, "share": 0.4, "seed": 1}})
+    rows = [line.split(",") for line in lines[1:]]
+    names = {"unit": map(str, range(24)), "folder": (row[1] for row in rows), "who": (row[3] for row in rows)}[by]
+    held_out = np.array(find_held_out(names, Split(share=0.4, seed=1)))
+    for records, side in zip(sides(data, tmp_path), (~held_out, held_out), strict=True):
+        pixels = np.rint(records.batch(slice(None))[0][:, 0, 0, 0] * 255).astype(int)
+        assert pixels.tolist() == np.flatnonzero(side).tolist()
+        assert records.labels.tolist() == (np.flatnonzero(side) % 2).tolist()

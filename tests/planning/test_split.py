@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dprecipe.cli.plan import plan as show_plan
-from dprecipe.faults import DataFault, UsageFault
+from dprecipe.faults import DataFault, RecipeError, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import MECHANISMS, mechanism_of
 from dprecipe.planning.make import plan
@@ -104,3 +104,11 @@ def test_training_records_from_python_are_not_divided() -> None:
     train = (np.zeros((1438, 64), np.float32), np.zeros(1438, np.int64))
     with pytest.raises(UsageFault, match="`train` replaces that source"):
         gather_records(plan(read_text(DIGITS)), Path(), {"train": train})
+
+
+def test_a_share_alone_is_told_what_it_lacks() -> None:
+    with pytest.raises(RecipeError) as error:
+        read_text(DIGITS.replace("{split: {share: 0.2}}", "{split: 0.2}"))
+    (finding,) = error.value.findings
+    assert (finding.code, finding.path) == ("R103", "data.test.split")
+    assert finding.message == "expected a block of `by`, `share`, `seed`, got 0.2"
