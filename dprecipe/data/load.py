@@ -90,7 +90,7 @@ def read(
         return _read(lambda: source.read(root, reading), source, data, reading)
     written = list(source.files.values())
     if own is not None:
-        files, written = [*files, locate_file(own.file, root)], [*written, own.file]
+        files, written = [*files, locate_file(own.path, root)], [*written, own.path]
     names = [os.path.relpath(file, root) for file in files]  # a folder's name may be a label
     declared = [_declared(source, data), role, name_column, names]
     with open_copy(copies, declared, files, written) as copy:

@@ -80,7 +80,7 @@ class Hash(Block):
 class TokenizerFile(Block):
     """A tokeniser in the format of the `tokenizers` library, as public checkpoints have one. It is declared public."""
 
-    file: Text = Field(description="`tokenizer.json`; relative to the data root")
+    path: Text = Field(description="`tokenizer.json`; relative to the data root")
     vocabulary: Annotated[int, Field(ge=2, le=2**20)] = Field(description="every token is below this number")
     padding: NonNegativeInt = Field(0, description="the token after the last one of a text")
 

@@ -73,7 +73,7 @@ def open_tokens(step: Tokenize | None, root: Path) -> Tokens | None:
         return None
     if step.tokenizer is None:
         return HashedWords(step)
-    return load_tokenizer(locate_file(step.tokenizer.file, root), step.tokenizer, step.length)
+    return load_tokenizer(locate_file(step.tokenizer.path, root), step.tokenizer, step.length)
 
 
 def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryTokens:

@@ -33,7 +33,7 @@ def write_tokenizer(folder: Path, words: list[str] | None = None) -> Path:
 
 
 def step_of(**changes: Any) -> Tokenize:
-    block = {"file": "tokenizer.json", "vocabulary": len(WORDS), **changes}
+    block = {"path": "tokenizer.json", "vocabulary": len(WORDS), **changes}
     return Tokenize(column="text", tokenizer=TokenizerFile.model_validate(block), length=6)
 
 
@@ -95,7 +95,7 @@ def test_a_file_that_is_not_there_or_too_large(tmp_path: Path, monkeypatch: pyte
     path = write_tokenizer(tmp_path)
     monkeypatch.setattr("dprecipe.data.tokens.MAX_BYTES", 10)
     with pytest.raises(DataFault, match="larger than"):
-        load_tokenizer(path, TokenizerFile(file="tokenizer.json", vocabulary=8), 6)
+        load_tokenizer(path, TokenizerFile(path="tokenizer.json", vocabulary=8), 6)
 
 
 def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def data_of(**step: Any) -> Data:
 def test_records_of_a_file_have_the_tokens(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     (tmp_path / "texts.csv").write_text("text,kind\ncall now,spam\nfree,ham\n", encoding="utf-8")
-    data = data_of(tokenizer={"file": "tokenizer.json", "vocabulary": 8})
+    data = data_of(tokenizer={"path": "tokenizer.json", "vocabulary": 8})
     records = load(data.train, data, tmp_path, "train")
     assert records.features.tolist() == [[2, 5, 6, 3, 0, 0], [2, 4, 3, 0, 0, 0]]
 
@@ -147,7 +147,7 @@ def test_records_of_a_file_have_the_tokens(tmp_path: Path) -> None:
 def test_a_prepared_copy_is_of_one_tokeniser(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     (tmp_path / "texts.csv").write_text("text,kind\ncall now,spam\nfree,ham\n", encoding="utf-8")
-    data = data_of(tokenizer={"file": "tokenizer.json", "vocabulary": 8})
+    data = data_of(tokenizer={"path": "tokenizer.json", "vocabulary": 8})
     copies = tmp_path / "copies"
     first = load(data.train, data, tmp_path, "train", copies=copies)
     again = load(data.train, data, tmp_path, "train", copies=copies)
@@ -161,8 +161,8 @@ def test_a_prepared_copy_is_of_one_tokeniser(tmp_path: Path) -> None:
     ("step", "place"),
     [
         ({}, "data.preprocess.0.tokenize"),
-        ({"buckets": 4, "tokenizer": {"file": "t", "vocabulary": 8}}, "data.preprocess.0.tokenize"),
-        ({"tokenizer": {"file": "t", "vocabulary": 8, "padding": 8}}, "data.preprocess.0.tokenize.tokenizer.padding"),
+        ({"buckets": 4, "tokenizer": {"path": "t", "vocabulary": 8}}, "data.preprocess.0.tokenize"),
+        ({"tokenizer": {"path": "t", "vocabulary": 8, "padding": 8}}, "data.preprocess.0.tokenize.tokenizer.padding"),
     ],
     ids=["neither", "both", "padding"],
 )

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
+from dprecipe.data.sources.table import SOURCES
 from dprecipe.mechanisms.table import MECHANISMS, mechanism_block
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.vocabulary import expect_form, find_tag, list_every_key, list_keys, list_kinds
@@ -64,7 +65,8 @@ def test_every_model_is_closed(model: type[BaseModel]) -> None:
             assert origin not in (list, set, frozenset), "use a tuple: blocks are frozen"
             if origin is dict:
                 where = {
-                    "columns": {"Csv", "Parquet", "PublicCsv", "PublicParquet"},
+                    "columns": {block.__name__ for blocks in SOURCES for block in blocks},
+                    "tables": {"DuckDb", "PublicDuckDb"},
                     "accept": {"Recipe"},
                     "bounds": {"DpQuantiles", "DpStandardize"},
                 }

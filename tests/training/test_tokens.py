@@ -35,7 +35,7 @@ data:
     label: {column: kind, values: [ham, spam]}
   size: 40
   preprocess:
-    - tokenize: {column: text, tokenizer: {file: tokenizer.json, vocabulary: 8}, length: 6}
+    - tokenize: {column: text, tokenizer: {path: tokenizer.json, vocabulary: 8}, length: 6}
 model: {kind: transformer, width: 8, layers: 1, heads: 2}
 mechanism:
   kind: dpsgd
@@ -84,7 +84,7 @@ def test_a_checkpoint_takes_its_own_tokens_alone(vocabulary: int, padding: int, 
     network = nn.Module()
     network.config = SimpleNamespace(vocab_size=30, pad_token_id=0)  # type: ignore[assignment]
     built = SimpleNamespace(network=network)
-    own = TokenizerFile(file="t", vocabulary=vocabulary, padding=padding)
+    own = TokenizerFile(path="t", vocabulary=vocabulary, padding=padding)
     facts = DataFacts((6,), ClassTarget(2), (6,), vocabulary=vocabulary, tokenizer=own)
     if words is None:
         check_tokens(built, facts)  # type: ignore[arg-type]
