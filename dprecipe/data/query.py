@@ -126,7 +126,7 @@ def needless_declaration(query: str, tables: Collection[str], rows: Rows | None,
 
 
 def _tokens(query: str) -> Iterator[Token]:
-    text = query.strip().removesuffix(";")
+    text, word_end = query.strip().removesuffix(";"), -1
     if len(text) > MAX_QUERY:
         raise NotByRow(f"it has more than {MAX_QUERY:,} letters")
     place = 0
@@ -137,6 +137,10 @@ def _tokens(query: str) -> Iterator[Token]:
             raise NotByRow(f"{text[place]!r} begins nothing that is accepted here")
         if kind == "comment":
             raise NotByRow("it has a comment")
+        if kind == "string" and place == word_end:  # E'…' and its like have rules of their own
+            raise NotByRow("a text follows a word without a blank")
+        if kind == "word":
+            word_end = match.end()
         if kind != "space":
             plain = match[0].lower() if kind == "word" else match[0]
             yield Token(kind, plain)

@@ -74,7 +74,8 @@ OTHER = {
     "a text that does not end": ("SELECT 'x FROM visits", "begins nothing"),
     "no expression": ("SELECT FROM visits", "an expression is missing"),
     "no condition": ("SELECT x FROM visits WHERE", "an expression is missing"),
-    "an escape": ("SELECT E'\\' FROM labs' FROM visits", "begins nothing|more than one"),
+    "an escape": ("SELECT E'\\' FROM labs' FROM visits", "a text follows a word without a blank"),
+    "a prefix": ("SELECT x'ff' FROM visits", "a text follows a word without a blank"),
     "a long query": ("SELECT " + "x, " * 9000 + "x FROM visits", "more than 20,000 letters"),
     "nothing": ("", "does not begin with SELECT"),
 }

@@ -15,6 +15,7 @@ from dprecipe.data.sources.idx import Idx, PublicIdx
 from dprecipe.data.sources.image_folder import ImageFolder, PublicImageFolder
 from dprecipe.data.sources.npz import Npz, PublicNpz
 from dprecipe.data.sources.parquet import Parquet, PublicParquet
+from dprecipe.data.sources.postgres import Postgres, PublicPostgres
 
 SOURCES: tuple[tuple[type[Labelled], type[SourceBlock]], ...] = (
     (Digits, PublicDigits),
@@ -25,6 +26,7 @@ SOURCES: tuple[tuple[type[Labelled], type[SourceBlock]], ...] = (
     (ImageFolder, PublicImageFolder),
     (DatasetFolder, PublicDatasetFolder),
     (DuckDb, PublicDuckDb),
+    (Postgres, PublicPostgres),
 )
 """Each with labels, and as unlabelled public records."""
 

@@ -22,6 +22,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "npz": {"path": "f/../x", "shape": [4], "classes": 3},
     "datasets": {"path": "f/../x", "split": "train", "columns": COLUMNS, "label": LABEL},
     "duckdb": {"tables": {"t": "f/../x"}, "query": "SELECT * FROM t", "columns": COLUMNS, "label": LABEL},
+    "postgres": {
+        "connection": "DATABASE",
+        "tables": {"t": "public.t"},
+        "query": "SELECT * FROM t",
+        "columns": COLUMNS,
+        "label": LABEL,
+    },
     "image_folder": {"path": "f/../x", "shape": [4, 4, 3], "label": {"column": "folder", "values": ["a", "b", "c"]}},
 }
 KINDS = [block.model_fields["source"].annotation.__args__[0] for block, _ in SOURCES]
@@ -66,7 +73,8 @@ def test_what_a_source_reads_is_told_by_its_path_as_it_is(kind: str) -> None:
         update = {"tables": {"t": "y"}} if key.startswith("tables.") else {key: "y"}
         assert labelled.model_copy(update=update).origins != labelled.origins
     else:
-        assert labelled.model_copy(update={"split": "test"}).origins != labelled.origins
+        other = {"split": "test"} if kind == "digits" else {"tables": {"t": "public.other"}}
+        assert labelled.model_copy(update=other).origins != labelled.origins
 
 
 @pytest.mark.parametrize("kind", KINDS)
