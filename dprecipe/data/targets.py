@@ -83,4 +83,11 @@ class CountTarget:
         return f"whole numbers from 0 to {self.max}"
 
 
+def name_classes(target: ClassTarget) -> tuple[str, ...]:
+    """The names of the classes, without blanks around them; their numbers where they have none."""
+    if target.names is None:
+        return tuple(map(str, range(target.classes)))
+    return tuple(name.strip() for name in target.names)
+
+
 Target = ClassTarget | NumberTarget | CountTarget

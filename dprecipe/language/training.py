@@ -14,6 +14,7 @@ from dprecipe.language.base import (
     PositiveInt,
     SolvableFloat,
     SolvableInt,
+    Text,
     word_form,
 )
 from dprecipe.language.schedules import Schedule
@@ -104,6 +105,14 @@ class HuberLoss(Block):
     delta: PositiveFloat = Field(0.5, description="error from which on it is absolute, in halves of the label's range")
 
 
+ClassWeight = Annotated[float, Field(gt=0, le=1e6)]
+ClassWeights = Annotated[
+    Annotated[dict[Text, ClassWeight], Field(min_length=1), Tag("block")]
+    | Annotated[tuple[ClassWeight, ...], Field(min_length=2), Tag("list")],
+    Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "block"),
+]
+
+
 class Training(Block):
     """Optimiser, length, schedules; of models that learn by gradient steps. Exactly one of `epochs` and `steps`."""
 
@@ -118,6 +127,11 @@ class Training(Block):
     )
     loss: Annotated[SquaredLoss | HuberLoss, Field(discriminator="kind")] | None = Field(
         None, description="of a number to be predicted; half the squared error when left out"
+    )
+    class_weights: ClassWeights | None = Field(
+        None,
+        description="what the loss of a record is multiplied by before it is clipped: by the name (or number) of a "
+        "class, 1 where it is left out, or a list in the order of the classes; declared, never measured",
     )
     augment: Affine | None = Field(
         None, description="of a student: images are moved at random, as its predictions should not mind"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
 from dprecipe.data.sources.base import ColumnLabelled
-from dprecipe.data.targets import ClassTarget, NumberTarget, Target
+from dprecipe.data.targets import ClassTarget, NumberTarget, Target, name_classes
 from dprecipe.faults import Finding
 from dprecipe.language.training import Training
 from dprecipe.language.words import join_with_or
@@ -42,7 +42,8 @@ def _own_loss(recipe: Recipe) -> str:
 
 
 def check_loss(training: Training, target: Target, own_loss: str = "") -> Iterator[Finding]:
-    """`training.loss` is one of the label. `own_loss`: why the mechanism takes none; empty if it does."""
+    """`training.loss` and `class_weights` fit the label. `own_loss`: why the mechanism takes none; empty if it does."""
+    yield from _check_weights(training, target, own_loss)
     if training.loss is None:
         return
     if own_loss:
@@ -54,4 +55,44 @@ def check_loss(training: Training, target: Target, own_loss: str = "") -> Iterat
             f"{training.loss.kind} is a loss of numbers, and the label is {target.describe()}, whose loss is {loss}",
             "remove training.loss; or declare the label as a number, `range: [lowest, highest]`",
             "training.loss",
+        )
+
+
+def _check_weights(training: Training, target: Target, own_loss: str) -> Iterator[Finding]:
+    weights, path = training.class_weights, "training.class_weights"
+    if weights is None:
+        return
+    if own_loss:
+        yield Finding(
+            "R306",
+            f"{own_loss}: weights would be factors of it",
+            "remove training.class_weights; or use a mechanism that clips gradients",
+            path,
+        )
+        return
+    if not isinstance(target, ClassTarget):
+        yield Finding(
+            "R311",
+            f"class_weights are of classes, and the label is {target.describe()}",
+            "remove training.class_weights",
+            path,
+        )
+        return
+    if isinstance(weights, tuple):
+        if len(weights) != target.classes:
+            yield Finding(
+                "R311",
+                f"there are {target.classes} classes, and {len(weights)} weights",
+                f"write {target.classes} weights, in the order of the classes; or {{class: weight}}",
+                path,
+            )
+        return
+    unknown = [name for name in weights if name not in name_classes(target)]
+    if unknown:
+        known = ", ".join(name_classes(target)[:10])
+        yield Finding(
+            "R311",
+            f"{unknown[0]!r} is no declared class; the classes are {known}" + (" …" if target.classes > 10 else ""),
+            "name each class as the label declares it, or by its number where it declares `classes`",
+            path,
         )

@@ -142,7 +142,7 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
     kind = value if value in names else suggest_word(value, list(names))
     if kind is not None:
         return f"write a block: {_example(names[kind], kind)}"
-    if form.items is not None and form.items.is_scalar and not form.is_scalar:
+    if form.items is not None and form.items.text and not form.is_scalar:
         return f"write it in brackets: [{value}]" if len(value) < 40 else "write a list"
     steps = list_keys(form.blocks[0]) if at.path[:2] == ("data", "preprocess") and form.blocks else {}
     name = value if value in steps else suggest_word(value, list(steps))

@@ -8,7 +8,7 @@ Axes: N records, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target, name_classes
 from dprecipe.language.training import HuberLoss, Training
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -29,7 +29,8 @@ def choose_loss(target: Target, training: Training) -> Loss:
     """
     match target:
         case ClassTarget():
-            return cross_entropy
+            weights = weigh_classes(target, training.class_weights)
+            return cross_entropy if weights is None else WeightedCrossEntropy(weights)
         case NumberTarget():
             return HuberError(training.loss.delta) if isinstance(training.loss, HuberLoss) else SquaredError()
         case CountTarget(max=largest):
@@ -39,6 +40,38 @@ def choose_loss(target: Target, training: Training) -> Loss:
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """(N, C), (N,) -> (N,): negative log-likelihood of each record's label."""
     return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def weigh_classes(
+    target: ClassTarget, declared: Mapping[str, float] | tuple[float, ...] | None
+) -> tuple[float, ...] | None:
+    """The weight of each class, in order; None where none are declared. A class that is left out has weight 1."""
+    if declared is None or isinstance(declared, tuple):
+        return declared
+    return tuple(declared.get(name, 1.0) for name in name_classes(target))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WeightedCrossEntropy:
+    """Cross entropy times the declared weight of the record's class, (N,) for one loss a record.
+
+    Formal guarantee: weights change no sensitivity. Let g(x) be the gradient of a record's loss and w its weight, a
+    function of the record and of constants alone. What a mechanism adds for the record is clip(w g(x)), and clipping
+    bounds clip(h) by its norm C for every vector h, so for h = w g(x) too. Adding or removing the record therefore
+    moves the sum by at most C, whatever w: weights are applied before clipping, and not after it. The mean over the
+    records of a unit is clipped likewise. Weights that were measured on private records would be no constants: each
+    record's term would depend on all others. The recipe declares them, as numbers.
+
+    Below the clip norm a weight multiplies a record's pull on the model; a gradient that is clipped anyway is turned
+    no further by a larger weight.
+    """
+
+    weights: tuple[float, ...]
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(N, C), (N,) -> (N,)."""
+        return cross_entropy(outputs, labels) * outputs.new_tensor(self.weights)[labels]
 
 
 @final

@@ -31,8 +31,16 @@ DOCS = [
 PAGES = sorted(path for path in FINDINGS.glob("*.md") if path.name != "README.md")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-EXECUTED = ("README.md", "docs/guide.md", "docs/own-data.md", "docs/using.md", "docs/dpsgd.md", "docs/models.md")
-LONG = ("docs/guide.md", "docs/own-data.md", "docs/using.md", "docs/dpsgd.md", "docs/models.md")
+EXECUTED = (
+    "README.md",
+    "docs/guide.md",
+    "docs/own-data.md",
+    "docs/using.md",
+    "docs/dpsgd.md",
+    "docs/models.md",
+    "docs/imbalance.md",
+)
+LONG = ("docs/guide.md", "docs/own-data.md", "docs/using.md", "docs/dpsgd.md", "docs/models.md", "docs/imbalance.md")
 """Documents whose examples take seconds, or a minute."""
 MAX_STEPS = 60
 """An executed example may train for no longer than this."""

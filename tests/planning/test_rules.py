@@ -304,6 +304,10 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r306-semi-supervised": ("training.semi_supervised=null",),
     "r306-pnsgd-loss": ("training.loss=null",),
     "r310-pate-number": ("data.train.label={range: null, values: [home, died]}",),
+    "r306-pnsgd-weights": ("training.class_weights=null",),
+    "r311-weights": ("training.class_weights=[1, 1, 10]",),
+    "r311-weights-count": ("training.class_weights=[1, 1, 10]", "training.class_weights={died: 10}"),
+    "r311-weights-number": ("training.class_weights=null",),
     "r311-loss": ("training.loss=null", "data.train.label={count: null, range: [0, 60]}"),
     "p101-pnsgd": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "p101-pnsgd-mixed": (

@@ -21,6 +21,7 @@ from dprecipe.training.losses import (
     Loss,
     PoissonLoss,
     SquaredError,
+    WeightedCrossEntropy,
     choose_loss,
     cross_entropy,
     generalised_cross_entropy,
@@ -154,3 +155,48 @@ def test_the_probe_passes_and_refuses_a_module_of_another_number_of_outputs(
     assert [check.measured for check in good if not check.passed] == []
     bad = examine_module(torch.nn.Linear(4, 2), loss, (4,), target, per_record_gradients, tests)
     assert (bad[0].passed, bad[0].measured) == (False, "shape [6, 2], expected [6, 1]")
+
+
+def test_weights_by_hand_and_by_name() -> None:
+    target, outputs = ClassTarget(3, (" a", "b", "c ")), torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2, 2, 0])
+    for declared in ({"c": 5.0, "a": 0.5}, (0.5, 1.0, 5.0)):
+        loss = choose_loss(target, Training(class_weights=declared))
+        assert loss == WeightedCrossEntropy((0.5, 1.0, 5.0))
+        expected = cross_entropy(outputs, labels) * torch.tensor([0.5, 1, 5, 5, 0.5])
+        assert torch.equal(loss(outputs, labels), expected)
+    numbered = choose_loss(ClassTarget(3), Training(class_weights={"2": 5.0}))
+    assert numbered == WeightedCrossEntropy((1.0, 1.0, 5.0))
+
+
+@pytest.mark.parametrize("of_units", [False, True], ids=["records", "units"])
+def test_a_weight_is_applied_before_clipping_and_never_moves_a_sum_further(of_units: bool) -> None:
+    torch.manual_seed(0)
+    net, norm = torch.nn.Linear(4, 3), 0.3
+    features, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    loss = WeightedCrossEntropy((1.0, 1e6, 1e-3))
+    units = np.repeat(np.arange(6), 1) if of_units else None
+    store = Store(Records(features.numpy(), labels.numpy(), units), torch.device("cpu"))
+
+    def summed(numbers: list[int]) -> torch.Tensor:
+        batch = store.batch(np.array(numbers), 0)
+        if of_units:
+            return clipped_sum(RowwiseModel(net), MeanLoss(loss), UnitRowsBatch(batch), Clipping.flat(norm), 6).value
+        return clipped_sum(net, loss, batch, Clipping.flat(norm), 6).value
+
+    for record in range(6):
+        alone = summed([record])
+        assert float(alone.norm()) <= norm * (1 + 1e-6)
+        difference = summed([*range(6)]) - summed([each for each in range(6) if each != record])
+        torch.testing.assert_close(difference, alone, rtol=1e-4, atol=1e-6)
+    assert float(summed([1]).norm()) > 0.99 * norm  # of the weight 1e6: clipped, and no longer
+    assert float(summed([2]).norm()) < 0.02 * norm  # of the weight 1e-3: as small as its gradient
+
+
+def test_the_probe_passes_with_weights() -> None:
+    loss = WeightedCrossEntropy((1.0, 20.0, 0.1))
+    for rows in (None, 2):
+        checks = examine_module(
+            torch.nn.Linear(4, 3), loss, (4,), 3, per_record_gradients, clipping_tests(clipped_sum, None, rows)
+        )
+        assert [check.measured for check in checks if not check.passed] == []
