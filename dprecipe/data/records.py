@@ -134,10 +134,13 @@ class Records:
         from dprecipe.data.held import DatasetTable, HeldArrow
 
         members = ("column_names", "features", "with_format", "select_columns", "__len__")
-        what = "a Dataset of `datasets` (one split, in memory or mapped: no DatasetDict, no IterableDataset)"
-        _check_kind(dataset, ("datasets",), members, "from_datasets", what)
-        if isinstance(dataset, Mapping):
-            raise UsageFault("from_datasets takes one split, and this has several", 'pass one: data["train"]')
+        whole = not isinstance(dataset, Mapping) and all(hasattr(dataset, name) for name in members)
+        if not whole and type(dataset).__module__.partition(".")[0] == "datasets":
+            raise UsageFault(
+                f"from_datasets takes one split that has a length, and this is {describe_type(dataset)}",
+                'pass one split, data["train"]; save a stream to disk first, and load it',
+            )
+        _check_kind(dataset, ("datasets",), members, "from_datasets", "a Dataset of `datasets`")
         stored = {name: getattr(feature, "names", None) for name, feature in dataset.features.items()}
         classes = {name: list(names) for name, names in stored.items() if isinstance(names, list | tuple)}
         return HeldArrow(DatasetTable(dataset), classes)
@@ -292,4 +295,4 @@ def describe_type(value: object) -> str:
     kind = type(value)
     if isinstance(value, tuple | list):
         return f"a {kind.__name__} of {', '.join(sorted({type(one).__name__ for one in value[:20]})) or 'nothing'}"
-    return f"{'an' if kind.__name__[:1] in 'AEIOUaeiou' else 'a'} {kind.__module__.partition('.')[0]} {kind.__name__}"
+    return f"a {kind.__module__.partition('.')[0]} {kind.__name__}"

@@ -397,3 +397,19 @@ def test_a_split_divides_what_was_passed(tmp_path: Path) -> None:
 def plan_without_stages(text: str) -> Any:
     lines = [line for line in text.splitlines() if "dp_" not in line and "preprocess" not in line]
     return read_text("\n".join(lines).replace(", who: {kind: text}", "") + "\n", "recipe.yaml")
+
+
+class DatasetDict(dict):
+    """Several splits, as Hugging Face's library loads them."""
+
+
+class IterableDataset:
+    """A stream: it has no length."""
+
+
+@pytest.mark.parametrize("kind", [DatasetDict, IterableDataset])
+def test_one_split_is_passed(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kind, "__module__", "datasets.dataset_dict")
+    with pytest.raises(UsageFault, match="takes one split that has a length, and this is a datasets") as caught:
+        Records.from_datasets(kind())
+    assert 'pass one split, data["train"]' in caught.value.remedy
