@@ -84,6 +84,14 @@ def _check_relation(recipe: Recipe) -> Iterator[Finding]:
         return  # P169
     path = "budget.neighbouring" if "neighbouring" in recipe.budget.model_fields_set else "data.test.split"
     column, unit = split_column(recipe.data), unit_name(recipe)
+    if column is None and recipe.data.train.selection is not None:
+        yield Finding(
+            "P128",
+            "data.test.split divides by the number of each record, and the rows of a query come in no order that stays",
+            "name a column of the result that identifies people: data.test.split.by",
+            "data.test.split",
+        )
+        return
     if column is None and relation == "add_or_remove_one":
         yield Finding(
             "P128",

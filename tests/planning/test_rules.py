@@ -153,6 +153,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
         "data={train: {path: part.npz}, test: {source: npz, path: rest.npz}}",
         "data={train: {records: [0, 1438]}, test: {source: npz, path: train.npz, records: [1438, 1800]}}",
     ),
+    "p128-query": ("data.test.split.by=patient",),
     "p128-replaced": ("budget.neighbouring=add_or_remove_one", "budget.neighbouring=zero_out_one"),
     "p128-votes-from-a-file": (
         "data.test={source: digits, split: test}",
