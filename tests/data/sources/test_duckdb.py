@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -291,3 +292,13 @@ def test_a_copy_is_kept_by_query_and_files(root: Path, block) -> None:
             data = block({**source, "query": query})
             records = read(data.train, data, root, "train", copies=root / "copies")[0].prepared()
             assert ages(records) == expected
+
+
+def test_csv_as_people_have_it(ask, root: Path) -> None:
+    """Gzipped, with a mark of byte order, semicolons, quotes and Windows line ends."""
+    text = '\ufeffPatient;"Alter";Krank\r\n"P1";"30";no\r\nP2;40;"yes"\r\n'
+    (root / "de.csv.gz").write_bytes(gzip.compress(text.encode()))
+    query = 'SELECT Patient AS who, CAST("Alter" AS DOUBLE) AS age, Krank AS ill FROM visits'
+    records = ask(query, 2, tables={"visits": "de.csv.gz"}, delimiter=";", unit={"column": "who", "max_records": 1})
+    assert ages(records) == [30, 40]
+    assert records.labels.tolist() == [0, 1]
