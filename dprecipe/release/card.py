@@ -14,6 +14,7 @@ from dprecipe.planning.accept import open_warnings
 from dprecipe.release import origins
 from dprecipe.release.no_model import SENTENCE, has_no_model
 from dprecipe.release.schema import ClassifierScore, Predicate
+from dprecipe.release.scores import name_loss
 
 METRICS = "dprecipe.metrics/v1"
 METRIC_NAMES = frozenset({"accuracy", "loss", "mean_absolute_error", "clip_norm"})
@@ -71,9 +72,8 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
         if isinstance(score, ClassifierScore):
             rows = f"| accuracy | {score.accuracy:.4f} |\n| loss | {score.loss:.4f} |"
         else:
-            rows = (
-                f"| mean absolute error | {score.mean_absolute_error:.6g} |\n| mean squared error | {score.loss:.6g} |"
-            )
+            loss = name_loss(plan.data)
+            rows = f"| mean absolute error | {score.mean_absolute_error:.6g} |\n| {loss} | {score.loss:.6g} |"
         results = f"| metric | value |\n|---|---|\n{rows}\n| records | {score.records} |\n\nMeasured {evaluation.text}."
     else:
         results = f"No score is published: evaluation was {evaluation.text}."

@@ -85,8 +85,7 @@ def draw_scores(
         color=INK,
         size=10,
     )
-    name = key.replace("_", " ")
-    axes.set(xlabel=what, ylabel=f"{name}, public records", xlim=(0, None))
+    axes.set(xlabel=what, ylabel=key.replace("_", " "), xlim=(0, None))
     if key in SHARES:
         axes.set(ylim=(0, 1.05))
     else:

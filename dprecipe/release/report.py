@@ -59,7 +59,7 @@ def render_html(
         _declared(predicate),
         *([] if has_no_model(predicate) else _list_mechanism_sections(plan, predicate)),
         *([render_section(over, figures)] if figures else []),
-        *_scores(predicate),
+        *_scores(plan, predicate),
         *render_stages(plan, predicate),
         _events(predicate),
         _assumptions(plan, predicate),
@@ -134,12 +134,12 @@ def _declared(predicate: Predicate) -> str:
     )
 
 
-def _scores(predicate: Predicate) -> list[str]:
+def _scores(plan: Plan, predicate: Predicate) -> list[str]:
     """The released scores, each beside its baseline; may be empty."""
     released = predicate.data_access.evaluation.released
     if released is None:
         return []
-    rows = scores.list_rows(released)
+    rows = scores.list_rows(released, scores.name_loss(plan.data))
     table = render_table(("score", "this model"), [(row.name, row.value) for row in rows])
     if any(row.baseline for row in rows):
         head = ("score", "without a model", "this model")
@@ -211,7 +211,7 @@ def _history_figure(predicate: Predicate, history: Sequence[Mapping[str, float]]
         f"{name[:1].upper()}{name[1:]} on records that are declared public."
         + ("" if baseline is None else " The line is what takes no model."),
         lambda axes: plots.draw_scores(axes, history, key, baseline, nouns),
-        frozenset({nouns, f"{name}, public records"}),
+        frozenset({nouns, name}),
         f"A curve of {name} over {nouns}; its points are in metrics.json."
         + ("" if baseline is None else f" Without a model it is {scores.format_score(key, baseline)}."),
     )

@@ -134,7 +134,7 @@ class NumericScore(Block):
     """Score of a released regression on public records, in the units of its predictions."""
 
     mean_absolute_error: NonNegativeFloat
-    loss: NonNegativeFloat = Field(description="the mean squared error")
+    loss: NonNegativeFloat = Field(description="the mean squared error; of counts, the mean Poisson deviance")
     records: PositiveInt
 
 

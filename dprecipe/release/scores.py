@@ -5,9 +5,12 @@ Scores are read by name from the certificate's block, so a new kind of score nee
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dprecipe.data.facts import describe_data
+from dprecipe.data.schema import Data
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
 from dprecipe.language.base import Block
 
 SHARES = frozenset({"accuracy", "balanced_accuracy"})
@@ -27,8 +30,8 @@ class Row:
     value: str
 
 
-def list_rows(released: Block) -> list[Row]:
-    """The scores of a block, in its order; `records` is none of them."""
+def list_rows(released: Block, loss: str = "loss") -> list[Row]:
+    """The scores of a block, in its order; `records` is none of them. `loss`: what its loss is, in words."""
     numbers = {
         key: value
         for key, value in released.model_dump().items()
@@ -36,7 +39,7 @@ def list_rows(released: Block) -> list[Row]:
     }
     return [
         Row(
-            _name(key, numbers),
+            loss if key == "loss" else key.replace("_", " "),
             format_score(key, numbers[key + BASELINE]) if key + BASELINE in numbers else "",
             format_score(key, value),
         )
@@ -63,7 +66,12 @@ def format_score(key: str, value: float) -> str:
     return f"{value:.2%}" if key in SHARES else f"{value:.4g}"
 
 
-def _name(key: str, numbers: Mapping[str, float]) -> str:
-    if key == "loss":
-        return "mean squared error" if "mean_absolute_error" in numbers else "mean loss"
-    return key.replace("_", " ")
+def name_loss(data: Data) -> str:
+    """What the `loss` of a score is, by what is learned."""
+    match describe_data(data).target:
+        case ClassTarget():
+            return "mean loss"
+        case NumberTarget():
+            return "mean squared error"
+        case CountTarget():
+            return "mean Poisson deviance"

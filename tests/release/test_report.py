@@ -124,7 +124,7 @@ def test_a_regressions_errors_are_released_in_units(tmp_path: Path, plan_of: Any
     page = (run.release / "report.html").read_text(encoding="utf-8")
     assert "<b>2.718</b><span>mean absolute error on 360 records declared public</span>" in page
     text = (run.release / "card.md").read_text(encoding="utf-8")
-    assert "| mean absolute error | 2.71828 |\n| mean squared error | 12.3457 |\n| records | 360 |" in text
+    assert "| mean absolute error | 2.71828 |\n| mean loss | 12.3457 |\n| records | 360 |" in text
     metrics = json.loads((run.release / "metrics.json").read_bytes())
     figures = {"mean_absolute_error": 2.71828, "loss": 12.345678, "records": 360}
     assert metrics["public_evaluation"] == figures

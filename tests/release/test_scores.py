@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from dprecipe.language.base import Block
 from dprecipe.release import scores
 from dprecipe.release.schema import ClassifierScore, NumericScore
@@ -31,8 +35,25 @@ def test_a_score_stands_beside_its_baseline() -> None:
 def test_a_score_without_a_baseline() -> None:
     classifier = ClassifierScore(accuracy=0.9, loss=0.25, records=1000)
     assert scores.list_headline(classifier, 1000) == (("90.00%", "accuracy on 1,000 records declared public"),)
-    assert [row.name for row in scores.list_rows(classifier)] == ["accuracy", "mean loss"]
+    assert [row.name for row in scores.list_rows(classifier)] == ["accuracy", "loss"]
     numeric = NumericScore(mean_absolute_error=2.71828, loss=12.3, records=3)
-    assert [row.name for row in scores.list_rows(numeric)] == ["mean absolute error", "mean squared error"]
+    assert [row.name for row in scores.list_rows(numeric, "mean squared error")] == [
+        "mean absolute error",
+        "mean squared error",
+    ]
     assert scores.read_baseline(classifier, "accuracy") is None
     assert scores.read_baseline(None, "accuracy") is None
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("classes: 2", "mean loss"),
+        ("range: [0, 5]", "mean squared error"),
+        ("count: {max: 9}", "mean Poisson deviance"),
+    ],
+)
+def test_what_a_loss_is_depends_on_what_is_learned(label: str, name: str, plan_of: Any) -> None:
+    data = f"data.train={{source: npz, path: a.npz, features: x, labels: y, shape: [3], {label}}}"
+    changes = (data, "data.test=null", "model={kind: linear}", "training.optimizer.lr=0.1")
+    assert scores.name_loss(plan_of(overrides=changes).data) == name
