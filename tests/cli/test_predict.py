@@ -258,6 +258,13 @@ def verifiable(tmp_path: Path, put_release: Any) -> Path:
     return tmp_path / "release"
 
 
+def test_what_has_no_certificate_is_not_loaded(release: Path, tmp_path: Path) -> None:
+    done = call(release, write_csv(tmp_path / "new.csv"), "--out", tmp_path / "out.csv")
+    assert (done.exit_code, "there is no certificate.json" in done.stderr) == (2, True)
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.slow
 def test_the_release_is_verified_first_and_nothing_of_a_changed_one_is_loaded(verifiable: Path, tmp_path: Path) -> None:
     file = write_csv(tmp_path / "new.csv")
     done = call(verifiable.parent, file)  # the folder around it will do

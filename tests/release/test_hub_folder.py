@@ -38,6 +38,7 @@ mechanism:
   sampling: {scheme: full_batch}
 budget: {epsilon: 2.0, delta: 1e-5}
 training: {steps: 5, optimizer: {kind: sgd, lr: 0.5}}
+release: {report: false}
 meta: {license: apache-2.0, ticket: DS-118}
 """
 
@@ -121,13 +122,17 @@ def test_the_library_of_the_hub_reads_it(release: tuple[Path, Statement], tmp_pa
     assert hub.ModelCard(str(card)).data.to_dict() == card.data.to_dict()
 
 
-def test_no_private_score_and_no_licence(publish: Callable[[str], Path], tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_no_private_score_no_licence_and_the_text_of_the_card(publish: Callable[[str], Path], tmp_path: Path) -> None:
     text = RECIPE.replace(", access: public", "").replace("meta: {license: apache-2.0, ticket: DS-118}\n", "")
-    folder = publish(text + "release: {report: false}\n")
+    folder = publish(text.replace("release: {report: false}\n", ""))
     front = export((folder, verify(folder).statement), tmp_path / "hub")
     assert front["model-index"] == [{"name": "digits", "results": []}]
     assert "license" not in front
-    assert "# digits" in (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
+    readme = (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
+    assert "# digits" in readme
+    assert "## Intended use" in readme
+    assert readme.count("library_name") == 1
 
 
 def test_what_is_refused(release: tuple[Path, Statement], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import socket
 import stat
 import struct
@@ -22,8 +23,10 @@ from safetensors.torch import load_file  # noqa: E402
 
 from dprecipe.faults import Interrupted, UsageFault  # noqa: E402
 from dprecipe.mechanisms.plan import Plan  # noqa: E402
+from dprecipe.training.evaluate import Score  # noqa: E402
+from dprecipe.training.folder import RunFolder  # noqa: E402
 from dprecipe.training.loggers import run as module  # noqa: E402
-from dprecipe.training.loggers.run import check_loggers  # noqa: E402
+from dprecipe.training.loggers.run import check_loggers, open_loggers  # noqa: E402
 from dprecipe.training.noisy_steps import NoisySteps  # noqa: E402
 from dprecipe.training.run import run  # noqa: E402
 
@@ -57,6 +60,26 @@ def read_events(folder: Path) -> dict[str, dict[int, float]]:
     return scalars
 
 
+def test_each_stream_goes_to_its_own_loggers(small: Any, tmp_path: Path) -> None:
+    """The quick sister of the whole runs below."""
+    pytest.importorskip("tensorboardX", reason="the extra tensorboard is not installed")
+    folder = RunFolder(tmp_path)
+    folder.private.mkdir(mode=0o700)
+    score = Score(0.75, 0.5, 359)
+    for access, names in ((PUBLIC, {"accuracy", "loss"}), (PRIVATE, set())):
+        plan = small(access, loggers("{kind: csv}, {kind: tensorboard}, {kind: csv, values: private}"))
+        with open_loggers(plan, folder, test_from_python=False) as opened:
+            opened.log_covered(5, 0.5, 0.1, {}, score)
+            opened.log_private(5, 0.5, 0.1, {"accuracy": 0.75, "training_loss": 0.25})
+        (row,) = read_csv(tmp_path / "logs" / "csv" / "metrics.csv")
+        assert set(row) == {*COVERED, *names}
+        assert set(read_events(tmp_path / "logs" / "tensorboard")) == {"epsilon", "learning_rate", *names}
+        (row,) = read_csv(tmp_path / "private" / "logs" / "csv-2" / "metrics.csv")
+        assert set(row) == {*COVERED, "accuracy", "training_loss"}
+        shutil.rmtree(tmp_path / "logs")
+
+
+@pytest.mark.slow
 def test_public_scores_go_to_covered_logs_and_all_scores_to_private_ones(small: Any, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX", reason="the extra tensorboard is not installed")
     both = "{kind: csv}, {kind: tensorboard}, {kind: csv, values: private}"
