@@ -93,14 +93,15 @@ def fits_in_memory(records: int, step: Step) -> bool:
 
 @final
 class Zeros:
-    """As many units as the recipe declares, each with all the records that it may have: of the shapes and types of the
-    run's own, and nothing but zeros."""
+    """Units of a batch, each with all the records that it may have: of the shapes and types of the run's own, and all
+    zeros."""
 
-    def __init__(self, plan: Plan, records: RecordSource) -> None:
-        synthetic = Synthetic(plan)
-        self.units, self.unit_count, self._count = synthetic.units, synthetic.unit_count, len(synthetic)
+    def __init__(self, plan: Plan, records: RecordSource, units: int) -> None:
+        self.unit_count, unit = units, plan.data.unit
+        self.units = None if unit == "record" else np.repeat(np.arange(units), unit.max_records)
+        self._count = units if self.units is None else len(self.units)
         pending = isinstance(records, Records) and records.next_stage is not None
-        features, labels = (synthetic if pending else records).batch(np.arange(min(1, len(records))))
+        features, labels = (Synthetic(plan) if pending else records).batch(np.arange(min(1, len(records))))
         self._like = np.zeros((1, *features.shape[1:]), features.dtype), np.zeros(1, labels.dtype)
 
     def __len__(self) -> int:
@@ -119,7 +120,9 @@ def run_synthetic_step(
     # Not compiled: that is done once, where its program is kept.
     runtime = plan.runtime.model_copy(update={"physical_batch": max_records, "compile": False})
     plan = replace(plan, runtime=runtime)
-    store = Store(Zeros(plan, records), device, lambda generator: make_augmentation(plan.data.preprocess, generator))
+    units = min(plan.data.max_units, max_records, math.ceil(batch_size_bound(plan.room.largest_expected_batch)))
+    zeros = Zeros(plan, records, units)
+    store = Store(zeros, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
     with tempfile.TemporaryDirectory() as folder:
         ledger, secrets = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest), Secrets()
         try:
@@ -128,7 +131,6 @@ def run_synthetic_step(
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")
-            units = min(store.units, max_records, math.ceil(batch_size_bound(plan.room.largest_expected_batch)))
             with in_full_precision():
                 module.try_out(ticket, np.arange(units))
         finally:

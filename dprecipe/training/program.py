@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import final
 
@@ -290,11 +291,16 @@ class Synthetic:
     def __init__(self, plan: Plan) -> None:
         self._facts = describe_data(plan.data)
         self.unit_count, unit = plan.data.max_units, plan.data.unit
-        self.units = None if unit == "record" else np.repeat(np.arange(self.unit_count), unit.max_records)
+        self._each = None if unit == "record" else unit.max_records
         self._generator = np.random.default_rng(0)
 
+    @cached_property
+    def units(self) -> NDArray[np.int64] | None:
+        """The unit of each record."""
+        return None if self._each is None else np.repeat(np.arange(self.unit_count), self._each)
+
     def __len__(self) -> int:
-        return self.unit_count if self.units is None else len(self.units)
+        return self.unit_count * (1 if self._each is None else self._each)
 
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]:
         count = len(range(len(self))[indices]) if isinstance(indices, slice) else len(indices)

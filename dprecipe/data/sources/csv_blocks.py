@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.values import Numbers, Values
+from dprecipe.data.values import CodedTexts, Numbers, Values
 
 BLOCK_BYTES = 4 << 20
 """Files that are shorter are not worth the import."""
@@ -101,8 +101,7 @@ def _values(column: Any, numeric: bool) -> Values:
         if numbers is not None:
             return numbers
     encoded = column.dictionary_encode()
-    texts = encoded.dictionary.to_pylist()
-    return [texts[index] for index in encoded.indices.to_numpy().tolist()]
+    return CodedTexts(encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64))
 
 
 def _numbers(column: Any) -> Numbers | None:
@@ -111,9 +110,12 @@ def _numbers(column: Any) -> Numbers | None:
     import pyarrow.compute as compute
 
     empty = compute.equal(column, "")
+    missing = bool(compute.any(empty).as_py())
     try:
-        numbers = compute.cast(compute.if_else(empty, "0", column), pa.float64())
+        numbers = compute.cast(compute.if_else(empty, "0", column) if missing else column, pa.float64())
     except pa.ArrowInvalid:
         return None
     values = numbers.to_numpy()
-    return np.ma.MaskedArray(values, empty.to_numpy(zero_copy_only=False)) if np.isfinite(values).all() else None
+    if not np.isfinite(values).all():
+        return None
+    return np.ma.MaskedArray(values, empty.to_numpy(zero_copy_only=False) if missing else np.ma.nomask)

@@ -71,8 +71,9 @@ class ParquetShards:
         schema = pq.read_schema(file.path)
         texts = [name for name in names if is_text(schema.field(name).type)]
         rows = max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max_bytes))
-        # Texts stay in their stored dictionaries: a long text that every row repeats is in memory once.
-        with pq.ParquetFile(file.path, read_dictionary=texts) as table:
+        # Texts stay in their stored dictionaries: a long text that every row repeats is in memory once. Without
+        # pre_buffer=False all row groups would be in memory, and stay there to the end.
+        with pq.ParquetFile(file.path, read_dictionary=texts, pre_buffer=False) as table:
             metadata = table.metadata
             groups, first, start = [], 0, None
             for number in range(metadata.num_row_groups):

@@ -112,7 +112,7 @@ def test_a_block_of_plain_lines() -> None:
     assert block.rows == 3
     assert np.ma.getmaskarray(block.columns["a"]).tolist() == [False, True, False]
     assert block.columns["a"].tolist() == [1.0, None, 3.0]  # type: ignore[union-attr]
-    assert block.columns["b"] == ["x", "y, z", ""]
+    assert list(block.columns["b"]) == ["x", "y, z", ""]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_what_is_not_plain_is_left_to_the_exact_reader(content: bytes) -> None:
 def test_numbers_stay_texts_where_one_of_them_is_none() -> None:
     block = split_block(b"1,x\nNA,y\n", ",", 2, POSITIONS, {"a"})
     assert block is not None
-    assert block.columns["a"] == ["1", "NA"]
+    assert list(block.columns["a"]) == ["1", "NA"]
 
 
 def test_ranges_and_line_numbers_run_on_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,4 +189,4 @@ def test_texts_that_stand_for_no_finite_number_stay_texts() -> None:
     """So that a mark for a missing value is found as it is written."""
     block = split_block(b"1,x\nInfinity,y\n", ",", 2, POSITIONS, {"a"})
     assert block is not None
-    assert block.columns["a"] == ["1", "Infinity"]
+    assert list(block.columns["a"]) == ["1", "Infinity"]
