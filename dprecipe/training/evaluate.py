@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, final
+from pathlib import Path
+from typing import Any, Protocol, final
 
 import numpy as np
 import torch
@@ -14,12 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from dprecipe import durable
 from dprecipe.data.raw import Labels
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
 from dprecipe.models.outputs import interpret_outputs, label_units
 from dprecipe.timeline import phase
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.losses import PoissonLoss, cross_entropy
+from dprecipe.training.metrics import describe_metrics, measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,10 @@ class Score:
         """The figure that says most, in words."""
         name, value = next(iter(self.metrics.items()))
         return f"accuracy {value:.2%}" if name == "accuracy" else f"{name.replace('_', ' ')} {value:.4g}"
+
+
+METRICS = "metrics.json"
+"""The file in `private/` with the full set of scores of a finished model."""
 
 
 class Scored(Protocol):
@@ -124,6 +133,32 @@ class HeldOut:
         if isinstance(self._target, ClassTarget):
             return Score(correct / max(1, count), mean_loss, count)
         return Score(None, mean_loss, count, mean_absolute)
+
+    @phase("scores")
+    def measure(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The full set of scores (`training.metrics`) of the model with these weights: once, at the end of a run."""
+        predicted, labels = [], []
+        with torch.no_grad(), in_full_precision():
+            for start in range(0, len(self._records), self._size):
+                features, some = self._records.batch(slice(start, start + self._size))
+                outputs = functional_call(self._model, dict(state), (torch.from_numpy(features).to(self._device),))
+                found = interpret_outputs(outputs.double().cpu(), self._target)
+                given = torch.from_numpy(some)
+                if isinstance(self._target, ClassTarget):
+                    found = found.softmax(1)
+                else:
+                    given = label_units(given, self._target)
+                predicted.append(found.numpy())
+                labels.append(given.double().numpy())
+        if not predicted:
+            return {}
+        return measure(np.concatenate(predicted), np.concatenate(labels), self._target)
+
+    def keep_metrics(self, state: Mapping[str, Tensor], path: Path) -> None:
+        """Write the full set of scores to a file in `private/`. One that can't be written does not stop the run."""
+        content = json.dumps(describe_metrics(self.measure(state), len(self)), indent=1)
+        with suppress(OSError):
+            durable.replace_file(path, content.encode())
 
 
 def _losses(outputs: Tensor, labels: Tensor, errors: Tensor, target: NumberTarget | CountTarget) -> Tensor:

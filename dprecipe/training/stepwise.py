@@ -35,7 +35,7 @@ from dprecipe.training import checkpoint
 from dprecipe.training.attempt import open_attempt
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.evaluate import HeldOut, Sample
+from dprecipe.training.evaluate import METRICS, HeldOut, Sample
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.initial_check import check_initial_weights
@@ -117,6 +117,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 if reason == "interrupted":
                     raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")
                 score = watch.score(module)
+                watch.keep_metrics(module, folder.private / METRICS)
                 watch.log_covered(module)
         report_moved(module)
         finished = Finished(

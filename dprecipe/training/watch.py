@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, final
 
 import lightning.pytorch as lightning
@@ -141,6 +142,11 @@ class Watch(lightning.Callback):
     def on_train_end(self, trainer: lightning.Trainer, module: Any) -> None:
         if self._progress is not None:
             self._progress.end(module.steps_done, lambda: self._status(module))
+
+    def keep_metrics(self, module: Any, path: Path) -> None:
+        """Write the full set of scores of the weights that are released; nothing without held-out records."""
+        if self._held_out is not None:
+            self._held_out.keep_metrics(module.released_state(), path)
 
     def score(self, module: Any) -> Score | None:
         """The score of the weights that would be released now, recorded with all other scores; once after a step."""

@@ -1,0 +1,105 @@
+"""The full set of scores: against scikit-learn and by hand, with baselines, and in a run's private folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
+from dprecipe.planning.make import plan as plan_of
+from dprecipe.recipe.read import read_text
+from dprecipe.training.metrics import find_calibration_error, measure
+from dprecipe.training.run import run
+
+GENERATOR = np.random.default_rng(0)
+
+
+def draw(classes: int) -> tuple[np.ndarray, np.ndarray]:
+    labels = GENERATOR.integers(classes, size=200)
+    labels[:100] = 0
+    scores = GENERATOR.normal(size=(200, classes))
+    scores[np.arange(200), labels] += 1
+    chances = np.exp(scores)
+    return chances / chances.sum(1, keepdims=True), labels.astype(float)
+
+
+def test_two_classes() -> None:
+    chances, labels = draw(2)
+    found, chosen, share = measure(chances, labels, ClassTarget(2)), chances.argmax(1), labels.mean()
+    assert found["auc"] == metrics.roc_auc_score(labels, chances[:, 1])
+    assert found["average_precision"] == metrics.average_precision_score(labels, chances[:, 1])
+    assert found["average_precision_baseline"] == pytest.approx(share)
+    assert found["balanced_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(labels, chosen))
+    assert found["f1"] == pytest.approx(metrics.f1_score(labels, chosen, average="macro"))
+    assert found["accuracy_baseline"] == pytest.approx(max(share, 1 - share))
+    assert found["confusion"] == metrics.confusion_matrix(labels, chosen).tolist()
+    assert (found["auc_baseline"], found["balanced_accuracy_baseline"]) == (0.5, 0.5)
+
+
+def test_several_classes_are_each_against_all_others() -> None:
+    chances, labels = draw(4)
+    found = measure(chances, labels, ClassTarget(4))
+    assert found["auc"] == pytest.approx(metrics.roc_auc_score(labels, chances, multi_class="ovr", average="macro"))
+    assert np.array(found["confusion"]).sum() == 200
+    absent = measure(chances, np.where(labels == 3, 0.0, labels), ClassTarget(4))  # a class without records
+    assert absent["balanced_accuracy_baseline"] == pytest.approx(1 / 3)
+    assert 0 < absent["auc"] < 1
+
+
+def test_the_calibration_error_by_hand() -> None:
+    confidence, right = np.array([0.95, 0.95, 0.62, 0.68, 1.0]), np.array([True, False, True, True, True])
+    assert find_calibration_error(confidence, right) == pytest.approx((abs(2.9 - 2) + abs(1.3 - 2)) / 5)
+
+
+def test_numbers_and_counts() -> None:
+    labels = GENERATOR.poisson(4, 100).astype(float)
+    predicted = labels * 0.7 + 1.5
+    found = measure(predicted[:, None], labels, CountTarget(50))
+    assert found["r2"] == metrics.r2_score(labels, predicted)
+    assert found["root_mean_squared_error"] == pytest.approx(np.sqrt(((labels - predicted) ** 2).mean()))
+    assert found["mean_absolute_error_baseline"] == pytest.approx(np.abs(labels - np.median(labels)).mean())
+    assert found["poisson_deviance"] == metrics.mean_poisson_deviance(labels, predicted)
+    assert found["poisson_deviance"] < found["poisson_deviance_baseline"]
+    assert "poisson_deviance" not in measure(predicted[:, None], labels, NumberTarget(0.0, 50.0))
+    constant = measure(predicted[:, None], np.full(100, 3.0), NumberTarget(0.0, 50.0))
+    assert "r2" not in constant
+
+
+def test_what_can_not_be_scored() -> None:
+    assert measure(np.zeros((0, 2)), np.zeros(0), ClassTarget(2)) == {}
+    assert measure(np.full((3, 2), np.nan), np.zeros(3), ClassTarget(2)) == {}
+    one = measure(np.array([[0.6, 0.4]]), np.zeros(1), ClassTarget(2))
+    assert "auc" not in one
+    assert one["accuracy"] == 1
+
+
+def test_they_are_in_the_private_folder_alone(tmp_path: Path) -> None:
+    text = """\
+recipe: dprecipe/v1
+name: scores
+data:
+  train: {source: digits, split: train}
+  test: {source: digits, split: test}
+  size: 1438
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: 2.0}
+  sampling: {scheme: poisson, batch_size: 200}
+budget: {epsilon: auto, delta: 1e-5}
+training: {steps: 4, optimizer: {kind: sgd, lr: 1.0}}
+release: {report: false}
+"""
+    done = run(plan_of(read_text(text, "recipe.yaml")), tmp_path / "run")
+    content = json.loads((done.folder / "private" / "metrics.json").read_text())
+    assert done.score is not None
+    assert content["accuracy"] == pytest.approx(done.score.accuracy)
+    assert content["records"] == 359
+    assert content["auc"] > 0.5
+    released = "".join(path.read_text("utf-8", "ignore") for path in done.release.iterdir())
+    assert "balanced_accuracy" not in released
