@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from torch.func import functional_call
 
 from dprecipe import durable
 from dprecipe.data.raw import Labels
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
+from dprecipe.data.targets import ClassTarget, Target
 from dprecipe.models.outputs import interpret_outputs, label_units
 from dprecipe.timeline import phase
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.losses import PoissonLoss, cross_entropy
+from dprecipe.training.losses import cross_entropy
 from dprecipe.training.metrics import describe_metrics, measure
 
 
@@ -32,7 +31,7 @@ class Score:
     """Over all held-out records.
 
     Of classes `accuracy` and the cross entropy as `loss`. Of a number or a count, whose `accuracy` is None, the
-    `mean_absolute_error`, and as `loss` the mean squared error, or the mean Poisson deviance; in the label's units.
+    `mean_absolute_error`, and as `loss` the mean squared error, in the label's units.
     """
 
     accuracy: float | None
@@ -126,7 +125,7 @@ class HeldOut:
                 else:
                     predicted = interpret_outputs(outputs, self._target)[:, 0]
                     errors = predicted - label_units(labels, self._target)
-                    loss += float(_losses(outputs, labels, errors, self._target).sum())
+                    loss += float(errors.square().sum())
                     absolute += float(errors.abs().sum())
         count = len(self._records)
         mean_loss, mean_absolute = loss / max(1, count), absolute / max(1, count)
@@ -159,11 +158,3 @@ class HeldOut:
         content = json.dumps(describe_metrics(self.measure(state), len(self)), indent=1)
         with suppress(OSError):
             durable.replace_file(path, content.encode())
-
-
-def _losses(outputs: Tensor, labels: Tensor, errors: Tensor, target: NumberTarget | CountTarget) -> Tensor:
-    """(N,): squared errors, or Poisson deviances from the predicted rates."""
-    if isinstance(target, NumberTarget):
-        return errors.square()
-    deviances = 2 * PoissonLoss(target.max)(outputs.double().clamp(max=math.log(target.max)), labels)
-    return deviances.clamp(min=0.0)  # what is below zero is rounding

@@ -11,7 +11,7 @@ import numpy as np  # noqa: E402
 from dprecipe.data.records import Records  # noqa: E402
 from dprecipe.data.targets import ClassTarget, NumberTarget  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.schema import LeastSquares, SoftmaxRegression  # noqa: E402
+from dprecipe.models.schema import LeastSquares, Linear, SoftmaxRegression  # noqa: E402
 from dprecipe.training.evaluate import HeldOut, Score  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -58,3 +58,13 @@ def test_no_records_at_all() -> None:
     module = build(LeastSquares(kind="least_squares"), (3,), 1, 0)
     none = Records(FEATURES[:0], np.zeros(0, np.float32))
     assert HeldOut(module, none, CPU, 4, NumberTarget(0.0, 1.0)).score(module.state_dict()) == Score(None, 0.0, 0, 0.0)
+
+
+def test_a_count_is_scored_by_the_errors_of_its_rate() -> None:
+    counts, target = GENERATOR.integers(9, size=23), CountTarget(8)
+    module = build(Linear(kind="linear"), (3,), 1, 0)
+    state = state_of(module)
+    score = HeldOut(module, Records(FEATURES, counts.astype(np.float32)), CPU, 10, target).score(state)
+    rates = np.exp(FEATURES.astype(float) @ state["1.weight"].numpy()[0] + float(state["1.bias"][0])).clip(max=8)
+    assert score.mean_absolute_error == pytest.approx(np.abs(counts - rates).mean(), rel=1e-5)
+    assert score.loss == pytest.approx(((counts - rates) ** 2).mean(), rel=1e-5)
