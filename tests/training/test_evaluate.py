@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import numpy as np  # noqa: E402
 
 from dprecipe.data.records import Records  # noqa: E402
-from dprecipe.data.targets import ClassTarget, NumberTarget  # noqa: E402
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.schema import LeastSquares, Linear, SoftmaxRegression  # noqa: E402
 from dprecipe.training.evaluate import HeldOut, Score  # noqa: E402
