@@ -70,7 +70,7 @@ class WandbLog(LoggerBlock):
 
     kind: Literal["wandb"]
     project: Text = "dprecipe"
-    mode: Literal["offline", "online"] = "offline"
+    online: bool = Field(False, description="send the numbers while the run goes on")
     values: Stream = Field("covered", description=VALUES)
 
 

@@ -415,6 +415,8 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p113-test-is-train": ("data.test.split=test", "data.test.access=private_internal"),
     "p114-insecure": ("runtime.insecure=null",),
     "r208-misspelt": ("data.preprocess=[{one_hot: {columns: [ward]}}]",),
+    "p144-mean": ("data.train.query=SELECT * FROM visits", "data.train.rows=declared"),
+    "p145-where": ("budget.neighbouring=add_or_remove_one", "data.train.query=SELECT * FROM visits"),
     "r228-no-tokens": ("data.preprocess.0.tokenize.buckets=4096",),
     "r222-groups": ("data.preprocess.1.group_norm.groups=27",),
     "r251-wide-resnet": ("model={kind: mlp, hidden: [8]}",),

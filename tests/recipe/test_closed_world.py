@@ -66,7 +66,7 @@ def test_every_model_is_closed(model: type[BaseModel]) -> None:
             if origin is dict:
                 where = {
                     "columns": {block.__name__ for blocks in SOURCES for block in blocks},
-                    "tables": {"DuckDb", "PublicDuckDb"},
+                    "tables": {"DuckDb", "PublicDuckDb", "Postgres", "PublicPostgres"},
                     "accept": {"Recipe"},
                     "class_weights": {"Training"},
                     "bounds": {"DpQuantiles", "DpStandardize"},

@@ -158,7 +158,7 @@ class WandbSink:
             save_dir=folder,
             id=identifier,
             project=block.project,
-            offline=block.mode == "offline",
+            offline=not block.online,
             resume="allow",
             settings=settings,
         )
