@@ -7,6 +7,7 @@ A table is a pandas or polars DataFrame, a pyarrow Table or RecordBatch, a mappi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -155,5 +156,14 @@ def _plain_value(value: object) -> Value:
         return None
     if isinstance(value, str | int | float | bool | bytes):
         return cast(Value, value)
-    text = str(value)  # a date in ISO 8601, a decimal
+    if isinstance(value, Decimal):  # 7 and 7.00 are one number, and so one name
+        return _plain_decimal(value)
+    text = str(value)  # a date in ISO 8601
     return None if text in EMPTY else text
+
+
+def _plain_decimal(value: Decimal) -> str | None:
+    if value.is_nan():
+        return None
+    text = f"{value:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -45,6 +45,8 @@ FUNCTIONS = frozenset_of(
     substr substring tan translate trim trunc try_strptime upper week weekday year"""
 )
 """Functions of the values of a row: neither the time, nor chance, nor a setting, nor another row decides them."""
+POSTGRES_SETS = frozenset_of("regexp_matches")
+"""Those of them that give a set of rows in PostgreSQL."""
 TYPES = frozenset_of(
     """bigint bool boolean date dec decimal double float float4 float8 hugeint int int2 int4 int8 integer numeric real
     smallint text time timestamp tinyint ubigint uinteger usmallint utinyint varchar precision"""
@@ -99,6 +101,18 @@ def find_reason(query: str, tables: Collection[str]) -> str:
     except NotByRow as reason:
         return str(reason)
     return ""
+
+
+def find_postgres_reason(query: str, tables: Collection[str]) -> str:
+    """`find_reason` for a query that PostgreSQL runs, whose own parser is not asked: there `t.count` and `(t).count`
+    call a function, `public.lower(x)` one that a user has made, and a function of sets makes several rows of one."""
+    reason = find_reason(query, tables)
+    if reason:
+        return reason
+    if Token("sign", ".") in (tokens := list(_tokens(query))):
+        return "what follows a '.' may be a function of several rows: write columns without the table's name"
+    sets = next((token.text for token in tokens if token.kind == "word" and token.text in POSTGRES_SETS), "")
+    return f"{sets}(…) makes several rows of one" if sets else ""
 
 
 def has_filter(query: str) -> bool:

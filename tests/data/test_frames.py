@@ -102,3 +102,9 @@ def test_what_is_no_table_or_lacks_a_column(table: object, message: str) -> None
     with pytest.raises(DataFault, match=message) as caught:
         list(chunk_table(table, names, 5))
     assert caught.value.remedy
+
+
+def test_decimals_that_are_equal_are_one_name() -> None:
+    written = [Decimal("7"), Decimal("7.00"), Decimal("7.50"), Decimal("1E+2"), Decimal("-0.10"), Decimal("NaN")]
+    ((_, _, columns),) = chunk_table({"who": written}, ("who",), 10)
+    assert texts_of(columns["who"]) == ["7", "7", "7.5", "100", "-0.1", ""]

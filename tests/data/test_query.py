@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.data.query import FUNCTIONS, KEYWORDS, RESERVED, TYPES, find_reason, has_filter
+from dprecipe.data.query import FUNCTIONS, KEYWORDS, RESERVED, TYPES, find_postgres_reason, find_reason, has_filter
 
 BY_ROW = [
     "SELECT * FROM visits",
@@ -103,3 +103,22 @@ def test_filters() -> None:
     assert has_filter("SELECT x FROM visits WHERE x > 1")
     assert has_filter("SELECT [")
     assert not has_filter("SELECT 'where' AS \"where\" FROM visits")
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT visits.count AS n FROM visits", "may be a function of several rows"),
+        ("SELECT (doc).jsonb_array_elements AS x FROM visits", "may be a function of several rows"),
+        ("SELECT public.lower(ward) AS x FROM visits", "may be a function of several rows"),
+        ("SELECT regexp_matches(note, 'x', 'g') AS x FROM visits", "makes several rows of one"),
+        ("SELECT max(age) FROM visits", "is no function of one row's values"),
+    ],
+)
+def test_what_postgres_reads_as_a_function_of_other_rows_is_refused(query: str, message: str) -> None:
+    assert message in find_postgres_reason(query, ("visits",))
+
+
+def test_postgres_takes_columns_by_their_own_names() -> None:
+    query = "SELECT lower(trim(ward)) AS w, age * 1.5 AS x FROM visits AS v WHERE note <> 'a.b'"
+    assert find_postgres_reason(query, ("visits",)) == ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from dprecipe.data.query import RowOrigin, Rows, find_reason, has_filter
+from dprecipe.data.query import RowOrigin, Rows, find_postgres_reason, has_filter
 from dprecipe.data.sources.base import (
     ACCESS,
     UNREAD,
@@ -73,12 +73,12 @@ class _Postgres(SourceBlock):
 
     @property
     def selection(self) -> RowOrigin | None:
-        reason = find_reason(self.query, tuple(self.tables))
+        reason = find_postgres_reason(self.query, tuple(self.tables))
         declared = self.rows == "declared" and not reason  # of a view; a query is never more than its words show
         return RowOrigin(reason or (VIEWS if declared else ""), declared, has_filter(self.query), "query")
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        reason = find_reason(self.query, tuple(self.tables))
+        reason = find_postgres_reason(self.query, tuple(self.tables))
         if reason and self.access == "public":
             yield Finding(
                 "P144",

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from dprecipe.data.frames import chunk_table
-from dprecipe.data.query import find_reason
+from dprecipe.data.query import find_postgres_reason
 from dprecipe.data.raw import Raw, Reading, record_number
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.table import Collector
@@ -53,7 +53,7 @@ def read_postgres(
             declared.
     """
     name = f"data.{reading.role}.query"
-    reason = find_reason(query, tuple(tables))
+    reason = find_postgres_reason(query, tuple(tables))
     if reason:
         raise DataFault(f"{name}: the query is refused: {reason}", "make a view of it in the database, and name that")
     collector = Collector(columns, reading.data.preprocess, label, reading)
