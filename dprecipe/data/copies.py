@@ -97,10 +97,18 @@ def _digest_block(file: Path, start: int) -> str:
 class Copy:
     """The copy of one key, while its lock is held; made by `open_copy`."""
 
-    def __init__(self, folder: Path, key: str, files: Sequence[Path], names: Sequence[str]) -> None:
-        """`files`: those of the source. `names`: what the recipe calls them."""
+    def __init__(
+        self,
+        folder: Path,
+        key: str,
+        files: Sequence[Path],
+        names: Sequence[str],
+        before: Sequence[tuple[int, int, int]],
+    ) -> None:
+        """`files`: those of the source, and their states `before` the key was made. `names`: what the recipe calls
+        them."""
         self.path, self._draft = folder / key, folder / f"{key}{WRITING}"
-        self._files, self._names, self._before = files, names, [_changed(file) for file in files]
+        self._files, self._names, self._before = files, names, list(before)
         self.storage = Storage(0, self._open, folder)
         """Where the parts of a copy in the making are put."""
 
@@ -111,7 +119,9 @@ class Copy:
         try:
             return self._load()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            write_note(f"{self.path}: this prepared copy is damaged; it is thrown away, and the records are read again")
+            # Its key is no name for a log: a digest of private records tells whoever has a guess of them.
+            place = self.path.parent
+            write_note(f"{place}: a prepared copy is damaged; it is thrown away, and the records are read again")
             shutil.rmtree(self.path, ignore_errors=True)
             return None
 
@@ -219,7 +229,7 @@ def open_copy(folder: Path, declared: object, files: Sequence[Path], names: Sequ
         DataFault: a file of the source can't be read, or the disk refuses.
     """
     try:
-        digests = digest_files(files)
+        before, digests = [_changed(file) for file in files], digest_files(files)
     except OSError as error:
         raise DataFault(
             f"{names[0] if names else 'a file'}: can't be read ({error.strerror})", "check its permissions"
@@ -231,7 +241,7 @@ def open_copy(folder: Path, declared: object, files: Sequence[Path], names: Sequ
         locked = _lock(folder / f"{key}{LOCK}")
     except OSError as error:
         raise disk_fault(error, folder) from error
-    copy = Copy(folder, key, files, names)
+    copy = Copy(folder, key, files, names, before)
     try:
         copy.clean()  # of a process that was killed
         yield copy
@@ -254,7 +264,7 @@ def _lock(path: Path, wait: bool = True) -> int:
             except BlockingIOError:
                 if not wait:
                     raise
-                write_note(f"{path.with_suffix('')}: another process prepares this copy; waiting for it")
+                write_note(f"{path.parent}: another process prepares the same copy; waiting for it")
                 fcntl.flock(file, fcntl.LOCK_EX)
             with suppress(FileNotFoundError):
                 if os.fstat(file).st_ino == path.stat().st_ino:  # or it was deleted meanwhile, with the copy

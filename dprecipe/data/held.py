@@ -8,7 +8,7 @@ No torch here: tensors are known by their members.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -73,13 +73,15 @@ class HeldTable(HeldRecords):
             raise _no_table(source, reading)
         collector = Collector(source.table_columns, reading.data.preprocess, _label_of(source, reading), reading)
         name = f"`{reading.role}`"
-        part = reading.span(source.records, len(self._frame), name)
+        part, forms = reading.span(source.records, len(self._frame), name), _NameForms(name)
         for start in range(part.start, part.stop, CHUNK_ROWS):
             some = self._frame.iloc[start : min(start + CHUNK_ROWS, part.stop)]
             ((_, rows, columns),) = chunk_table(some, collector.names, CHUNK_ROWS)
             for column in reading.naming_columns:
                 if some[column].dtype == object:
-                    columns[column] = _names_of(some[column])
+                    names = _names_of(some[column])
+                    forms.check(column, names)
+                    columns[column] = names
             collector.add(columns, rows, partial(_row_after, name, start))
         return collector.raw()
 
@@ -87,6 +89,42 @@ class HeldTable(HeldRecords):
 def _names_of(series: Any) -> list[Any]:
     """Names of units one by one: of a chunk of 7 and 8.5, pyarrow would make 7.0 and 8.5, and 7.0 is not 7."""
     return [None if gone else value for value, gone in zip(series.tolist(), series.isna(), strict=True)]
+
+
+@final
+class _NameForms:
+    """Of columns of names whose values are Python's own: in which forms they are written. Libraries make 7 to 7.0 where
+    other rows of a column are empty, and one person would be two."""
+
+    def __init__(self, subject: str) -> None:
+        self._subject, self._forms = subject, dict[str, set[str]]()
+
+    def check(self, column: str, values: Sequence[Any]) -> None:
+        """Compare the values of a chunk with each other and with those before.
+
+        Raises:
+            DataFault: whole numbers written as 7.0, dates or decimals are among values of other types.
+        """
+        known = self._forms.setdefault(column, set())
+        known.update(_form_of(value) for value in values if not (value is None or _is_nan(value)))
+        if len(known) > 1:
+            raise DataFault(
+                f"{self._subject}: column {column!r} names units or records by {' and '.join(sorted(known))}: one name "
+                "could be written in two ways",
+                f"bring the column to one type; whole numbers: frame[{column!r}] = "
+                f"frame[{column!r}].astype(float).astype(int)",
+            )
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _form_of(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return "numbers such as 7.0" if float(value).is_integer() else "whole numbers or texts"
+    plain = isinstance(value, str | bytes | int | np.integer) and not isinstance(value, bool)
+    return "whole numbers or texts" if plain else f"values of type {type(value).__name__}"
 
 
 def _row_after(name: str, first: int, row: int) -> str:
@@ -141,12 +179,15 @@ class HeldArrays(HeldRecords):
                 "{source: npz, path: …, shape: […], classes: …}",
             )
         name, collector = f"`{reading.role}`", RecordCollector(reading)
-        part = reading.span(source.records, len(self._parts), name)
+        part, forms = reading.span(source.records, len(self._parts), name), _NameForms(name)
         for start in range(part.start, part.stop, CHUNK_ITEMS):
             stop = min(start + CHUNK_ITEMS, part.stop)
             features, labels, units = self._parts.arrays(start, stop)
             pixels = _check_features(features, source.record_shape, stop - start, name)
-            used = collector.choose(_unit_texts(units, stop - start, reading, start), stop - start)
+            texts = _unit_texts(units, stop - start, reading, start)
+            for column in texts:
+                forms.check(column, units.tolist() if hasattr(units, "tolist") else units)
+            used = collector.choose(texts, stop - start)
             chosen = np.arange(stop - start) if used is None else used
             numbers: NDArray[Any] = drop_labels(len(chosen))
             if reading.role != "public" and isinstance(source, Labelled):

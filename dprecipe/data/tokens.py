@@ -50,16 +50,20 @@ class HashedWords:
 class LibraryTokens:
     """The tokens of a tokeniser, with the special ones that it adds to each text."""
 
-    def __init__(self, tokenizer: Any, padding: int, content: bytes) -> None:
-        """`tokenizer`: of the library, which truncates. `content`: that of its file."""
-        self._tokenizer, self._padding = tokenizer, padding
+    def __init__(self, tokenizer: Any, padding: int, content: bytes, name: str) -> None:
+        """`tokenizer`: of the library, which truncates. `content`: that of its file, `name`: its name."""
+        self._tokenizer, self._padding, self._name = tokenizer, padding, name
         self.content = content
 
     def write(self, texts: Sequence[str], features: NDArray[np.float32]) -> None:
-        """See `Tokens`."""
+        """See `Tokens`.
+
+        Raises:
+            DataFault: the tokeniser has no token for a part of a text.
+        """
         features[:] = self._padding
         whole = [text.encode("utf-8", "replace").decode() for text in texts]  # of a lone surrogate there is no text
-        for row, encoding in enumerate(self._tokenizer.encode_batch(whole)):
+        for row, encoding in enumerate(_encode(self._tokenizer, whole, self._name)):
             features[row, : len(encoding.ids)] = encoding.ids
 
 
@@ -113,7 +117,8 @@ def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryT
     _check_tokens(tokenizer, declared, path.name)
     tokenizer.enable_truncation(length)
     tokenizer.no_padding()
-    return LibraryTokens(tokenizer, declared.padding, content)
+    _check_added(tokenizer, declared, length, path.name)
+    return LibraryTokens(tokenizer, declared.padding, content, path.name)
 
 
 def _check_tokens(tokenizer: Any, declared: TokenizerFile, name: str) -> None:
@@ -123,9 +128,39 @@ def _check_tokens(tokenizer: Any, declared: TokenizerFile, name: str) -> None:
             f"{name}: has tokens up to {count - 1}, declared are {declared.vocabulary}",
             f"write vocabulary: {count}, or the model's own number of tokens where that is larger",
         )
+    if getattr(tokenizer.model, "dropout", None):
+        raise DataFault(f"{name}: leaves out merges by chance (`dropout`)", "remove `dropout` from the file's model")
     stated = tokenizer.padding
     own = stated["pad_id"] if stated else None
     for word in PADDING_WORDS:
         own = tokenizer.token_to_id(word) if own is None else own
     if own is not None and own != declared.padding:
         raise DataFault(f"{name}: pads with token {own}, declared is {declared.padding}", f"write padding: {own}")
+
+
+def _check_added(tokenizer: Any, declared: TokenizerFile, length: int, name: str) -> None:
+    """Check the tokens that are added to each text, which the file names apart from its vocabulary."""
+    added = _encode(tokenizer, [""], name)[0].ids
+    if max(added, default=0) >= declared.vocabulary:
+        raise DataFault(
+            f"{name}: adds token {max(added)} to each text, and declared are {declared.vocabulary}",
+            "mend `post_processor` in the file: its tokens are those of the vocabulary",
+        )
+    if len(added) > length:
+        raise DataFault(
+            f"{name}: adds {len(added)} tokens to each text, of which {length} are read",
+            f"write length: {len(added) + 1} or more",
+        )
+
+
+def _encode(tokenizer: Any, texts: list[str], name: str) -> Sequence[Any]:
+    try:
+        encodings: Sequence[Any] = tokenizer.encode_batch(texts)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException:  # as above; its text may be of a record
+        raise DataFault(
+            f"{name}: has no token for a part of a text, or fails on it",
+            "name a token for unknown words in the file's model (`unk_token`), as checkpoints have one",
+        ) from None
+    return encodings

@@ -146,6 +146,17 @@ def test_a_unit_s_name_does_not_depend_on_its_neighbours(hold, monkeypatch: pyte
     assert caught.value.private == "record 1, counted from 0"
 
 
+@pytest.mark.parametrize(
+    "who", [[7, 9, 7.0, 8], ["7", "9", "x", 7.0], ["2024-01-01", "a", pandas.Timestamp("2024-01-01"), "b"]]
+)
+def test_a_person_with_two_spellings_of_one_name_is_not_two(hold, who, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`read_csv` makes 7.0 of 7 in the parts of a large file in which the column has empty fields."""
+    monkeypatch.setattr("dprecipe.data.held.CHUNK_ROWS", 2)
+    frame = FRAME.iloc[:4].assign(who=pandas.Series(who, dtype=object).values)
+    with pytest.raises(DataFault, match=r"column 'who' names units or records by .*one name could be written"):
+        hold(Records.from_pandas(frame), size=4, unit={"column": "who", "max_records": 2})
+
+
 FAULTS = {
     "a label": (FRAME.assign(ill="maybe"), "`train`, column 'ill': a label is not among the 2"),
     "a number": (FRAME.assign(age="<0.5"), "`train`, column 'age': a field has < or > before its number"),

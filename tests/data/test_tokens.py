@@ -88,6 +88,31 @@ def test_what_is_no_tokeniser_is_a_fault_of_the_file(tmp_path: Path, content: st
         open_tokens(step_of(), tmp_path)
 
 
+BAD = {
+    "a word without a token": ({"model": {"type": "WordLevel", "vocab": {"now": 6}, "unk_token": "?"}}, "no token for"),
+    "a token beyond the vocabulary": ({"id": 1 << 20}, "adds token 1048576 to each text, and declared are 8"),
+    "more tokens than are read": ({"ids": 7}, "adds 8 tokens to each text, of which 6 are read"),
+    "chance": ({"model": {"type": "BPE", "vocab": {}, "merges": [], "dropout": 0.5}}, "leaves out merges by chance"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_tokeniser_that_can_t_be_used_is_a_fault_of_the_file(tmp_path: Path, name: str) -> None:
+    path, (change, message) = write_tokenizer(tmp_path), BAD[name]
+    content = json.loads(path.read_text())
+    special = content["post_processor"]["special_tokens"]["[SEP]"]
+    if "model" in change:
+        content |= change
+    else:
+        special["ids"] = [change["id"]] if "id" in change else [3] * change["ids"]
+        special["tokens"] = ["[SEP]"] * len(special["ids"])
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataFault, match=message) as caught:
+        write_all(open_tokens(step_of(), tmp_path), ["SECRET now"])
+    assert "SECRET" not in f"{caught.value} {caught.value.private}"
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
 def test_a_file_that_is_not_there_or_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tokenizers", reason="tokenizers is not installed")
     with pytest.raises(DataFault, match="no such data file"):
