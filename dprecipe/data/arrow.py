@@ -36,6 +36,11 @@ class ColumnTypes:
             )
 
 
+def name_type(kind: Any) -> str:
+    """A type in words: of a nested one no more than its kind, as the names of its fields may come from values."""
+    return str(kind).partition("<")[0]
+
+
 def _form(kind: Any) -> str:
     import pyarrow.types as types
 
@@ -62,7 +67,7 @@ def column_values(column: Any, name: str, file: DataFile) -> Values:
     text = is_text(kind)
     if not (number or types.is_decimal(kind) or text or types.is_null(kind)):
         raise file.fault(
-            f"column {name!r} holds {kind}, expected numbers, truth values, dates or text",
+            f"column {name!r} holds {name_type(kind)}, expected numbers, truth values, dates or text",
             "convert the column, or name another one",
         )
     if text:
@@ -138,7 +143,7 @@ def image_bytes(column: Any, name: str, file: DataFile) -> list[bytes | None]:
         kind = column.type
     if not (types.is_binary(kind) or types.is_large_binary(kind)):
         raise file.fault(
-            f"column {name!r} holds {kind}, expected images: a struct of `bytes` and `path`",
+            f"column {name!r} holds {name_type(kind)}, expected images: a struct of `bytes` and `path`",
             "name the image column, or declare `columns` for a table",
         )
     values: list[bytes | None] = column.to_pylist()

@@ -89,7 +89,12 @@ def _series_values(series: Any, name: str) -> Values:
 
     try:
         return _arrow_values(pa.Array.from_pandas(series), name)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # values of several types
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        OverflowError,
+    ):  # of several types, or long
         return _plain_values(series.astype(object).tolist())
 
 
@@ -146,10 +151,11 @@ def _chunk_rows(
 
 
 def _plain_values(values: Sequence[object]) -> list[Value]:
-    return list(map(_plain_value, values))
+    return list(map(plain_value, values))
 
 
-def _plain_value(value: object) -> Value:
+def plain_value(value: object) -> Value:
+    """A value as a reader of files passes it: None where it is missing, a text where it is neither text nor number."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or (isinstance(value, float) and value != value):

@@ -21,7 +21,7 @@ from dprecipe.data.class_names import check_classes, name_classes, named_columns
 from dprecipe.data.collector import RecordCollector
 from dprecipe.data.facts import model_shape
 from dprecipe.data.files import DataFile
-from dprecipe.data.frames import chunk_table
+from dprecipe.data.frames import chunk_table, plain_value
 from dprecipe.data.raw import Raw, Reading, channels_first, drop_labels, record_number
 from dprecipe.data.sources.base import ColumnLabelled, Label, Labelled
 from dprecipe.data.sources.parquet import TableOrImages
@@ -81,7 +81,7 @@ class HeldTable(HeldRecords):
                 if some[column].dtype == object:
                     names = _names_of(some[column])
                     forms.check(column, names)
-                    columns[column] = names
+                    columns[column] = list(map(plain_value, names))
             collector.add(columns, rows, partial(_row_after, name, start))
         return collector.raw()
 

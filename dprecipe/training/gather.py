@@ -104,7 +104,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
             "pass the records as they are (dprecipe.Records.from_pandas and its like), and the recipe divides them; or "
             "remove data.test from the recipe, divide the records by whom they belong to, and pass `train` and `test`",
         )
-    if isinstance(objects.get("test"), HeldRecords) and plan.data.split is not None:
+    if objects.get("test") is not None and plan.data.split is not None:
         raise UsageFault("data.test.split takes `test` out of the training records", "leave `test` out")
     for role, value in objects.items():
         if value is not None and not _waits_for_stages(plan, value):

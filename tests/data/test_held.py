@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,23 @@ def test_a_person_with_two_spellings_of_one_name_is_not_two(hold, who, monkeypat
     frame = FRAME.iloc[:4].assign(who=pandas.Series(who, dtype=object).values)
     with pytest.raises(DataFault, match=r"column 'who' names units or records by .*one name could be written"):
         hold(Records.from_pandas(frame), size=4, unit={"column": "who", "max_records": 2})
+
+
+def test_decimals_that_are_equal_and_long_numbers_are_names(hold) -> None:
+    decimals = pandas.Series([Decimal("7"), Decimal("7.00"), Decimal("8"), Decimal("7.0")], dtype=object)
+    unit = {"column": "who", "max_records": 3}
+    records = hold(Records.from_pandas(FRAME.iloc[:4].assign(who=decimals.values)), size=2, unit=unit)
+    assert records.units.tolist() == [0, 0, 1, 0]
+    long = pandas.Series([2**70, 2**70 + 1, 2**70, 1], dtype=object)
+    records = hold(Records.from_pandas(FRAME.iloc[:4].assign(who=long.values)), size=3, unit=unit)
+    assert records.units.tolist() == [0, 1, 0, 2]
+
+
+def test_the_type_of_a_column_names_no_value(hold) -> None:
+    frame = FRAME.assign(who=pandas.Series([{"SECRET": 1}] * len(FRAME), dtype=object).values)
+    with pytest.raises(DataFault, match="column 'who' holds struct, expected") as caught:
+        hold(Records.from_pandas(frame), size=4, unit={"column": "who", "max_records": 2})
+    assert "SECRET" not in f"{caught.value} {caught.value.remedy} {caught.value.private}"
 
 
 FAULTS = {

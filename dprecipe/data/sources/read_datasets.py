@@ -201,16 +201,21 @@ class NamedClasses:
     def __init__(self, shards: ArrowShards | ParquetShards, columns: Columns, label: Label | None) -> None:
         self._shards, self._label = shards, label
         self._named = named_columns(columns, label)
+        self._first: dict[str, list[str]] | None = None
 
     def count_rows(self, file: DataFile, names: tuple[str, ...], types: ColumnTypes) -> int:
         """See `ShardFormat`.
 
         Raises:
-            DataFault: a class of the label is not declared.
+            DataFault: a class of the label is not declared, or a shard names other classes than the first.
         """
-        count = self._shards.count_rows(file, names, types)
+        count, classes = self._shards.count_rows(file, names, types), self._classes(file)
+        self._first = classes if self._first is None else self._first
+        if any(classes.get(name) != self._first.get(name) for name in names):
+            # A unit would be a name in one shard and a number in another.
+            raise file.fault("its columns name other classes than those of the first shard", "save the data set again")
         if self._label is not None:
-            check_classes(self._classes(file).get(self._label.column, []), self._label, file.name)
+            check_classes(classes.get(self._label.column, []), self._label, file.name)
         return count
 
     def batches(self, file: DataFile, part: slice, names: tuple[str, ...], max_bytes: int) -> Iterator[tuple[int, Any]]:

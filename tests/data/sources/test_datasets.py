@@ -112,6 +112,17 @@ def test_a_number_without_a_name_is_no_label(read, root: Path) -> None:
     assert caught.value.private.startswith("train/data-00001-of-00002.arrow, record 1, counted from 0")
 
 
+def test_a_shard_that_names_no_classes(read, root: Path) -> None:
+    """A person whose unit is such a column would be a name in one shard and a number in the other."""
+    file = root / "dict/train/data-00001-of-00002.arrow"
+    with pa.ipc.open_stream(file.read_bytes()) as reader:
+        table = reader.read_all()
+    with pa.ipc.new_stream(file, table.schema.remove_metadata()) as writer:
+        writer.write(table.replace_schema_metadata(None))
+    with pytest.raises(DataFault, match="name other classes than those of the first shard"):
+        read(7, path="dict", split="train", **TABLE)
+
+
 def edit(file: Path, **changes: object) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
