@@ -80,6 +80,7 @@ def read_duckdb(
         ) from None
     result = DataFile(Path(), f"data.{reading.role}.query", f"data.{reading.role}.query")
     files = {name: locate_files(paths, root) for name, paths in tables.items()}
+    are_stored = all(format_of(file.path.name) == "parquet" for shards in files.values() for file in shards)
     with _connect(files, not by_row) as connection:
         for name, shards in files.items():
             connection.execute(f'CREATE VIEW "{name}" AS {_select_files(shards, delimiter)}')
@@ -91,7 +92,7 @@ def read_duckdb(
             raise result.fault(_first_line(error), "mend the query; each table has the columns of its files") from None
 
         def chunks(wanted: tuple[str, ...], max_bytes: int) -> Iterator[ArrowChunk]:
-            check_columns(wanted, names, result)
+            check_columns(wanted, names, result, are_stored)
             first = 0
             try:
                 for batch in relation.to_arrow_reader(BATCH_ROWS):

@@ -63,18 +63,22 @@ def read_shards(
             yield ArrowChunk(file, *batch)
 
 
-def check_columns(names: tuple[str, ...], present: list[str], file: DataFile) -> None:
-    """Check that each column that is read is there, once.
+def check_columns(names: tuple[str, ...], present: list[str], file: DataFile, are_names: bool = True) -> None:
+    """Check that each column that is read is there, once. `are_names`: the columns' names are no fields of a record, as
+    the first line of a CSV file without a header would be; otherwise only a nearly equal one is told.
 
     Raises:
         DataFault: one is not.
     """
     times, known = Counter(present), Header(present)
+    listed = (
+        ", ".join(map(repr, present[:50])) if are_names else "others (does each CSV file begin with a header line?)"
+    )
     for name in names:
         if times[name] != 1:
             meant = known.nearest(name) if name not in times else None
             raise file.fault(
                 f"has {'no' if name not in times else 'more than one'} column {name!r}; "
-                + (f"it has {meant!r}" if meant else f"its columns are {', '.join(map(repr, present[:50]))}"),
+                + (f"it has {meant!r}" if meant else f"its columns are {listed}"),
                 "write the name in the recipe as the file has it",
             )

@@ -140,6 +140,15 @@ def declared(query: str) -> dict[str, Any]:
     return {"query": query, "rows": "declared"}
 
 
+@pytest.mark.parametrize("query", ["SELECT * FROM labs", "SELECT labs.* FROM labs", "SELECT agee FROM labs"])
+def test_the_first_record_of_a_file_without_a_header_is_not_told(ask, root: Path, query: str) -> None:
+    (root / "labs.csv").write_text("P17,63,SECRET,yes\nP18,44,er,no\n")
+    with pytest.raises(DataFault) as caught:
+        ask(query)
+    told = f"{caught.value} {caught.value.remedy}"
+    assert not [field for field in ("P17", "63", "SECRET") if field in told]
+
+
 def test_a_declared_query_may_join_and_group(ask) -> None:
     query = "SELECT who, avg(age) AS age, max(ill) AS ill FROM visits GROUP BY who ORDER BY who"
     unit = {"column": "who", "max_records": 1}
