@@ -26,11 +26,12 @@ def check_loggers(recipe: Recipe) -> Iterator[Finding]:
                 "set values to covered, or log private values with kind tensorboard or csv, into files under private/",
                 f"{path}.values",
             )
-        elif logger.values == "covered" and recipe.data.hides_size:
+        elif logger.values == "covered" and recipe.data.hides_training_units:
+            why = "is protected (data.size: {max: …})" if recipe.data.hides_size else "data.test.split keeps secret"
             yield Finding(
                 "P195",
-                "how long a step takes tells of the number of units, which is protected (data.size: {max: …}), and "
-                "a logger notes the time of each value",
+                f"how long a step takes tells of the number of units, which {why}, and a logger notes the time of each "
+                "value and of the run's end",
                 "log with kind tensorboard or csv and values: private, into files under private/",
                 path,
             )

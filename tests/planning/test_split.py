@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dprecipe.cli.plan import plan as show_plan
-from dprecipe.faults import DataFault, RecipeError, UsageFault
+from dprecipe.faults import DataFault, PlanRefused, RecipeError, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import MECHANISMS, mechanism_of
 from dprecipe.planning.make import plan
@@ -48,6 +48,14 @@ def test_a_protected_size_and_a_split_together() -> None:
     assert both.room.sampling_rate == 256 / 7650
     (size,) = [assumption.text for assumption in both.assumptions if assumption.id == "size"]
     assert size.startswith("there are from 1 to 9000 units in the training source; how many is protected")
+
+
+def test_no_logger_tells_how_long_a_run_on_one_side_takes() -> None:
+    with pytest.raises(PlanRefused) as caught:
+        plan_of("fine-split", "runtime.loggers=[{kind: mlflow, uri: 'http://host:1'}]")
+    assert [finding.code for finding in caught.value.findings] == ["P195"]
+    assert "data.test.split keeps secret" in caught.value.findings[0].message
+    plan_of("fine-split", "runtime.loggers=[{kind: csv, values: private}]")
 
 
 def test_only_mechanisms_that_need_no_number_of_units_take_a_split() -> None:
