@@ -13,8 +13,8 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.release import origins
 from dprecipe.release.no_model import SENTENCE, has_no_model
-from dprecipe.release.schema import ClassifierScore, Predicate
-from dprecipe.release.scores import name_loss
+from dprecipe.release.schema import Predicate
+from dprecipe.release.scores import list_rows, name_loss
 
 METRICS = "dprecipe.metrics/v1"
 METRIC_NAMES = frozenset({"accuracy", "loss", "mean_absolute_error", "clip_norm"})
@@ -69,12 +69,12 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
         description = f"In the words of the recipe's author: {plain_text(plan.description)}"
     if evaluation.released is not None:
         score = evaluation.released
-        if isinstance(score, ClassifierScore):
-            rows = f"| accuracy | {score.accuracy:.4f} |\n| loss | {score.loss:.4f} |"
-        else:
-            loss = name_loss(plan.data)
-            rows = f"| mean absolute error | {score.mean_absolute_error:.6g} |\n| {loss} | {score.loss:.6g} |"
-        results = f"| metric | value |\n|---|---|\n{rows}\n| records | {score.records} |\n\nMeasured {evaluation.text}."
+        shown = list_rows(score, name_loss(plan.data))
+        rows = "\n".join(f"| {row.name} | {row.value} | {row.baseline} |" for row in shown)
+        results = (
+            f"| metric | value | without a model |\n|---|---|---|\n{rows}\n| records | {score.records} | |\n\nMeasured "
+            f"{evaluation.text}."
+        )
     else:
         results = f"No score is published: evaluation was {evaluation.text}."
     assumptions = "\n".join(f"- {plain_text(a.text)} ({a.checked_by})" for a in predicate.assumptions)

@@ -148,12 +148,13 @@ def _sampling(plan: Plan, spent: Spent, steps_lost: int) -> schema.SamplingFacts
 
 
 def _score_facts(score: PublicScore) -> schema.ClassifierScore | schema.NumericScore:
-    loss, records = score.loss, score.records
+    usual: dict[str, float] = {"loss": score.loss, "records": score.records}
     if score.mean_absolute_error is not None:
-        return schema.NumericScore(mean_absolute_error=score.mean_absolute_error, loss=loss, records=records)
+        usual["mean_absolute_error"] = score.mean_absolute_error
+        return schema.NumericScore.model_validate({**score.full, **usual})
     if score.accuracy is None:
         raise RunFailed("internal fault: a score of neither a classifier nor a regression", "please report this")
-    return schema.ClassifierScore(accuracy=score.accuracy, loss=loss, records=records)
+    return schema.ClassifierScore.model_validate({**score.full, **usual, "accuracy": score.accuracy})
 
 
 def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAccess:

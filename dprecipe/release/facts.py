@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
@@ -82,6 +82,8 @@ class PublicScore:
     loss: float
     records: int
     mean_absolute_error: float | None = None
+    full: Mapping[str, float] = field(default_factory=dict)
+    """Further scores of the same records, and those that take no model, by the names of the certificate's block."""
 
 
 @dataclass(frozen=True, slots=True)

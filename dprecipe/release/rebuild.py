@@ -25,7 +25,7 @@ from dprecipe.recipe.read import read_source
 from dprecipe.release import certificate, checks, endings, no_model, origins, tensors, tuned
 from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, Spent
-from dprecipe.release.schema import ClassifierScore, Predicate
+from dprecipe.release.schema import ClassifierScore, NumericScore, Predicate
 
 MAX_EVENTS = 10**9
 OWN_FACTS = RunFacts((), {}, "", "", "")
@@ -179,7 +179,7 @@ def read_run(stated: Predicate) -> RunFacts:
         steps_lost=_count_lost_steps(stated),
         insecure_seed=stated.randomness.insecure_seed,
         commitment=None if commitment is None else commitment.value,
-        score=None if score is None else PublicScore(**{"accuracy": None, **score.model_dump()}),
+        score=None if score is None else _read_score(score),
         published=mechanism_of(stated.mechanism.kind).certificate.read_published(stated.mechanism),
         model=provenance.model,
         data=provenance.data,
@@ -259,6 +259,12 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
     result += _check_recorded(stated)
     result += _check_times(stated)
     return result
+
+
+def _read_score(stated: ClassifierScore | NumericScore) -> PublicScore:
+    full = stated.model_dump()
+    loss, records = full.pop("loss"), full.pop("records")
+    return PublicScore(full.pop("accuracy", None), loss, records, full.pop("mean_absolute_error", None), full)
 
 
 def _count_lost_steps(stated: Predicate) -> int:

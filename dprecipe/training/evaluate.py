@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -18,7 +18,7 @@ from torch.func import functional_call
 
 from dprecipe import durable
 from dprecipe.data.raw import Labels
-from dprecipe.data.targets import ClassTarget, Target
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
 from dprecipe.models.outputs import interpret_outputs, label_units
 from dprecipe.timeline import phase
 from dprecipe.training.engine.full_precision import in_full_precision
@@ -31,13 +31,15 @@ class Score:
     """Over all held-out records.
 
     Of classes `accuracy` and the cross entropy as `loss`. Of a number or a count, whose `accuracy` is None, the
-    `mean_absolute_error`, and as `loss` the mean squared error, in the label's units.
+    `mean_absolute_error` in the label's units, and as `loss` the mean squared error, of a count the mean Poisson
+    deviance. `full`: what `training.metrics` measures, of a finished model.
     """
 
     accuracy: float | None
     loss: float
     records: int
     mean_absolute_error: float | None = None
+    full: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -111,50 +113,47 @@ class HeldOut:
         return len(self._records)
 
     @phase("scores")
-    def score(self, state: Mapping[str, Tensor]) -> Score:
-        """Score the model with the weights in `state`, in evaluation mode; its code may write to them."""
+    def score(self, state: Mapping[str, Tensor], *, full: bool = False) -> Score:
+        """Score the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with
+        everything that `training.metrics` measures, which a run needs at its end alone."""
         correct, loss, absolute = 0, 0.0, 0.0
+        all_predicted, all_labels = [], []
+        target = self._target
         with torch.no_grad(), in_full_precision():
             for start in range(0, len(self._records), self._size):
                 arrays = self._records.batch(slice(start, start + self._size))
                 features, labels = (torch.from_numpy(array).to(self._device) for array in arrays)
                 outputs = functional_call(self._model, dict(state), (features,))
-                if isinstance(self._target, ClassTarget):
+                if isinstance(target, ClassTarget):
                     correct += int((outputs.argmax(1) == labels).sum())
                     loss += float(cross_entropy(outputs, labels).sum())
+                    predicted = outputs.double().softmax(1) if full else outputs
                 else:
-                    predicted = interpret_outputs(outputs, self._target)[:, 0]
-                    errors = predicted - label_units(labels, self._target)
-                    loss += float(errors.square().sum())
-                    absolute += float(errors.abs().sum())
-        count = len(self._records)
-        mean_loss, mean_absolute = loss / max(1, count), absolute / max(1, count)
-        if isinstance(self._target, ClassTarget):
-            return Score(correct / max(1, count), mean_loss, count)
-        return Score(None, mean_loss, count, mean_absolute)
+                    predicted, labels = interpret_outputs(outputs.double(), target), label_units(labels, target)
+                    loss += float(_sum_errors(predicted[:, 0], labels, target))
+                    absolute += float((predicted[:, 0] - labels).abs().sum())
+                if full:
+                    all_predicted.append(predicted.cpu().numpy())
+                    all_labels.append(labels.double().cpu().numpy())
+        count, scores = len(self._records), dict[str, Any]()
+        if full and count:
+            scores = measure(np.concatenate(all_predicted), np.concatenate(all_labels), target)
+        mean_loss = loss / max(1, count)
+        if isinstance(target, ClassTarget):
+            return Score(correct / max(1, count), mean_loss, count, full=scores)
+        return Score(None, mean_loss, count, absolute / max(1, count), scores)
 
-    @phase("scores")
-    def measure(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The full set of scores (`training.metrics`) of the model with these weights: once, at the end of a run."""
-        predicted, labels = [], []
-        with torch.no_grad(), in_full_precision():
-            for start in range(0, len(self._records), self._size):
-                features, some = self._records.batch(slice(start, start + self._size))
-                outputs = functional_call(self._model, dict(state), (torch.from_numpy(features).to(self._device),))
-                found = interpret_outputs(outputs.double().cpu(), self._target)
-                given = torch.from_numpy(some)
-                if isinstance(self._target, ClassTarget):
-                    found = found.softmax(1)
-                else:
-                    given = label_units(given, self._target)
-                predicted.append(found.numpy())
-                labels.append(given.double().numpy())
-        if not predicted:
-            return {}
-        return measure(np.concatenate(predicted), np.concatenate(labels), self._target)
 
-    def keep_metrics(self, state: Mapping[str, Tensor], path: Path) -> None:
-        """Write the full set of scores to a file in `private/`. One that can't be written does not stop the run."""
-        content = json.dumps(describe_metrics(self.measure(state), len(self)), indent=1)
-        with suppress(OSError):
-            durable.replace_file(path, content.encode())
+def _sum_errors(predicted: Tensor, labels: Tensor, target: NumberTarget | CountTarget) -> Tensor:
+    """Squared errors; of counts, Poisson deviances."""
+    if isinstance(target, NumberTarget):
+        return (predicted - labels).square().sum()
+    deviances: Tensor = 2 * (torch.special.xlogy(labels, labels / predicted) - labels + predicted)
+    return deviances.sum()
+
+
+def keep_metrics(score: Score, path: Path) -> None:
+    """Write the full set of scores to a file in `private/`. One that can't be written does not stop the run."""
+    content = json.dumps(describe_metrics(score.full, score.records), indent=1)
+    with suppress(OSError):
+        durable.replace_file(path, content.encode())

@@ -1,7 +1,8 @@
 """The full set of scores of a finished model on held-out records, each beside the score that takes no model.
 
-They go to `private/metrics.json`, whoever may see the records: for the run's owner. scikit-learn computes them, and is
-imported when they are asked for: once, at the end of a run.
+They go to `private/metrics.json`, for the run's owner; and into the certificate where the records are declared public,
+without the confusion matrix. scikit-learn computes them, and is imported when they are asked for: once, at the end of a
+run.
 
 Axes: N records, C classes.
 """
@@ -53,7 +54,7 @@ def _of_classes(probabilities: Floats, labels: NDArray[np.int64]) -> dict[str, A
     result: dict[str, Any] = {}
 
     def add(name: str, value: float, baseline: float) -> None:
-        result[name], result[name + BASELINE] = float(value), float(baseline)
+        result[name], result[name + BASELINE] = min(float(value), 1.0), min(float(baseline), 1.0)  # rounding of means
 
     add("accuracy", (chosen == labels).mean(), shares.max())
     options = {"labels": present, "average": "macro", "zero_division": 0}

@@ -27,6 +27,7 @@ from dprecipe.privacy.ledger import Ledger, lock_ledger
 from dprecipe.progress import report_progress
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
+from dprecipe.release.schema import ClassifierScore, NumericScore
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
@@ -226,4 +227,6 @@ def _published(score: Score | None) -> PublicScore | None:
     """A diverged model has no loss that could be stated: it is released without a score."""
     if score is None or not math.isfinite(score.loss):
         return None
-    return PublicScore(score.accuracy, score.loss, score.records, score.mean_absolute_error)
+    known = (ClassifierScore if score.accuracy is not None else NumericScore).model_fields
+    full = {name: value for name, value in score.full.items() if name in known and name not in score.metrics}
+    return PublicScore(score.accuracy, score.loss, score.records, score.mean_absolute_error, full)

@@ -35,7 +35,7 @@ from dprecipe.training import checkpoint
 from dprecipe.training.attempt import open_attempt
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.evaluate import METRICS, HeldOut, Sample
+from dprecipe.training.evaluate import METRICS, HeldOut, Sample, keep_metrics
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.initial_check import check_initial_weights
@@ -116,8 +116,9 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 processes.agree(lambda: reason)
                 if reason == "interrupted":
                     raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")
-                score = watch.score(module)
-                watch.keep_metrics(module, folder.private / METRICS)
+                score = watch.score(module, final=True)
+                if score is not None:
+                    keep_metrics(score, folder.private / METRICS)
                 watch.log_covered(module)
         report_moved(module)
         finished = Finished(

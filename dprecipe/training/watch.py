@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, final
 
 import lightning.pytorch as lightning
@@ -143,19 +142,17 @@ class Watch(lightning.Callback):
         if self._progress is not None:
             self._progress.end(module.steps_done, lambda: self._status(module))
 
-    def keep_metrics(self, module: Any, path: Path) -> None:
-        """Write the full set of scores of the weights that are released; nothing without held-out records."""
-        if self._held_out is not None:
-            self._held_out.keep_metrics(module.released_state(), path)
-
-    def score(self, module: Any) -> Score | None:
-        """The score of the weights that would be released now, recorded with all other scores; once after a step."""
+    def score(self, module: Any, *, final: bool = False) -> Score | None:
+        """The score of the weights that would be released now, recorded with all other scores; once after a step.
+        `final`: these weights are released, and their score is the full one."""
         if self._scored_steps == module.steps_done:
+            if final and self._held_out is not None and not (self._score is not None and self._score.full):
+                self._score = self._held_out.score(module.released_state(), full=True)
             return self._score
         self._scored_steps = module.steps_done
         state, figures = module.released_state(), dict[str, float]()
         if self._held_out is not None:
-            self._score = self._held_out.score(state)
+            self._score = self._held_out.score(state, full=final or not module.steps_left)
             figures |= self._score.metrics
         figures |= module.figures()
         if self._training is not None:

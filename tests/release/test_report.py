@@ -114,7 +114,7 @@ def test_the_cards_front_matter_is_plain_yaml(finished: Any) -> None:
     front = yaml.safe_load(text.split("---\n")[1])
     assert front["model_name"] == "tampered"
     assert front["differential_privacy"]["epsilon"] == finished.plan.guarantee.epsilon
-    assert "| accuracy | 0.9000 |" in text
+    assert "| accuracy | 90.00% |  |" in text
 
 
 def test_a_regressions_errors_are_released_in_units(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
@@ -124,7 +124,7 @@ def test_a_regressions_errors_are_released_in_units(tmp_path: Path, plan_of: Any
     page = (run.release / "report.html").read_text(encoding="utf-8")
     assert "<b>2.718</b><span>mean absolute error on 360 records declared public</span>" in page
     text = (run.release / "card.md").read_text(encoding="utf-8")
-    assert "| mean absolute error | 2.71828 |\n| mean loss | 12.3457 |\n| records | 360 |" in text
+    assert "| mean absolute error | 2.718 |  |\n| mean loss | 12.35 |  |\n| records | 360 | |" in text
     metrics = json.loads((run.release / "metrics.json").read_bytes())
     figures = {"mean_absolute_error": 2.71828, "loss": 12.345678, "records": 360}
     assert metrics["public_evaluation"] == figures

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import numpy as np  # noqa: E402
+from sklearn.metrics import mean_poisson_deviance  # noqa: E402
 
 from dprecipe.data.records import Records  # noqa: E402
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget  # noqa: E402
@@ -67,4 +68,4 @@ def test_a_count_is_scored_by_the_errors_of_its_rate() -> None:
     score = HeldOut(module, Records(FEATURES, counts.astype(np.float32)), CPU, 10, target).score(state)
     rates = np.exp(FEATURES.astype(float) @ state["1.weight"].numpy()[0] + float(state["1.bias"][0])).clip(max=8)
     assert score.mean_absolute_error == pytest.approx(np.abs(counts - rates).mean(), rel=1e-5)
-    assert score.loss == pytest.approx(((counts - rates) ** 2).mean(), rel=1e-5)
+    assert score.loss == pytest.approx(mean_poisson_deviance(counts, rates), rel=1e-5)

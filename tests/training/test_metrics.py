@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
+import dprecipe
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
+from dprecipe.faults import CertificateInvalid
 from dprecipe.planning.make import plan as plan_of
 from dprecipe.recipe.read import read_text
+from dprecipe.release.certificate import to_bytes
 from dprecipe.training.metrics import find_calibration_error, measure
 from dprecipe.training.run import run
 
@@ -77,8 +80,7 @@ def test_what_can_not_be_scored() -> None:
     assert one["accuracy"] == 1
 
 
-def test_they_are_in_the_private_folder_alone(tmp_path: Path) -> None:
-    text = """\
+RECIPE = """\
 recipe: dprecipe/v1
 name: scores
 data:
@@ -93,13 +95,34 @@ mechanism:
   sampling: {scheme: poisson, batch_size: 200}
 budget: {epsilon: auto, delta: 1e-5}
 training: {steps: 4, optimizer: {kind: sgd, lr: 1.0}}
-release: {report: false}
+release: {report: true}
 """
-    done = run(plan_of(read_text(text, "recipe.yaml")), tmp_path / "run")
+
+
+@pytest.mark.parametrize("access", ["private_internal", "public"])
+def test_they_are_released_where_the_records_are_public_and_nowhere_else(tmp_path: Path, access: str) -> None:
+    done = run(plan_of(read_text(RECIPE, "recipe.yaml", (f"data.test.access={access}",))), tmp_path / "run")
     content = json.loads((done.folder / "private" / "metrics.json").read_text())
     assert done.score is not None
     assert content["accuracy"] == pytest.approx(done.score.accuracy)
     assert content["records"] == 359
     assert content["auc"] > 0.5
-    released = "".join(path.read_text("utf-8", "ignore") for path in done.release.iterdir())
-    assert "balanced_accuracy" not in released
+    dprecipe.verify(done.release)
+    if access == "private_internal":
+        released = "".join(path.read_text("utf-8", "ignore") for path in done.release.iterdir())
+        assert "balanced_accuracy" not in released
+        assert "without a model" not in released
+        return
+    public = json.loads((done.release / "metrics.json").read_text())["public_evaluation"]
+    assert {name: public[name] for name in ("accuracy_baseline", "auc", "f1_baseline", "calibration_error")} == {
+        name: content[name] for name in ("accuracy_baseline", "auc", "f1_baseline", "calibration_error")
+    }
+    assert "confusion" not in public
+    assert f"{content['accuracy_baseline']:.2%} without a model" in (done.release / "report.html").read_text("utf-8")
+    assert f"| auc | {content['auc']:.4g} | 0.5 |" in (done.release / "card.md").read_text("utf-8")
+    certificate = done.release / "certificate.json"
+    changed = json.loads(certificate.read_text())
+    changed["predicate"]["data_access"]["evaluation"]["released"]["accuracy_baseline"] = 0.0
+    certificate.write_bytes(to_bytes(changed))
+    with pytest.raises(CertificateInvalid, match=r"accuracy_baseline|public_evaluation"):
+        dprecipe.verify(done.release)

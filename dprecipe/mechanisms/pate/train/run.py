@@ -40,7 +40,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.release.stages import digest_constants
 from dprecipe.training.attempt import open_attempt
-from dprecipe.training.evaluate import METRICS, HeldOut, Score
+from dprecipe.training.evaluate import METRICS, HeldOut, Score, keep_metrics
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.program import device_of
@@ -227,8 +227,8 @@ def _score(
     target = describe_data(plan.data).target
     held_out = HeldOut(module, program.test, program.device, plan.runtime.physical_batch, target)
     state = {name: value.clone() for name, value in module.state_dict().items()}
-    score = held_out.score(state)
-    held_out.keep_metrics(state, folder.private / METRICS)
+    score = held_out.score(state, full=True)
+    keep_metrics(score, folder.private / METRICS)
     budget = plan.budget
     epsilon = accountants.epsilon(remaining_budget.charged, budget.delta, budget.neighbouring, budget.accountant)
     folder.record(ballot.queries_put, epsilon, score.metrics)

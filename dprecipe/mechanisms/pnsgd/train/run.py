@@ -56,7 +56,7 @@ from dprecipe.progress import Progress
 from dprecipe.training import log
 from dprecipe.training.attempt import open_attempt
 from dprecipe.training.draft import check_publishable
-from dprecipe.training.evaluate import METRICS, HeldOut, Score
+from dprecipe.training.evaluate import METRICS, HeldOut, Score, keep_metrics
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.program import Sets, Synthetic, check_width, declared_records, device_of
 from dprecipe.training.provenance import RunProvenance, private_of
@@ -294,7 +294,7 @@ def _score(
     """The score of the released model, after the ledger was closed."""
     module, cpu = _module(plan, program.facts), torch.device("cpu")
     held_out = HeldOut(module, test, cpu, plan.runtime.physical_batch, program.facts.target)
-    score = held_out.score(weights)
+    score = held_out.score(weights, full=True)
     folder.record(step, plan.guarantee.epsilon, score.metrics)
-    held_out.keep_metrics(weights, folder.private / METRICS)
+    keep_metrics(score, folder.private / METRICS)
     return score
