@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.name_numbers import NameNumbers, TooManyNames
-from dprecipe.data.raw import Labels, Raw, Reading, TextValues, drop_labels, size_fault
+from dprecipe.data.raw import Labels, Raw, Reading, TextValues, drop_labels, size_fault, unordered_fault
 from dprecipe.data.storage import TextWriter
 from dprecipe.data.units import Identities
 from dprecipe.progress import LateProgress
@@ -35,6 +35,8 @@ class RecordCollector:
         total = reading.data.max_units if known and reading.split is None else None
         self._progress = LateProgress("reading", "record", total, private=reading.private)
         self._rows = 0
+        origin = reading.data.train.selection
+        self._is_ordered = origin is None or not origin.declared
         if reading.split is not None and reading.name_column is None:
             self._own_numbers = reading.storage.rows("rows")
         if reading.name_column is not None:
@@ -46,12 +48,14 @@ class RecordCollector:
         """Which rows of a chunk of `rows` are used, (B,), rising; None: all. Those on the side of a split that is read,
         and of each unit the first `max_records` of the source.
 
-        Guarantees: whether a row is used depends on the rows of its own unit alone (`dprecipe.data.split`).
+        Guarantees: whether a row is used depends on the rows of its own unit alone (`dprecipe.data.split`). A database
+        joins and groups in an order that other units' rows decide, so where that may be, no unit's rows are cut.
 
         `texts`: of the reading's `naming_columns`.
 
         Raises:
-            DataFault: there are more units than declared; the disk refuses.
+            DataFault: there are more units than declared, or more rows of one than are used where rows have no order
+                of their own; the disk refuses.
         """
         reading, first = self._reading, self._rows
         self._rows += rows
@@ -74,6 +78,8 @@ class RecordCollector:
         self._names.append([kept[row] for row in first_rows.tolist()])
         if units is not None:
             chosen = self._table.bound(numbers, units[1])
+            if len(chosen) < len(numbers) and not self._is_ordered:
+                raise reading.problems.stop(unordered_fault(reading.data))
             numbers, side = numbers[chosen], chosen if side is None else side[chosen]
         self._numbers.append(numbers)
         return None if side is not None and len(side) == rows else side

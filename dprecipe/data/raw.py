@@ -211,6 +211,19 @@ def size_fault(data: Data, count: int | None) -> DataFault:
     )
 
 
+def unordered_fault(data: Data) -> DataFault:
+    """The fault for a unit with too many rows in the result of a query that may join or group."""
+    most = 1 if data.unit == "record" else data.unit.max_records
+    column = "" if data.unit == "record" else data.unit.column
+    return DataFault(
+        f"data.train: a unit has more than the {most:,} rows that data.unit.max_records allows, and a query that is "
+        "declared (`rows: declared`) gives its rows in an order that other units may decide: which are the first is "
+        "not this unit's own",
+        f"keep {most:,} rows of each unit in the query, by their own values: QUALIFY row_number() OVER (PARTITION BY "
+        f"{column} ORDER BY …) <= {most} (of PostgreSQL: in the view); or declare the max_records that there are",
+    )
+
+
 def empty_side_fault(data: Data, role: Role) -> DataFault:
     """The fault for a split that leaves one of its sides without a record."""
     return DataFault(

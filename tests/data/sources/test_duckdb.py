@@ -161,6 +161,18 @@ def test_a_declared_query_may_join_and_group(ask) -> None:
     assert sorted(ages(ask(size=2, unit={"column": "who", "max_records": 2}, **declared(query)))) == [10, 20, 30, 40]
 
 
+def test_no_unit_s_rows_are_cut_where_other_units_may_decide_their_order(ask, root: Path) -> None:
+    """DuckDB builds a join's table of the smaller side: more rows of others give P0's another order."""
+    query = "SELECT who, age, ill FROM visits JOIN labs USING (who)"
+    with pytest.raises(DataFault, match=r"a unit has more than the 1 rows that data\.unit\.max_records") as caught:
+        ask(size=2, unit={"column": "who", "max_records": 1}, **declared(query))
+    assert "QUALIFY row_number() OVER (PARTITION BY who ORDER BY …) <= 1" in caught.value.remedy
+    kept = f"{query} QUALIFY row_number() OVER (PARTITION BY who ORDER BY age) <= 1"
+    assert len(ask(size=2, unit={"column": "who", "max_records": 1}, **declared(kept))) == 2
+    assert len(ask(size=2, unit={"column": "who", "max_records": 9}, **declared(query))) > 2
+    assert len(ask(size=2, unit={"column": "who", "max_records": 1})) == 2  # a table has an order, and is cut
+
+
 OUTSIDE = [
     "SELECT * FROM read_csv('{}/secret.csv')",
     "SELECT * FROM '{}/secret.csv'",

@@ -125,6 +125,25 @@ def test_a_view_is_declared(ask) -> None:
     assert sorted((ask(2, rows="declared", **view).features[:, 0] * 100).round(3).tolist()) == [20, 20.5]
 
 
+@slow
+def test_rows_come_in_the_order_of_the_table_whatever_indexes_there_are(ask, server: str) -> None:
+    """An index scan, which statistics of all rows decide, gives another order: other first records of a unit."""
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as other:
+        other.execute(
+            "CREATE TABLE clinic.indexed AS SELECT 'P' || i % 7 AS who, 99 - i / 60 AS age, "
+            "date '2024-01-01' AS day, false AS sick FROM generate_series(1, 5000) i"
+        )
+        other.execute("CREATE INDEX ON clinic.indexed (age)")
+        other.execute("ANALYZE clinic.indexed")
+    source = {"tables": {"visits": "clinic.indexed"}, "query": f"{SOURCE['query']} WHERE age < 20"}
+    records = ask(7, {"column": "who", "max_records": 2}, **source)
+    seen = [(i % 7, age) for i in range(1, 5001) if (age := 99 - i // 60) < 20]
+    expected = [age for n, (who, age) in enumerate(seen) if [one for one, _ in seen[:n]].count(who) < 2]
+    assert (records.features[:, 0] * 100).round().tolist() == expected
+
+
 BAD = {
     "a column that is not there": ("SELECT agee AS age, day, 'no' AS ill FROM visits", 'column "agee" does not exist'),
     "a column that is not in the result": ("SELECT age, day FROM visits", "the result has no column 'ill'"),
