@@ -228,5 +228,6 @@ def _published(score: Score | None) -> PublicScore | None:
     if score is None or not math.isfinite(score.loss):
         return None
     known = (ClassifierScore if score.accuracy is not None else NumericScore).model_fields
-    full = {name: value for name, value in score.full.items() if name in known and name not in score.metrics}
+    others = {name: value for name, value in score.full.items() if name in known and name not in score.metrics}
+    full = {name: value for name, value in others.items() if math.isfinite(value)}  # the square of a range overflows
     return PublicScore(score.accuracy, score.loss, score.records, score.mean_absolute_error, full)
