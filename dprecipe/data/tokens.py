@@ -80,6 +80,22 @@ def open_tokens(step: Tokenize | None, root: Path) -> Tokens | None:
     return load_tokenizer(locate_file(step.tokenizer.path, root), step.tokenizer, step.length)
 
 
+def check_form(content: bytes) -> None:
+    """Check that a file may be a tokeniser, without the library: a mapping in JSON with a model, of a bounded size.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
+    try:
+        parsed = json.loads(content.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not (isinstance(parsed, dict) and isinstance(parsed.get("model"), dict)):
+        raise ValueError("it holds no mapping with a model")
+
+
 def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryTokens:
     """The tokeniser of a file, for texts of at most `length` tokens.
 
@@ -97,12 +113,8 @@ def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryT
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
-        text = content.decode("utf-8")
-        if not isinstance(json.loads(text), dict):
-            raise ValueError("it holds no mapping")
-        tokenizer = tokenizers.Tokenizer.from_str(text)
+        check_form(content)
+        tokenizer = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
     except OSError as error:
         raise DataFault(f"{path.name}: can't be read: {error.strerror}", "check its permissions") from None
     except (KeyboardInterrupt, SystemExit, MemoryError):

@@ -2,7 +2,7 @@
 
 A digest shows that a file is the one the certificate names. It does not show that the two agree: whoever writes an
 unsigned certificate also writes its digests. So the card, the metrics, the model's description and the report's text
-are generated again and compared. Released labels are checked for their form and their number.
+are generated again and compared. Released labels are checked for their form and their number, a tokeniser for its form.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dprecipe.data.tokens import MAX_BYTES, TOKENIZER, check_form
 from dprecipe.faults import Fault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
@@ -41,6 +42,8 @@ def find_differences(
     if "metrics.json" in names:
         failures, history = _check_metrics(stated, plan, folder / "metrics.json")
         problems += failures
+    if TOKENIZER in names:
+        problems += _check_tokenizer(folder / TOKENIZER)
     for name in sorted(names & mechanism_of(plan.mechanism).certificate.list_companions(plan)):
         problems += _check_companion(stated, plan, folder / name)
     if "card.md" in names:
@@ -77,6 +80,18 @@ def _check_model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
     problems = [f"model.json: {key[:80]!a} is not what the recipe says" for key in differing[:20]]
     problems += stages.find_differences(stated, plan, released)
     return problems or _check_form("model.json", text, to_bytes(expected))
+
+
+def _check_tokenizer(path: Path) -> list[str]:
+    """Check that a file may be a tokeniser. Whether it is the one of training, nobody can see from a release."""
+    try:
+        with path.open("rb") as file:  # a regular one: its digest was taken
+            check_form(file.read(MAX_BYTES + 1))
+    except OSError as error:
+        return [f"{TOKENIZER}: can't be read: {error.strerror}"]
+    except ValueError as error:  # of JSON, its message may quote the file
+        return [f"{TOKENIZER}: is no tokeniser ({type(error).__name__})"]
+    return []
 
 
 def _check_companion(stated: Predicate, plan: Plan, path: Path) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe import notebook
+from dprecipe.data.tokens import TOKENIZER
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.public_record import NO_GUARANTEE, SCHEMA
@@ -316,6 +317,8 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
     without = no_model.has_no_model(stated.predicate)
     case.checked.append("there are no weights, and " + others if without else weights + others)
     case.notes += mechanism_of(rebuilt.plan.mechanism).certificate.list_companion_notes(frozenset(subjects))
+    if TOKENIZER in subjects:
+        case.notes.append(f"{TOKENIZER} is declared to be public, and what it holds was compared with nothing")
     if "report.html" in subjects:
         case.notes.append("the text of the report was compared; the curves in its figures were not drawn again")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -20,6 +21,7 @@ from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import CertificateInvalid, DataFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
+from dprecipe.release.certificate import to_bytes
 from dprecipe.training.program import check_tokens
 from dprecipe.training.run import run
 from tests.data.test_tokens import write_tokenizer
@@ -58,7 +60,7 @@ def test_a_release_holds_its_tokeniser_and_predicts_texts(tmp_path: Path) -> Non
     plan = make_plan(read(tmp_path / "recipe.yaml"))
     assert [a.checked_by for a in plan.assumptions if a.id == "tokenizer"] == ["declaration"]
     done = run(plan, tmp_path / "run")
-    dprecipe.verify(done.release)
+    assert any("tokenizer.json is declared to be public" in note for note in dprecipe.verify(done.release).notes)
     assert (done.release / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
     (tmp_path / "tokenizer.json").unlink()
     model = dprecipe.load_model(done.release)
@@ -75,6 +77,15 @@ def test_a_release_holds_its_tokeniser_and_predicts_texts(tmp_path: Path) -> Non
     (changed / "tokenizer.json").unlink()
     with pytest.raises(CertificateInvalid, match=r"tokenizer\.json"):
         dprecipe.verify(changed)
+    for other in (b'{"records": ["SECRET"]}', b"\x00SECRET", b"[" * 100_000):  # with a certificate that names it
+        (changed / "tokenizer.json").write_bytes(other)
+        stated = json.loads((done.release / "certificate.json").read_bytes())
+        (subject,) = [one for one in stated["subject"] if one["name"] == "tokenizer.json"]
+        subject["digest"]["sha256"] = hashlib.sha256(other).hexdigest()
+        (changed / "certificate.json").write_bytes(to_bytes(stated))
+        with pytest.raises(CertificateInvalid, match=r"tokenizer\.json: is no tokeniser") as caught:
+            dprecipe.verify(changed)
+        assert "SECRET" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
