@@ -83,6 +83,7 @@ def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for text in list_recipes(ROOT / name):
         (tmp_path / f"{yaml.safe_load(text)['name']}.yaml").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPRECIPE_DATA", raising=False)
     import dprecipe
 
     real = dprecipe.run

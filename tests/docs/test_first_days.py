@@ -61,6 +61,7 @@ def type_again(section: str) -> str:
 @pytest.mark.parametrize("title", DAYS)
 def test_a_first_day(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPRECIPE_DATA", raising=False)
     name = DAYS[title]
     load_maker().MAKERS[name](tmp_path, **({"rows": ROWS[name]} if name in ROWS else {}))
     section = read_section("docs/first-days.md", title)
@@ -83,6 +84,7 @@ def count_accounts(folder: Path) -> int:
 def test_from_a_csv_to_a_verified_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first thing that the README shows."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPRECIPE_DATA", raising=False)
     random = np.random.default_rng(0)
     lines = ["patient,age,ward,emergency,returned"]
     for patient in range(1500):

@@ -59,7 +59,7 @@ def test_a_release_holds_its_tokeniser_and_predicts_texts(tmp_path: Path) -> Non
     (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
     plan = make_plan(read(tmp_path / "recipe.yaml"))
     assert [a.checked_by for a in plan.assumptions if a.id == "tokenizer"] == ["declaration"]
-    done = run(plan, tmp_path / "run")
+    done = run(plan, tmp_path / "run", data_root=tmp_path)
     assert any("tokenizer.json is declared to be public" in note for note in dprecipe.verify(done.release).notes)
     assert (done.release / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
     (tmp_path / "tokenizer.json").unlink()
