@@ -36,8 +36,7 @@ def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
             code = INTERRUPTED
         except Exception as error:  # the outermost guard: a bug of ours, reported in one line
             _debug_traceback()
-            hint = "" if _debugging() else "; run with --debug to see where"
-            screen.write_note(f"internal error: {type(error).__name__}: {str(error)[:200]}{hint}")
+            screen.write_note(f"internal error: {_describe_error(error)}")
             code = INTERNAL
         raise typer.Exit(code or 0)
 
@@ -62,6 +61,16 @@ def _describe_fault(fault: Fault, overrides: object) -> list[str]:
         shown = [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
         lines += shown if sys.stderr.isatty() else ["  (a terminal shows where and how many; a log must not)"]
     return lines
+
+
+def _describe_error(error: Exception) -> str:
+    """Its message may quote a value of a record: a terminal shows it, a log does not."""
+    name, message = type(error).__name__, str(error)[:200]
+    if _debugging():
+        return f"{name}: {message}"
+    if screen.is_watched():
+        return f"{name}: {message}; run with --debug to see where"
+    return f"{name}; a terminal, or --debug, shows what it says: a log must not, because it may quote a record"
 
 
 def _texts_of(refusal: PlanRefused) -> dict[str, str]:

@@ -5,8 +5,8 @@
     FOLDER/<key>.lock            held while the copy is written, read for the first time or deleted
     FOLDER/<key>.writing/        a copy in the making; left over by a process that was killed, it is thrown away
 
-The key is a digest of the files' content, of what the recipe says of reading them, and of the version: other files or
-another declaration have another copy.
+The key is a digest of the files' content, of what the recipe says of reading them, and of the version, with a secret of
+the folder (FOLDER/secret): other files or another declaration have another copy.
 
 | what happens | what a later run finds |
 |---|---|
@@ -21,10 +21,12 @@ A copy is private data, as its source is: files are for their owner alone (mode 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
+import secrets
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -49,6 +51,7 @@ from dprecipe.screen import write_note
 SCHEMA = "dprecipe.prepared/v1"
 BLOCK_BYTES = 64 << 20
 MANIFEST = "manifest.json"
+SECRET, SECRET_BYTES = "secret", 32
 WRITING, LOCK = ".writing", ".lock"
 KEY_LETTERS = 64
 TYPES = frozenset(("|u1", "<f4", "<i8"))
@@ -235,9 +238,10 @@ def open_copy(folder: Path, declared: object, files: Sequence[Path], names: Sequ
             f"{names[0] if names else 'a file'}: can't be read ({error.strerror})", "check its permissions"
         ) from error
     description = json.dumps([SCHEMA, __version__, sys.byteorder, declared, digests])
-    key = hashlib.sha256(description.encode()).hexdigest()[:KEY_LETTERS]
     try:
         folder.mkdir(durable.FOLDER_MODE, parents=True, exist_ok=True)
+        secret = _read_secret(folder / SECRET)
+        key = hashlib.blake2b(description.encode(), key=secret, digest_size=KEY_LETTERS // 2).hexdigest()
         locked = _lock(folder / f"{key}{LOCK}")
     except OSError as error:
         raise disk_fault(error, folder) from error
@@ -248,6 +252,21 @@ def open_copy(folder: Path, declared: object, files: Sequence[Path], names: Sequ
     finally:
         copy.clean()
         os.close(locked)
+
+
+def _read_secret(path: Path) -> bytes:
+    """The secret of a folder, made once. With it a copy's key, which lists and logs may show, tells nothing of the
+    files that it is a digest of: nobody can try out which files they are. Raises `OSError`."""
+    if not path.exists():
+        draft = path.with_name(f"{SECRET}.{secrets.token_hex(8)}")
+        durable.replace_file(draft, secrets.token_bytes(SECRET_BYTES))
+        with suppress(FileExistsError):
+            os.link(draft, path)  # whole or not at all; the first of several processes wins
+        draft.unlink()
+    content = durable.read_bytes(path)
+    if len(content) != SECRET_BYTES:
+        raise OSError(errno.EIO, f"{path.name} is damaged: delete it, and the copies beside it")
+    return content
 
 
 def _lock(path: Path, wait: bool = True) -> int:

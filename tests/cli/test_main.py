@@ -103,6 +103,12 @@ def test_a_fault_of_ours_is_one_line_unless_debugging(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert ended(ZeroDivisionError("oh")) == 4
+    told = capsys.readouterr().err
+    assert told.startswith("internal error: ZeroDivisionError; a terminal, or --debug, shows what it says")
+    assert "oh" not in told  # it may be a value of a record, and this is no terminal
+    with monkeypatch.context() as patch:
+        patch.setattr("dprecipe.screen.is_watched", lambda: True)
+        assert ended(ZeroDivisionError("oh")) == 4
     assert capsys.readouterr().err == "internal error: ZeroDivisionError: oh; run with --debug to see where\n"
     monkeypatch.setattr("sys.argv", ["dprecipe", "--debug"])
     assert ended(ZeroDivisionError("oh")) == 4

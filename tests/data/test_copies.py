@@ -184,7 +184,9 @@ root = Path(sys.argv[1])
 data = Data.model_validate_json((root / "data.json").read_text())
 if sys.argv[2] == "sleep":
     replace = copies.durable.replace_file
-    def slow(*args):
+    def slow(path, content):
+        if path.name != copies.MANIFEST:
+            return replace(path, content)
         (root / "reached").touch()
         time.sleep(60)
     copies.durable.replace_file = slow
@@ -332,5 +334,23 @@ def test_a_copy_that_is_deleted_is_gone_and_who_has_it_keeps_it(data: Data, tmp_
     assert files == ("t.csv",)
     assert size > records.features.nbytes
     delete_copy(folder, name)
-    assert list(folder.iterdir()) == []
+    assert [path.name for path in folder.iterdir()] == ["secret"]
     assert again.features.tobytes() == records.features.tobytes()
+
+
+def test_a_key_tells_nothing_of_the_files_without_the_folders_secret(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n", encoding="utf-8")
+    keys = []
+    for name in ("one", "two", "one"):
+        with copies.open_copy(tmp_path / name, "declared", [tmp_path / "a.csv"], ["a.csv"]) as copy:
+            keys.append(copy.path.name)
+    assert keys[0] == keys[2] != keys[1]
+    secret = tmp_path / "one" / "secret"
+    assert oct(secret.stat().st_mode)[-3:] == "600"
+    assert len(secret.read_bytes()) == 32
+    secret.write_bytes(b"short")
+    with (
+        pytest.raises(DataFault, match="damaged"),
+        copies.open_copy(tmp_path / "one", "declared", [tmp_path / "a.csv"], ["a.csv"]),
+    ):
+        pass
