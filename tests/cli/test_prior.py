@@ -49,6 +49,7 @@ def call(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_from_a_recipe_to_a_release_that_a_stranger_checks(recipe: Path) -> None:
     folder, weights = recipe.parent, recipe.parent / "prior.safetensors"
     code, printed = call("prior", recipe)

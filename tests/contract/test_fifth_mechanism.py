@@ -102,6 +102,7 @@ def test_its_plan_spends_what_the_closed_form_gives(recipe: Path) -> None:
     assert given["guarantee"]["epsilon"] == pytest.approx(closed_form(0.5, 1e-9), rel=2e-5)
 
 
+@pytest.mark.slow
 def test_its_release_verifies_and_states_the_closed_form(run: Path) -> None:
     assert dprecipe("verify", run / "release").startswith("verified")
     stated = predicate(run)
@@ -165,6 +166,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_a_changed_certificate_is_refused(run: Path, tmp_path: Path) -> None:
     for name, (change, _) in CHANGES.items():
         release = shutil.copytree(run / "release", tmp_path / name)
@@ -263,6 +265,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_its_event_composes_and_its_noise_is_its_distribution(recipe: Path) -> None:
     done = python(LAW, str(recipe))
     assert done.returncode == 0, done.stderr

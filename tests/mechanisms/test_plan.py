@@ -34,6 +34,7 @@ def test_there_is_one_of_each() -> None:
         assert type(plan_recipe(name).room) is MECHANISMS[plan_recipe(name).mechanism].plan_type
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_schema_knows_every_constant_of_every_mechanism(name: str) -> None:
     schema, content = plan_schema(), json.loads(json.dumps(plan_recipe(name).to_json()))

@@ -51,6 +51,7 @@ def test_adaptive_clipping_and_batches_with_a_cap(predicate: Callable[..., dict[
     assert facts["events"]["run_length"][0]["max_batch_size"] == 128
 
 
+@pytest.mark.slow
 def test_noise_of_its_own_for_each_group_of_layers(predicate: Callable[..., dict[str, Any]]) -> None:
     facts = predicate("mechanism.clip={mode: per_layer, norms: [0.5], noise: [2.0]}")
     clipping, noise = facts["mechanism"]["clipping"], facts["mechanism"]["noise"]

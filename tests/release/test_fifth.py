@@ -120,6 +120,7 @@ def predicate(release: Path) -> Any:
     return json.loads((release / "certificate.json").read_text(encoding="utf-8"))["predicate"]
 
 
+@pytest.mark.slow
 def test_it_states_what_it_alone_knows(release: Path) -> None:
     stated = predicate(release)
     assert stated["mechanism"] == {"kind": "fifth", "deviation": 4.0, "at_half": stated["mechanism"]["at_half"]}
@@ -159,6 +160,7 @@ CHANGES: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
+@pytest.mark.slow
 def test_it_verifies_and_what_is_changed_is_found_and_named(release: Path, tmp_path: Path) -> None:
     for name, (change, _) in CHANGES.items():
         shutil.copytree(release, tmp_path / name)
@@ -174,6 +176,7 @@ def test_it_verifies_and_what_is_changed_is_found_and_named(release: Path, tmp_p
         assert any(due in failure for failure in failures), (name, failures)
 
 
+@pytest.mark.slow
 def test_its_file_is_held_to_what_its_room_knows(release: Path, tmp_path: Path) -> None:
     """Its digest is the one that is named, and yet it says something else."""
     shutil.copytree(release, tmp_path / "release")

@@ -120,6 +120,7 @@ def test_a_release_that_does_not_verify_is_none(small: Small, tmp_path: Path, mo
     dprecipe.verify(done.release)
 
 
+@pytest.mark.slow
 def test_a_model_without_most_of_its_steps_is_released_on_demand_alone(
     small: Small, spent: Spent, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ def begun(small: Small, tmp_path: Path) -> Small:
     return lambda *overrides: small(MODEL, "training.steps=30", *overrides)
 
 
+@pytest.mark.slow
 def test_the_file_is_in_certificate_ledger_report_and_card(begun: Small, tmp_path: Path) -> None:
     plan, file = begun("release.report=true"), tmp_path / "start" / "model.safetensors"
     done = run(plan, tmp_path / "run")

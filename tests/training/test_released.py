@@ -84,6 +84,7 @@ def certificate(release: Path) -> Any:
     return json.loads((release / "certificate.json").read_text("utf-8"))["predicate"]
 
 
+@pytest.mark.slow
 def test_a_buffer_with_means_and_a_fixed_record_are_named(tmp_path: Path) -> None:
     done = run(plan_of(), tmp_path / "run", model=Carrier(digits()))
     stated = certificate(done.release)

@@ -40,6 +40,7 @@ def test_what_could_not_be_verified_is_refused_before_anything_is_spent(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_files_of_all_candidates_are_asked_for_before_anything_is_spent(tuned: Tuned, tmp_path: Path) -> None:
     values = "tuning.over=[{key: model.init, values: [no.safetensors, none.safetensors]}]"
     with pytest.raises(Fault, match=r"no\.safetensors"):

@@ -146,6 +146,7 @@ def test_wrong_use_is_told_before_anything_is_computed(
     assert "pip install 'dprecipe[train]'" in missing.value.remedy
 
 
+@pytest.mark.slow
 def test_a_run_uses_the_codebook(recipe: Path, book: Path, tmp_path: Path) -> None:
     import dprecipe
 

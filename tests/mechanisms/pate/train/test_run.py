@@ -158,6 +158,7 @@ def of_digits(seed: int = 0, count: int = 1000) -> Records:
     return Records(features, generator.integers(10, size=count))
 
 
+@pytest.mark.slow
 def test_objects_from_python(digits: Planned, tmp_path: Path) -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 10))
     training = "{steps: 20, batch_size: 16, optimizer: {kind: adam, lr: 0.01}}"
@@ -186,6 +187,7 @@ def test_records_from_python_have_to_fit(digits: Planned, votes_plan: Planned, t
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_records_are_dealt_by_their_names(digits: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dealt: list[Any] = []
     monkeypatch.setattr(
@@ -264,6 +266,7 @@ def test_a_unit_whose_records_have_several_names_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_student_is_made_of_public_records_and_labels_alone(
     digits: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +283,7 @@ def test_the_student_is_made_of_public_records_and_labels_alone(
         assert (one.release / name).read_bytes() == (two.release / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_labels_of_public_records_are_never_read(digits: Planned, tmp_path: Path) -> None:
     one = of_digits(5, 200)
     other = Records(one.features, (one.labels + 1) % 10)

@@ -103,6 +103,7 @@ def test_a_stop_keeps_the_votes_that_are_there(room: Class, monkeypatch: pytest.
     assert seen == [3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.slow
 def test_processes_of_their_own_make_the_same_teachers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = Class(tmp_path / "here"), Class(tmp_path / "there")
     for room in (here, there):
