@@ -134,6 +134,10 @@ def test_a_step_that_the_budget_holds_again_is_drawn_again(tmp_path: Path) -> No
     dprecipe.verify(done.release)
     (stage,) = plan.stages
     assert holds_again(plan, stage.charges, stage)
+    ended = {"budget__stop_reason": "no_model", "tensors": [], "stages": None}  # its model is hidden
+    with pytest.raises(CertificateInvalid) as caught:
+        dprecipe.verify(forge(done.release, tmp_path / "forged", **ended))
+    assert any("training had begun" in failure for failure in caught.value.failures)
 
 
 def test_a_result_that_was_kept_is_asked_for_before_the_run_is_given_up(tmp_path: Path) -> None:
