@@ -90,7 +90,9 @@ class TensorBoardSink:
     def __init__(self, folder: Path) -> None:
         from lightning.pytorch.loggers import TensorBoardLogger
 
-        self._logger = TensorBoardLogger(folder, name="", version="")
+        # A file is named by the second; without a number, an attempt of the same second would replace the one before.
+        number = sum(1 for _ in folder.glob("events.out.tfevents.*"))
+        self._logger = TensorBoardLogger(folder, name="", version="", filename_suffix=f".{number}")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._logger.log_metrics(dict(values), step)

@@ -27,6 +27,7 @@ from dprecipe.training.evaluate import Score  # noqa: E402
 from dprecipe.training.folder import RunFolder  # noqa: E402
 from dprecipe.training.loggers import run as module  # noqa: E402
 from dprecipe.training.loggers.run import check_loggers, open_loggers  # noqa: E402
+from dprecipe.training.loggers.sinks import TensorBoardSink  # noqa: E402
 from dprecipe.training.noisy_steps import NoisySteps  # noqa: E402
 from dprecipe.training.run import run  # noqa: E402
 
@@ -77,6 +78,15 @@ def test_each_stream_goes_to_its_own_loggers(small: Any, tmp_path: Path) -> None
         (row,) = read_csv(tmp_path / "private" / "logs" / "csv-2" / "metrics.csv")
         assert set(row) == {*COVERED, "accuracy", "training_loss"}
         shutil.rmtree(tmp_path / "logs")
+
+
+def test_event_files_of_one_second_are_both_kept(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="the extra tensorboard is not installed")
+    for step in range(3):  # attempts within one second
+        sink = TensorBoardSink(tmp_path)
+        sink.log(step, {"epsilon": 0.5})
+        sink.finish("interrupted")
+    assert read_events(tmp_path) == {"epsilon": {0: 0.5, 1: 0.5, 2: 0.5}}
 
 
 @pytest.mark.slow
