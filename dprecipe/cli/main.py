@@ -198,11 +198,14 @@ def verify(
         float, typer.Option(min=1, help="Limit of processor time for recomputing, in seconds.")
     ] = 120,
     max_memory: Annotated[float, typer.Option(min=0.1, help="Limit of memory for recomputing, in GiB.")] = 4,
+    form: Annotated[
+        str | None, typer.Option("--export", metavar="registry|nist|json", help="Print this document instead.")
+    ] = None,
 ) -> None:
     """Recompute a certificate with an independent accountant."""
     from dprecipe.cli.verify import verify
 
-    verify(path, public_key, max_seconds, max_memory)
+    verify(path, public_key, max_seconds, max_memory, form)
 
 
 @app.command()

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dprecipe.faults import UsageFault
+from dprecipe.language.statement import ReleaseStatement
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.release.card import describe_lost_steps
+from dprecipe.release.exports import EXPORTS
 from dprecipe.release.origins import list_declared
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
-from dprecipe.screen import write_output
+from dprecipe.screen import show_document, write_output
 
 
-def verify(path: Path, public_key: Path | None = None, max_seconds: float = 120, max_memory: float = 4) -> None:
-    """Check a certificate and print its claim; `max_memory` is in GiB. Raises `CertificateInvalid`, `UsageFault`."""
+def verify(
+    path: Path,
+    public_key: Path | None = None,
+    max_seconds: float = 120,
+    max_memory: float = 4,
+    form: str | None = None,
+) -> None:
+    """Check a certificate and print its claim, or one of the documents of `EXPORTS` about it; `max_memory` is in GiB.
+
+    Raises:
+        CertificateInvalid, UsageFault: see `release.verify.verify`; or there is no such form.
+    """
+    if form is not None and form not in EXPORTS:
+        raise UsageFault(f"unknown form {form}", f"choose one of {', '.join(EXPORTS)}")
     verified = check(path, public_key, max_seconds, int(max_memory * 2**30))
-    write_output(verified_lines(verified))
+    if form is None:
+        write_output(verified_lines(verified))
+    else:
+        show_document(EXPORTS[form](verified))
 
 
 def verified_lines(verified: Verified) -> list[str]:
@@ -38,6 +56,7 @@ def verified_lines(verified: Verified) -> list[str]:
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
         *(f"  DECLARED      {text}" for text in list_declared(predicate)),
         *(f"  {name:<13} {text}" for name, text in part.list_statements(mechanism)),
+        *_statement_lines(predicate.statement),
         "",
         "checked",
         *(f"  - {text}" for text in verified.checked),
@@ -47,3 +66,11 @@ def verified_lines(verified: Verified) -> list[str]:
         *(f"  - {text}" for text in verified.notes),
         f"  - {predicate.what_a_signature_does_not_prove}",
     ]
+
+
+def _statement_lines(stated: ReleaseStatement | None) -> list[str]:
+    """What the recipe's author declares, each text on one line."""
+    if stated is None:
+        return []
+    rows = (f"  - {name}: {' '.join(text.split())}" for name, text in stated.list_rows())
+    return ["", "stated by the recipe's author, checked by nobody", *rows]

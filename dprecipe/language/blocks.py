@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from dprecipe.language.base import Block, Fraction, NonNegativeInt, PositiveFloat, PositiveInt, SolvableFloat, Text
 from dprecipe.language.loggers import Loggers
+from dprecipe.language.statement import ReleaseStatement
 
 
 class Budget(Block):
@@ -81,3 +82,11 @@ class Release(Block):
     report: bool = Field(True, description="write report.html and card.md, and private/report.html")
     labels: bool = Field(False, description="publish the released labels too (labels.csv)")
     sign: Sign | None = None
+    statement: ReleaseStatement | None = Field(
+        None, description="what only people know, declared: in the certificate, on the card and in the report"
+    )
+
+    @model_serializer(mode="wrap")
+    def drop_unstated(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The keys, without a statement that is not made: it is no part of what a plan's digest covers."""
+        return {name: value for name, value in serialize(self).items() if name != "statement" or value is not None}

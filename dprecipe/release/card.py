@@ -98,10 +98,7 @@ Not protected:
 
 Check it, with nothing but this folder: `dprecipe verify .`
 
-## Intended use
-
-See the description above. The recipe says no more about intended use; whoever publishes the model should.
-
+{_statement_section(predicate)}
 ## Limits
 
 Differential privacy bounds what the model reveals about any one {plain_text(claim.unit.name)} it was trained on.
@@ -116,6 +113,19 @@ The whole recipe is in `certificate.json`.
 
 {results}
 """
+
+
+def _statement_section(predicate: Predicate) -> str:
+    """What the recipe's author declares about the release."""
+    stated = predicate.statement
+    if stated is None:
+        return (
+            "## Intended use\n\nSee the description above. The recipe says no more about intended use "
+            "(`release.statement`); whoever publishes the model should.\n"
+        )
+    rows = "".join(f"| {name} | {plain_text(text)} |\n" for name, text in stated.list_rows())
+    head = "In the words of the recipe's author; declared, and checked by nobody."
+    return f"## Statement of the curator\n\n{head}\n\n| | |\n|---|---|\n{rows}"
 
 
 def _lost_paragraph(predicate: Predicate) -> str:

@@ -57,6 +57,7 @@ def render_html(
             else [_glance(predicate), _claim(predicate)]
         ),
         _declared(predicate),
+        *_statement(predicate),
         *([] if has_no_model(predicate) else _list_mechanism_sections(plan, predicate)),
         *([render_section(over, figures)] if figures else []),
         *_scores(plan, predicate),
@@ -132,6 +133,15 @@ def _declared(predicate: Predicate) -> str:
     return render_section(
         "Declared, and checked by nobody", f'<p class="small">{text}</p>{render_bullets([*first, *others])}{table}'
     )
+
+
+def _statement(predicate: Predicate) -> list[str]:
+    """What the recipe's author states; may be empty."""
+    if predicate.statement is None:
+        return []
+    text = "In the words of the recipe's author; declared, and checked by nobody."
+    table = render_table(("", ""), predicate.statement.list_rows())
+    return [render_section("Statement of the curator", f'<p class="small">{escape_html(text)}</p>{table}')]
 
 
 def _scores(plan: Plan, predicate: Predicate) -> list[str]:

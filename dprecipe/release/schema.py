@@ -12,6 +12,7 @@ from pydantic import Field, GetCoreSchemaHandler, SerializerFunctionWrapHandler,
 from pydantic_core import CoreSchema
 
 from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from dprecipe.language.statement import ReleaseStatement
 from dprecipe.mechanisms.facts import (
     Access,
     BudgetFacts,
@@ -341,6 +342,7 @@ class Predicate(Block):
     data_access: DataAccess
     tuning: TuningFacts | None = Field(None, description="null: there was one run")
     budget: BudgetFacts
+    statement: ReleaseStatement | None = Field(description="in the words of the recipe's author, and checked by nobody")
     randomness: Randomness
     numerics: Numerics
     checks: Annotated[tuple[CheckFacts, ...], Field(max_length=100)] = Field(

@@ -102,3 +102,16 @@ def test_it_imports_neither_torch_nor_lightning(release: Path) -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+def test_an_export_is_printed_in_the_place_of_the_claim(release: Path) -> None:
+    result = call(release, "--export", "json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["schema"] == "dprecipe.verified/v1"
+    (release / "model.json").write_text("{}", encoding="utf-8")
+    broken = call(release, "--export", "json")
+    assert broken.exit_code == 3
+    assert broken.stdout == ""
+    wrong = call(release, "--export", "xml")
+    assert wrong.exit_code == 2
+    assert "registry, nist, json" in wrong.stderr

@@ -1,0 +1,78 @@
+"""What only people know about a release: who answers for it, for whom it is, and why it costs what it costs.
+
+All of it is declared. Nothing checks it, it changes neither cost nor claim, and whoever shows it says so.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from dprecipe.language.base import Block
+
+Line = Annotated[str, Field(min_length=1, max_length=200)]
+Prose = Annotated[str, Field(min_length=1, max_length=4000)]
+
+
+class ReleaseStatement(Block):
+    """What the curator says of a release; every key is optional. Source of the keys: the fields of the OpenDP
+    Deployments Registry, and the topics of NIST SP 800-226, that a program can't answer."""
+
+    curators: Annotated[tuple[Line, ...], Field(min_length=1, max_length=20)] | None = Field(
+        None, description="who answers for the data and for the release"
+    )
+    intended_use: Prose | None = Field(None, description="what the model is for, and what not")
+    region: Line | None = Field(None, description="where the people in the data live")
+    sector: Line | None = Field(None, description="such as Healthcare, Education, Government, Finance, Technology")
+    published: date | None = Field(None, description="the day of publication; that of the run when left out")
+    deployment_model: Literal["central", "federated"] | None = Field(
+        None, description="who holds the records: one curator, or several (the claim trusts whoever ran dprecipe)"
+    )
+    actors: Prose | None = Field(None, description="who takes part, and who has to trust whom")
+    releases: Literal["one", "many"] | None = Field(None, description="of these data")
+    future_releases: Prose | None = Field(None, description="plans for more, and how their cost is added up")
+    data_changes: bool | None = Field(None, description="whether records are added or corrected over time")
+    data_source: Prose | None = Field(None, description="whose data they are, how and with whose consent collected")
+    security: Prose | None = Field(None, description="how the raw records are kept, and who has access")
+    justification: Prose | None = Field(None, description="why this ε, this δ and this unit")
+    sources: Prose | None = Field(None, description="papers, pages and addresses to read more")
+    authors: Annotated[tuple[Line, ...], Field(min_length=1, max_length=20)] | None = Field(
+        None, description="who wrote this statement"
+    )
+
+    @model_serializer(mode="wrap")
+    def drop_unstated(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The keys that are stated."""
+        return {name: value for name, value in serialize(self).items() if value is not None}
+
+    def list_rows(self) -> list[tuple[str, str]]:
+        """What is stated, in words: what it is about, and the author's text."""
+        return [(QUESTIONS[name], _write_value(value)) for name, value in self if value is not None]
+
+
+QUESTIONS = {
+    "curators": "who answers for it",
+    "intended_use": "intended use",
+    "region": "region",
+    "sector": "sector",
+    "published": "published",
+    "deployment_model": "deployment model",
+    "actors": "who takes part and trusts whom",
+    "releases": "releases of these data",
+    "future_releases": "plans for further releases",
+    "data_changes": "whether the data change",
+    "data_source": "where the data come from",
+    "security": "security of the raw data",
+    "justification": "why this ε and δ",
+    "sources": "to read more",
+    "authors": "who states this",
+}
+"""What each key is about, as cards and reports say it."""
+
+
+def _write_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
