@@ -9,7 +9,7 @@ process of its own, and rounds alternate A B A B …, so that a machine whose sp
 | `pandas` | `read_parquet`, where pandas is installed |
 | `read` | features, labels and units as a run takes them: in memory, or in files from 1 GiB on |
 | `copy` | the same into a folder of copies, which is empty before |
-| `again` | the same from that folder: digests of the source and of the copy are checked |
+| `again` | the same from that folder: what is not known unchanged is read, of the source and of the copy |
 | `gather` | 1,000 batches of 1,024 records drawn at random from the files of `read`: seconds a batch |
 
 Memory is the peak of the process's own pages (`RssAnon`), and of these and the pages of mapped files (`VmHWM`), which

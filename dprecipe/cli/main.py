@@ -300,11 +300,14 @@ def copies(
     delete: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Delete a copy, by the first letters of its key; or `all`.")
     ] = None,
-) -> None:
-    """List prepared copies of records (runtime.prepared), or delete them."""
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every byte, delete what is damaged, forget what is known of sources.")
+    ] = False,
+) -> int:
+    """List prepared copies of records (runtime.prepared), check or delete them."""
     from dprecipe.cli.copies import copies
 
-    copies(folder, delete or ())
+    return copies(folder, delete or (), check)
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
     FOLDER/<key>/manifest.json   what each part is, and digests of its blocks; written last
     FOLDER/<key>/features …      the parts: plain arrays
-    FOLDER/<key>.lock            held while the copy is written, read for the first time or deleted
+    FOLDER/<key>.lock            held while the copy is written, opened, checked or deleted
     FOLDER/<key>.writing/        a copy in the making; left over by a process that was killed, it is thrown away
 
 The key is a digest of the files' content, of what the recipe says of reading them, and of the version, with a secret of
@@ -15,6 +15,9 @@ the folder (FOLDER/secret): other files or another declaration have another copy
 | a part is cut off or changed | the copy is thrown away and written again |
 | a file of the source changes | another key |
 | a file of the source changes while it is read | nothing: what was read is used once, and not kept |
+
+Every byte of a file is read, of the source and of the copy, unless it is known unchanged (`known_digests`, which says
+why that is safe).
 
 A copy is private data, as its source is: files are for their owner alone (mode 0600), and are not encrypted.
 """
@@ -30,10 +33,8 @@ import secrets
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
@@ -42,6 +43,7 @@ from numpy.typing import NDArray
 
 from dprecipe import __version__, durable
 from dprecipe.data.counts import ColumnCounts, SourceCounts
+from dprecipe.data.known_digests import KnownDigests, State, state_of
 from dprecipe.data.raw import Raw, TextValues
 from dprecipe.data.storage import MappedTexts, Storage, disk_fault, map_array, text_arrays
 from dprecipe.data.units import Identities
@@ -49,7 +51,6 @@ from dprecipe.faults import DataFault
 from dprecipe.screen import write_note
 
 SCHEMA = "dprecipe.prepared/v1"
-BLOCK_BYTES = 64 << 20
 MANIFEST = "manifest.json"
 SECRET, SECRET_BYTES = "secret", 32
 WRITING, LOCK = ".writing", ".lock"
@@ -67,33 +68,11 @@ def find_folder(declared: str | None, recipe_file: str | Path | None) -> Path | 
     return Path(from_environment) if from_environment else None
 
 
-def digest_files(files: Sequence[Path]) -> list[str]:
+def digest_files(files: Sequence[Path], known: KnownDigests) -> list[str]:
     """What the files hold; of more than `BY_CONTENT`, when they changed. Raises `OSError`."""
     if len(files) > BY_CONTENT:
-        return [f"{file.name} {_changed(file)}" for file in files]
-    return [" ".join(digest_blocks(file)) for file in files]
-
-
-def _changed(file: Path) -> tuple[int, int, int]:
-    status = file.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-def digest_blocks(file: Path) -> list[str]:
-    """The SHA-256 of each block of a file, by as many threads as there are processors. Raises `OSError`."""
-    starts = range(0, file.stat().st_size, BLOCK_BYTES)
-    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="digest") as pool:
-        return list(pool.map(partial(_digest_block, file), starts))
-
-
-def _digest_block(file: Path, start: int) -> str:
-    digest, left = hashlib.sha256(), BLOCK_BYTES
-    with open(durable.open_regular(file, os.O_RDONLY), "rb") as stream:
-        stream.seek(start)
-        while left and (part := stream.read(min(1 << 20, left))):
-            digest.update(part)
-            left -= len(part)
-    return digest.hexdigest()
+        return [f"{file.name} {state_of(file)[:-1]}" for file in files]  # a device has another number after a restart
+    return [known.digest(file) for file in files]
 
 
 @final
@@ -106,12 +85,13 @@ class Copy:
         key: str,
         files: Sequence[Path],
         names: Sequence[str],
-        before: Sequence[tuple[int, int, int]],
+        before: Sequence[State],
+        known: KnownDigests,
     ) -> None:
         """`files`: those of the source, and their states `before` the key was made. `names`: what the recipe calls
         them."""
         self.path, self._draft = folder / key, folder / f"{key}{WRITING}"
-        self._files, self._names, self._before = files, names, list(before)
+        self._files, self._names, self._before, self._known = files, names, list(before), known
         self.storage = Storage(0, self._open, folder)
         """Where the parts of a copy in the making are put."""
 
@@ -135,7 +115,7 @@ class Copy:
             DataFault: the disk refuses.
         """
         try:
-            if [_changed(file) for file in self._files] != self._before:
+            if [state_of(file) for file in self._files] != self._before:
                 return
             self._draft.mkdir(durable.FOLDER_MODE, exist_ok=True)
             parts = {name: self._describe(name, array) for name, array in _parts_of(raw).items()}
@@ -166,16 +146,14 @@ class Copy:
 
     def _describe(self, part: str, array: NDArray[Any]) -> dict[str, Any]:
         path = self._draft / part
-        digests = []
+        digest = ""
         if array.size:
             durable.sync_folder(path)
-            digests = digest_blocks(path)
-        return {"shape": array.shape, "type": array.dtype.str, "digests": digests}
+            digest = self._known.digest_anew(path)
+        return {"shape": array.shape, "type": array.dtype.str, "digest": digest}
 
     def _load(self) -> tuple[Raw, SourceCounts]:
-        content = json.loads(durable.read_bytes(self.path / MANIFEST))
-        if content["schema"] != SCHEMA:
-            raise ValueError("not a prepared copy")
+        content = self._read_manifest()
         arrays = {name: self._map(name, part) for name, part in content["parts"].items()}
         identities = None
         if "numbers" in arrays:
@@ -191,8 +169,14 @@ class Copy:
         records = Raw(arrays["features"], arrays["labels"], identities, texts, content["units"])
         return records, SourceCounts(**{**counts, "columns": columns})
 
+    def _read_manifest(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(durable.read_bytes(self.path / MANIFEST))
+        if content["schema"] != SCHEMA:
+            raise ValueError("not a prepared copy")
+        return content
+
     def _map(self, name: str, part: dict[str, Any]) -> NDArray[Any]:
-        """A part, every byte of which is as it was written. Raises `OSError`, `ValueError`."""
+        """A part, which is as it was written. Raises `OSError`, `ValueError`."""
         shape, path = tuple(map(int, part["shape"])), self.path / name
         if part["type"] not in TYPES or min(shape) < 0 or name != Path(name).name:
             raise ValueError("not a part of a copy")
@@ -202,7 +186,7 @@ class Copy:
         with open(durable.open_regular(path, os.O_RDONLY), "rb") as file:
             if os.fstat(file.fileno()).st_size != math.prod(shape) * dtype.itemsize:
                 raise ValueError("cut off")
-            if digest_blocks(path) != part["digests"]:
+            if self._known.digest(path) != part["digest"]:
                 raise ValueError("changed")
             return map_array(file, shape, dtype)
 
@@ -232,24 +216,29 @@ def open_copy(folder: Path, declared: object, files: Sequence[Path], names: Sequ
         DataFault: a file of the source can't be read, or the disk refuses.
     """
     try:
-        before, digests = [_changed(file) for file in files], digest_files(files)
+        folder.mkdir(durable.FOLDER_MODE, parents=True, exist_ok=True)
+        secret = _read_secret(folder / SECRET)
+    except OSError as error:
+        raise disk_fault(error, folder) from error
+    known = KnownDigests(folder, secret)
+    try:
+        before, digests = [state_of(file) for file in files], digest_files(files, known)
     except OSError as error:
         raise DataFault(
             f"{names[0] if names else 'a file'}: can't be read ({error.strerror})", "check its permissions"
         ) from error
     description = json.dumps([SCHEMA, __version__, sys.byteorder, declared, digests])
     try:
-        folder.mkdir(durable.FOLDER_MODE, parents=True, exist_ok=True)
-        secret = _read_secret(folder / SECRET)
         key = hashlib.blake2b(description.encode(), key=secret, digest_size=KEY_LETTERS // 2).hexdigest()
         locked = _lock(folder / f"{key}{LOCK}")
     except OSError as error:
         raise disk_fault(error, folder) from error
-    copy = Copy(folder, key, files, names, before)
+    copy = Copy(folder, key, files, names, before, known)
     try:
         copy.clean()  # of a process that was killed
         yield copy
     finally:
+        known.save()
         copy.clean()
         os.close(locked)
 
@@ -307,6 +296,22 @@ def list_copies(folder: Path) -> list[tuple[str, int, tuple[str, ...]]]:
             files = tuple(map(str, json.loads(durable.read_bytes(entry / MANIFEST))["files"]))
         results.append((entry.name, size, files))
     return results
+
+
+def check_copy(folder: Path, name: str) -> bool:
+    """Read every byte of a copy of `list_copies`. False where one is not as it was written: then the copy is deleted.
+
+    Raises:
+        OSError: it can't be read; `BlockingIOError` where a process is at work on it.
+    """
+    if name.endswith(WRITING):
+        return True  # the next run that needs it throws it away
+    secret = _read_secret(folder / SECRET)
+    locked = _lock(folder / f"{name}{LOCK}", wait=False)
+    try:
+        return Copy(folder, name, (), (), (), KnownDigests(folder, secret, forgets=True)).load() is not None
+    finally:
+        os.close(locked)
 
 
 def delete_copy(folder: Path, name: str) -> None:

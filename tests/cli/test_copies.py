@@ -10,6 +10,7 @@ import pytest
 from dprecipe.cli.copies import copies
 from dprecipe.data import load
 from dprecipe.data.copies import list_copies
+from dprecipe.data.known_digests import NAME, KnownDigests
 from dprecipe.data.schema import Data
 from dprecipe.faults import UsageFault
 from tests.data.test_larger import write_arrays
@@ -57,3 +58,24 @@ def test_what_is_no_copy_is_not_deleted(folder: Path, tmp_path: Path) -> None:
         copies(None)
     with pytest.raises(UsageFault, match="can't be read"):
         copies(tmp_path / "nowhere")
+
+
+def test_copies_are_checked_byte_by_byte_whatever_is_known_of_them(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / NAME).write_text("{}")
+    assert copies(folder, check=True) == 0
+    assert not (folder / NAME).exists()
+    whole = capsys.readouterr().out.splitlines()
+    assert [line.split()[3] for line in whole[:2]] == ["whole", "whole"]
+    (first, _, _), _ = list_copies(folder)
+    content = bytearray((folder / first / "features").read_bytes())
+    content[7] ^= 1
+    (folder / first / "features").write_bytes(content)
+    # Whatever is remembered: as where the disk changed a byte by itself.
+    monkeypatch.setattr(KnownDigests, "_read", lambda known: pytest.fail("asked what is known"))
+    assert copies(folder, check=True) == 1
+    assert "damaged, deleted" in capsys.readouterr().out.splitlines()[0]
+    assert len(list_copies(folder)) == 1
+    with pytest.raises(UsageFault, match="two errands"):
+        copies(folder, ["all"], check=True)

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dprecipe.data import copies, load
 from dprecipe.data.copies import MANIFEST, delete_copy, find_folder, list_copies
+from dprecipe.data.known_digests import KnownDigests
 from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault
 from tests.data.test_larger import ROWS, SOURCES, UNIT, WHO, write_csv
@@ -110,24 +110,14 @@ def test_many_files_are_known_by_their_times(tmp_path: Path, monkeypatch: pytest
     files = [tmp_path / "a", tmp_path / "b"]
     for file in files:
         file.write_bytes(b"x")
-    by_content = copies.digest_files(files)
+    known = KnownDigests(tmp_path, b"secret")
+    by_content = copies.digest_files(files, known)
     assert by_content[0] == by_content[1]
     monkeypatch.setattr(copies, "BY_CONTENT", 1)
-    before = copies.digest_files(files)
-    assert before == copies.digest_files(files) != by_content
+    before = copies.digest_files(files, known)
+    assert before == copies.digest_files(files, known) != by_content
     os.utime(files[0], ns=(1, 1))
-    assert copies.digest_files(files) != before
-
-
-def test_digests_do_not_depend_on_threads_and_see_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "BLOCK_BYTES", 1000)
-    content = np.random.default_rng(0).bytes(4500)
-    (tmp_path / "a").write_bytes(content)
-    first = copies.digest_blocks(tmp_path / "a")
-    assert len(first) == len(set(first)) == 5
-    for place in (0, 999, 1000, 4499):
-        (tmp_path / "a").write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        assert copies.digest_blocks(tmp_path / "a") != first
+    assert copies.digest_files(files, known) != before
 
 
 def damage(path: Path, how: str) -> None:
@@ -281,8 +271,8 @@ def test_a_file_that_changes_while_its_digest_is_made_is_not_kept(
 ) -> None:
     digest = copies.digest_files
 
-    def change(files: Any) -> Any:
-        result = digest(files)
+    def change(files: Any, known: Any) -> Any:
+        result = digest(files, known)
         os.utime(tmp_path / "t.csv", ns=(5, 5))
         return result
 

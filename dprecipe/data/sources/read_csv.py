@@ -19,7 +19,7 @@ from dprecipe.data.files import READ_ERRORS, DataFile, locate_files, name_files
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
-from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, read_lines, split_block
+from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, BlockSplitter, read_lines
 from dprecipe.data.table import Collector
 from dprecipe.data.values import Values
 from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
@@ -152,10 +152,11 @@ class _Selection:
 
 def _add_blocks(rows: _Selection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
     """Add blocks of plain lines, as long as they come."""
+    splitter = BlockSplitter(delimiter, width, positions, rows.sink.numeric)
     while not rows.ended:
         content = lines.take()
         worth_it = len(content) >= BLOCK_BYTES or (content and lines.number > 1)
-        block = split_block(content, delimiter, width, positions, rows.sink.numeric) if worth_it else None
+        block = splitter.split(content) if worth_it else None
         if block is None:
             lines.put_back(content)
             return

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from dprecipe.data.load import read
 from dprecipe.data.schema import Data
 from dprecipe.data.sources import csv_blocks, read_csv
-from dprecipe.data.sources.csv_blocks import split_block
+from dprecipe.data.sources.csv_blocks import BlockSplitter, SplitBlock
+from dprecipe.data.values import parse_numbers
 from dprecipe.faults import DataFault
 
 NUMBERS = [
@@ -106,8 +107,12 @@ def test_blocks_change_nothing(
 POSITIONS = {"a": 0, "b": 1}
 
 
+def split_block(content: bytes) -> SplitBlock | None:
+    return BlockSplitter(",", 2, POSITIONS, {"a"}).split(content)
+
+
 def test_a_block_of_plain_lines() -> None:
-    block = split_block(b'1,x\r\n,"y, z"\n3,\n', ",", 2, POSITIONS, {"a"})
+    block = split_block(b'1,x\r\n,"y, z"\n3,\n')
     assert block is not None
     assert block.rows == 3
     assert np.ma.getmaskarray(block.columns["a"]).tolist() == [False, True, False]
@@ -125,6 +130,10 @@ def test_a_block_of_plain_lines() -> None:
         b'1,"x""y"\n',  # an escaped quote
         b"1,x\n\n2,y\n",  # a blank line
         b"\n1,x\n",
+        b"1,x\r\n\r\n2,y\r\n",
+        b"1,x\n\r\n2,y\n",
+        b"\r\n1,x\n",
+        b"1,x\r\n\n",
         b"1,x\r2,y\n",  # line breaks of their own kind
         b"1,x\n2\n",  # a field is missing
         b"1,x,2\n",
@@ -135,13 +144,25 @@ def test_a_block_of_plain_lines() -> None:
     ],
 )
 def test_what_is_not_plain_is_left_to_the_exact_reader(content: bytes) -> None:
-    assert split_block(content, ",", 2, POSITIONS, {"a"}) is None
+    assert split_block(content) is None
 
 
 def test_numbers_stay_texts_where_one_of_them_is_none() -> None:
-    block = split_block(b"1,x\nNA,y\n", ",", 2, POSITIONS, {"a"})
+    block = split_block(b"1,x\nNA,y\n")
     assert block is not None
     assert list(block.columns["a"]) == ["1", "NA"]
+
+
+def test_what_a_column_held_before_changes_no_value() -> None:
+    """A block that is read as texts first, because of one before it, is what it would have been by itself."""
+    splitter = BlockSplitter(",", 2, POSITIONS, {"a", "b"})
+    for content in (b"1, 2\nNA,\n", b" 1 ,2\n,3\n", b"1e400,4\n", b"5,nan\n,6\n", b"7,8\n"):
+        block, alone = splitter.split(content), BlockSplitter(",", 2, POSITIONS, {"a", "b"}).split(content)
+        assert block is not None
+        assert alone is not None
+        for name in POSITIONS:
+            numbers = parse_numbers(block.columns[name])
+            np.testing.assert_array_equal(numbers, parse_numbers(alone.columns[name]))
 
 
 def test_ranges_and_line_numbers_run_on_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +208,6 @@ def test_a_unit_named_by_a_column_of_numbers_stays_one_unit(
 
 def test_texts_that_stand_for_no_finite_number_stay_texts() -> None:
     """So that a mark for a missing value is found as it is written."""
-    block = split_block(b"1,x\nInfinity,y\n", ",", 2, POSITIONS, {"a"})
+    block = split_block(b"1,x\nInfinity,y\n")
     assert block is not None
     assert list(block.columns["a"]) == ["1", "Infinity"]
