@@ -21,7 +21,7 @@ from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import origins, schema, stages, tensors, tuned, untrusted
 from dprecipe.release.checks import MAX_DEVICE, check_facts, shorten_record
 from dprecipe.release.claim import Numbers, compute_numbers, make_claim
-from dprecipe.release.facts import PublicScore, RunFacts, Spent
+from dprecipe.release.facts import PublicScore, RunFacts, SpentBudget
 
 RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
 NOT_PROVEN = (
@@ -39,7 +39,7 @@ def make_run_predicate(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Pred
     """
     if ledger.plan_digest != plan.digest:
         raise RunFailed("the ledger belongs to another plan than this one", "use the run's own recipe")
-    return make_predicate(plan, Spent.of(ledger), run)
+    return make_predicate(plan, SpentBudget.of(ledger), run)
 
 
 def make_statement(predicate: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def to_bytes(certificate: Mapping[str, Any]) -> bytes:
     return untrusted.to_bytes(certificate)
 
 
-def make_predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:
+def make_predicate(plan: Plan, spent: SpentBudget, run: RunFacts) -> schema.Predicate:
     """Everything a certificate states, except the files it is bound to.
 
     Raises:
@@ -87,7 +87,7 @@ def make_predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:
     return assemble_predicate(plan, spent, run, numbers)
 
 
-def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers) -> schema.Predicate:
+def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: Numbers) -> schema.Predicate:
     """A predicate from its four sources; it does no arithmetic: `verify` does that separately.
 
     Raises:
@@ -131,7 +131,7 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers
     )
 
 
-def _sampling(plan: Plan, spent: Spent, steps_lost: int) -> schema.SamplingFacts:
+def _sampling(plan: Plan, spent: SpentBudget, steps_lost: int) -> schema.SamplingFacts:
     part = mechanism_of(plan.mechanism).certificate
     details, charged = plan.room, part.count_steps_charged(spent.charges)
     trained = 0 if spent.stop_reason == NO_MODEL else charged - steps_lost
@@ -202,7 +202,7 @@ def _describe_public_records(run: RunFacts) -> str:
     return "on records that the recipe declares public"
 
 
-def _budget(plan: Plan, epsilon: float, spent: Spent) -> BudgetFacts:
+def _budget(plan: Plan, epsilon: float, spent: SpentBudget) -> BudgetFacts:
     return BudgetFacts(
         epsilon=plan.budget.epsilon,
         delta=plan.budget.delta,

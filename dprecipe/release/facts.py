@@ -132,7 +132,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class SpentBudget:
     """What a certificate takes from a ledger."""
 
     charges: tuple[Charge, ...]
@@ -144,8 +144,8 @@ class Spent:
     torn: bool
 
     @staticmethod
-    def of(ledger: Ledger) -> Spent:
-        return Spent(
+    def of(ledger: Ledger) -> SpentBudget:
+        return SpentBudget(
             charges=ledger.charges,
             digest=ledger.digest,
             attempts=ledger.attempts,

@@ -24,7 +24,7 @@ from dprecipe.privacy.events import Charge, Event, charge_from_json, count_by_ev
 from dprecipe.recipe.read import read_source
 from dprecipe.release import certificate, checks, endings, no_model, origins, tensors, tuned
 from dprecipe.release.claim import Numbers
-from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, Spent
+from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, SpentBudget
 from dprecipe.release.schema import ClassifierScore, NumericScore, Predicate
 
 MAX_EVENTS = 10**9
@@ -145,10 +145,10 @@ def find_differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     return _compare_json(certificate.to_json(stated), certificate.to_json(expected), "")
 
 
-def read_spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
+def read_spent(stated: Predicate, charges: tuple[Charge, ...]) -> SpentBudget:
     """What the certificate says about its ledger."""
     budget = stated.budget
-    return Spent(
+    return SpentBudget(
         charges=charges,
         digest=stated.events.ledger,
         attempts=budget.attempts,

@@ -15,7 +15,7 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import count_events
 from dprecipe.release import certificate, tensors
 from dprecipe.release.claim import Numbers
-from dprecipe.release.facts import ReleasedTensor, Spent
+from dprecipe.release.facts import ReleasedTensor, SpentBudget
 from dprecipe.release.folder import list_released_files
 from dprecipe.release.schema import Accountant, Statement
 from dprecipe.release.untrusted import MAX_BYTES, ContentError, validate_document
@@ -47,7 +47,7 @@ def check_publishable(plan: Plan, provenance: RunProvenance, released: Sequence[
     now = datetime.now(UTC).isoformat(timespec="seconds")
     facts = provenance.facts(released or (ReleasedTensor("weight", (1,), "noisy_steps"),), "0" * 64, now, now)
     facts = replace(facts, stages=(f"sha256:{'0' * 64}",) * len(plan.stages))
-    spent = Spent(plan.events, f"sha256:{'0' * 64}", 1, "completed", count_events(plan.events), 0, torn=False)
+    spent = SpentBudget(plan.events, f"sha256:{'0' * 64}", 1, "completed", count_events(plan.events), 0, torn=False)
     try:
         result = certificate.assemble_predicate(plan, spent, facts, draft_numbers(plan))
         digests = dict.fromkeys(list_released_files(plan), f"sha256:{'0' * 64}")

@@ -16,7 +16,7 @@ from dprecipe.models.file import describe_file
 from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.release import certificate, rebuild
 from dprecipe.release import folder as release_folder
-from dprecipe.release.facts import RunFacts, Spent
+from dprecipe.release.facts import RunFacts, SpentBudget
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, to_bytes, validate_document
 from dprecipe.training.draft import draft_numbers
@@ -49,7 +49,7 @@ def write_result(
     description = describe_file(finished.model, plan.data, finished.config, constants)
     with lock_ledger(folder.ledger) as ledger:
         facts = run_facts(plan, ledger, started, provenance, commitment, finished, constants)
-        predicate = certificate.assemble_predicate(plan, Spent.of(ledger), facts, draft_numbers(plan))
+        predicate = certificate.assemble_predicate(plan, SpentBudget.of(ledger), facts, draft_numbers(plan))
         with release_folder.open_draft(locate_result(folder)) as draft:
             write_weights(draft, finished, description)
             (draft / DRAFT).write_bytes(to_bytes(certificate.to_json(predicate)))

@@ -14,7 +14,7 @@ from dprecipe.cli.verify import verified_lines
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.privacy.events import Charge
 from dprecipe.release import certificate
-from dprecipe.release.facts import PublicScore, Spent, commit_to_data
+from dprecipe.release.facts import PublicScore, SpentBudget, commit_to_data
 from dprecipe.release.schema import Statement, certificate_schema
 from dprecipe.release.verify import verify
 
@@ -28,7 +28,7 @@ def test_no_certificate_beyond_the_budget(finished: Any) -> None:
 
 def test_the_claim_comes_from_the_ledger_and_not_from_the_plan(finished: Any) -> None:
     (charge,) = finished.ledger.charges
-    fewer = replace(Spent.of(finished.ledger), charges=(Charge(charge.event, 10),))
+    fewer = replace(SpentBudget.of(finished.ledger), charges=(Charge(charge.event, 10),))
     result = certificate.make_predicate(finished.plan, fewer, finished.facts)
     assert result.claim.epsilon < finished.plan.guarantee.epsilon / 1.5
     assert result.sampling.steps_charged == 10

@@ -28,7 +28,7 @@ from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release import certificate, plots, rebuild
 from dprecipe.release.certificate import to_bytes
-from dprecipe.release.facts import CheckResult, Spent
+from dprecipe.release.facts import CheckResult, SpentBudget
 from dprecipe.release.schema import Predicate
 from dprecipe.release.verify import verify
 
@@ -607,7 +607,7 @@ def test_a_published_cost_is_paid_for(plans: Any, facts_of: Any, tmp_path: Path,
     plan = plans(GNMAX, "{max: 100}", SANITIZE, epsilon="6.0")
     release = publish(tmp_path / "run", plan)
     ledger = read(tmp_path / "run" / "private" / "ledger.jsonl")
-    spent = Spent.of(ledger)
+    spent = SpentBudget.of(ledger)
     unpaid = replace(spent, charges=spent.charges[:-1])
     with pytest.raises(RunFailed, match="not charged"):
         certificate.make_predicate(plan, unpaid, facts_of(mechanism="pate", published=PUBLISHED))

@@ -1,0 +1,214 @@
+"""What may still be spent of a cap (the filter), and what was spent so far (the odometer).
+
+Fix an ordered pair of neighbours, P and Q the laws of everything released under the first and the second, L the sum of
+the privacy losses of all runs. Each run's cost ρ(α) bounds its Rényi divergences given everything before it, in both
+orders of the pair; which run comes next is chosen in view of all that. With weights w of the orders that are fixed
+beforehand and sum to at most 1,
+
+    Z = Σ w exp((α-1) (L - R(α))),
+
+is a supermartingale under P that starts at no more than 1: given the past, E exp((α-1) l) = exp((α-1) D_α) <=
+exp((α-1) ρ(α)) for each order. Everything here follows from E Z <= 1, at every stopping time.
+
+**Filter.** δ(ε; R) = max over x > 0 of (1 - e^-x) / Σ w exp((α-1) (x + ε - R(α))). At the end, with x = L - ε > 0,
+1 - e^-x <= δ(ε; R) Z, hence E_P (1 - e^(ε-L))_+ <= δ(ε; R) E Z. If no run is admitted after which δ(ε; R) would be more
+than δ, everything together is (ε, δ)-DP, whatever was decided on the way. The refusals are functions of what was
+released: they cost nothing. Costs that fail with a chance δ' (`Spent.delta`): Z counts where none failed, and the
+chance that any does, at most their sum, is added to δ.
+
+**Odometer.** Ville: with chance 1 - δ, Z is below 1/δ at every moment, and L below the root ε of Σ w exp((α-1) (ε -
+R(α))) = 1/δ: ex post, also for who stops because of what they saw. It is no (ε, δ)-DP claim, since ε is random.
+
+**Weights are needed.** Admitting what *any* order admits by itself, or converting R at the best order of the moment, is
+no bound: about twice the claimed δ is attained (tests/privacy/filters/test_games.py).
+
+Source: Lécuyer 2021 and Feldman & Zrnic 2021 (one order, fixed beforehand); Canonne, Kamath & Steinke 2020 (the
+conversion); Whitehouse et al. 2023 (mixtures); docs/account.md has the proofs for curves.
+
+Standard library alone, so that an account is shown without loading numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from dprecipe.privacy.filters.cap import Cap, Spent
+
+_NEAR = 1e-10
+"""Relative: how far a result of a search may be from the exact one."""
+_LARGEST = 1e6
+_TINY = 1e-300
+"""No δ is said to be less: an exponential underflows to 0."""
+_LEAST_PART = 1e-9
+_HALVINGS = 50
+
+
+def mixture_delta(epsilon: float, spent: Spent, cap: Cap) -> float:
+    """δ at which everything spent is (ε, δ)-DP, where runs were admitted by `admits`; at most 1. ε of either sign.
+
+    Guarantees: at every stopping time, P(S) <= E_Q[e^ε 1_S] + δ, in both orders of each pair of neighbours.
+    """
+    if spent.is_nothing:
+        return max(0.0, -math.expm1(epsilon))
+    return min(1.0, max(math.exp(_log_delta(epsilon, spent, cap)), _TINY) + spent.delta)
+
+
+def mixture_epsilon(spent: Spent, cap: Cap) -> float:
+    """ε of everything spent, at the cap's δ: what the filter compares with the cap. Infinite if the δ' are too many.
+
+    It is not uniform in time: it holds for who stops now. Rounded up.
+    """
+    if spent.is_nothing:
+        return 0.0
+    if spent.delta > cap.delta_prime:
+        return math.inf
+    target = math.log(cap.delta_rest)
+    return _least_epsilon(lambda epsilon: _log_delta(epsilon, spent, cap) <= target)
+
+
+def admits(spent: Spent, cap: Cap) -> bool:
+    """Whether all that is spent stays within the cap; `spent` has every open reservation in full, and the run to be
+    admitted.
+
+    Guarantees: if no run starts that this refuses, everything ever released is (ε, δ)-DP, ε and δ those of the cap.
+    """
+    if spent.is_nothing:
+        return True
+    within = _log_delta(cap.epsilon, spent, cap) <= math.log(cap.delta_rest)
+    return within and spent.delta <= cap.delta_prime
+
+
+def odometer(spent: Spent, cap: Cap) -> float:
+    """ε so that, with chance 1 - δ of the cap, the privacy loss of everything so far is at most ε, at this and at all
+    other moments. Rounded up; infinite where no order says anything, or the δ' are too many.
+    """
+    if spent.is_nothing:
+        return 0.0
+    if spent.delta > cap.delta_prime:
+        return math.inf
+    target = -math.log(cap.delta_rest)
+
+    def holds(epsilon: float) -> bool:
+        exponents = _exponents(epsilon, spent, cap)
+        return _log_sum(exponents) - _rounding(exponents, epsilon) >= target
+
+    return _least_epsilon(holds)
+
+
+def room(spent: Spent, cost: Spent, cap: Cap) -> float:
+    """The largest multiple of a cost that may still be spent, rounded down; infinite if the cost is nothing, 0 if not
+    even a part of 1e-9 fits.
+
+    The search is right because `admits` is monotone: what fits once, fits for every less.
+    """
+    if cost.is_nothing:
+        return math.inf
+
+    def fits(count: float) -> bool:
+        return admits(spent + cost.times(count), cap)
+
+    if not fits(_LEAST_PART):
+        return 0.0
+    low, high = _LEAST_PART, 1.0
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > _NEAR * high:
+        middle = (low + high) / 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def count_runs(spent: Spent, cost: Spent, cap: Cap, at_most: int = 10**6) -> int:
+    """How many whole runs of a cost may still be spent, up to `at_most`.
+
+    Guarantees: `admits(spent + cost.times(result), cap)` where the result is above 0.
+    """
+    count = int(min(room(spent, cost, cap) * (1 + 2 * _NEAR), float(at_most)))
+    return count if not count or admits(spent + cost.times(count), cap) else count - 1
+
+
+def fits_share(spent: Spent, cost: Spent, cap: Cap, share: float) -> bool:
+    """Whether a cost is at most a share of what is left: whether 1/share runs of it could be spent.
+
+    Raises:
+        ValueError: a share outside (0, 1].
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"expected 0 < share <= 1, got {share}")
+    return admits(spent + cost.times(1 / share), cap)
+
+
+Exponents = list[tuple[float, float]]
+"""α - 1 and log w + (α-1) (ε - R(α)) of the orders that are not dead."""
+
+
+def _exponents(epsilon: float, spent: Spent, cap: Cap) -> Exponents:
+    return [
+        (order - 1, math.log(weight) + (order - 1) * (epsilon - value))
+        for order, weight, value in zip(cap.orders, cap.weights, spent.rdp, strict=True)
+        if value < math.inf
+    ]
+
+
+def _log_sum(exponents: Exponents) -> float:
+    if not exponents:
+        return -math.inf
+    top = max(value for _, value in exponents)
+    return top + math.log(math.fsum(math.exp(value - top) for _, value in exponents))
+
+
+def _rounding(exponents: Exponents, epsilon: float) -> float:
+    """More than the rounding error of their log-sum-exp and of its tangents."""
+    return 1e-12 + 4e-15 * max((abs(value) + 2 * below * abs(epsilon) for below, value in exponents), default=0.0)
+
+
+def _log_delta(epsilon: float, spent: Spent, cap: Cap) -> float:
+    """log δ(ε; R), at most 0, without the δ', rounded up.
+
+    f(x) = log(1 - e^-x) - log Σ w exp((α-1) (x + ε - R)) is concave: log(1 - e^-x) is, and a log-sum-exp of lines is
+    convex. Its slope 1/(e^x - 1) - (a mean of α-1) is 0 between log(1 + 1/(α-1)) of the largest and of the least order.
+    The maximum is below the tangents at both ends of any interval that has it.
+    """
+    alive = [order - 1 for order, value in zip(cap.orders, spent.rdp, strict=True) if value < math.inf]
+    if not alive:
+        return 0.0
+
+    def at(x: float) -> tuple[float, float, float]:
+        """f, its slope, and their rounding error."""
+        exponents = _exponents(epsilon + x, spent, cap)
+        total = _log_sum(exponents)
+        mean = math.fsum(below * math.exp(value - total) for below, value in exponents)
+        return math.log(-math.expm1(-x)) - total, 1 / math.expm1(x) - mean, _rounding(exponents, abs(epsilon) + x)
+
+    low, high = math.log1p(1 / max(alive)), math.log1p(1 / min(alive))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if at(middle)[1] > 0:
+            low = middle
+        else:
+            high = middle
+    (left, rise, error), (right, fall, other_error) = at(low), at(high)
+    bound = min(left + max(rise, 0.0) * (high - low) + error, right + max(-fall, 0.0) * (high - low) + other_error)
+    return min(bound, 0.0)
+
+
+def _least_epsilon(holds: Callable[[float], bool]) -> float:
+    """Nearly the least ε >= 0 from which on `holds` is true; it is true of the result, unless that is infinite."""
+    if holds(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while not holds(high):
+        low, high = high, 2 * high
+        if high > _LARGEST:
+            return math.inf
+    while high - low > _NEAR * high:
+        middle = (low + high) / 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high
