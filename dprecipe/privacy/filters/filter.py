@@ -41,7 +41,7 @@ _LARGEST = 1e6
 _TINY = 1e-300
 """No δ is said to be less: an exponential underflows to 0."""
 _LEAST_PART = 1e-9
-_HALVINGS = 50
+_TANGENTS = 60
 
 
 def mixture_delta(epsilon: float, spent: Spent, cap: Cap) -> float:
@@ -185,14 +185,23 @@ def _log_delta(epsilon: float, spent: Spent, cap: Cap) -> float:
         return math.log(-math.expm1(-x)) - total, 1 / math.expm1(x) - mean, _rounding(exponents, abs(epsilon) + x)
 
     low, high = math.log1p(1 / max(alive)), math.log1p(1 / min(alive))
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if at(middle)[1] > 0:
-            low = middle
-        else:
-            high = middle
     (left, rise, error), (right, fall, other_error) = at(low), at(high)
-    bound = min(left + max(rise, 0.0) * (high - low) + error, right + max(-fall, 0.0) * (high - low) + other_error)
+    bound = math.inf
+    for _ in range(_TANGENTS):
+        up, down, gap = max(rise, 0.0), max(-fall, 0.0), high - low
+        bound = min(bound, left + up * gap + error, right + down * gap + other_error)
+        if not gap or not up or not down:
+            break
+        meet = (right - left + down * gap) / (up + down)  # where the tangents do, from `low` on
+        bound = min(bound, left + up * min(max(meet, 0.0), gap) + max(error, other_error))
+        if bound - max(left, right) <= 4 * max(error, other_error):
+            break
+        middle = low + (meet if 0.01 * gap < meet < 0.99 * gap else gap / 2)
+        value, slope, its_error = at(middle)
+        if slope > 0:
+            low, left, rise, error = middle, value, slope, its_error
+        else:
+            high, right, fall, other_error = middle, value, slope, its_error
     return min(bound, 0.0)
 
 
