@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprecipe.faults import UsageFault
-from dprecipe.planning.make import plan as plan
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.policy.apply import hold_plan
 from dprecipe.recipe.read import Loaded, read
 
 if TYPE_CHECKING:
@@ -32,6 +33,17 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
     if (Path(path) / "model.json").is_file():
         raise UsageFault(f"{path} is a release, and no recipe", "dprecipe.load_model(release)")
     return read(Path(path), [f"{key}={dump_inline(value)}" for key, value in (overrides or {}).items()])
+
+
+def plan(loaded: Loaded) -> Plan:
+    """Solve a recipe's free variable and freeze what a run will do and spend: see `dprecipe.planning.make.plan`. The
+    policies found above the recipe are held against it.
+
+    Raises:
+        RecipeError: a policy is wrong.
+        PlanRefused: with every finding, each at its place in the recipe.
+    """
+    return hold_plan(make_plan(loaded))
 
 
 def run(

@@ -11,6 +11,7 @@ from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.nonprivate.documents import provenance_schema
 from dprecipe.nonprivate.plan import public_plan_schema
 from dprecipe.planning.schema import plan_schema
+from dprecipe.policy.schema import policy_schema
 from dprecipe.recipe.root import PublicRecipe, Recipe
 from dprecipe.release.schema import certificate_schema
 from dprecipe.text.codes import CODES
@@ -125,7 +126,7 @@ def findings_schema() -> Schema:
     text = {"type": "string"}
     position = {"type": "integer", "minimum": 1}
     fields: Schema = {
-        "code": {"type": "string", "pattern": "^[YRPT][0-9]{3}$", "examples": sorted(CODES)},
+        "code": {"type": "string", "pattern": "^[YRPQT][0-9]{3}$", "examples": sorted(CODES)},
         "severity": {"enum": ["error", "warning"]},
         "file": text,
         "line": position,
@@ -161,6 +162,7 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
     "plan.schema.json": plan_schema,
     **{name: make for m in MECHANISMS.values() if m.commands for name, make in m.commands.SCHEMAS.items()},
     "certificate.schema.json": certificate_schema,
+    "policy.schema.json": policy_schema,
     "public-plan.schema.json": public_plan_schema,
     "provenance.schema.json": provenance_schema,
 }

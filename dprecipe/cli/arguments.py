@@ -13,6 +13,9 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="A.B=C", help="Override a value, written as in the recipe. Repeatable."),
 ]
+PolicyPath = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Also hold against this policy.", show_default=False)
+]
 DataRoot = Annotated[
     Path | None,
     typer.Option(help="Folder of the data; else $DPRECIPE_DATA, else the recipe's folder.", show_default=False),

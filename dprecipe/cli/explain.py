@@ -50,7 +50,7 @@ def explain(code: str | None, listed: bool = False) -> None:
 def _suggest(name: str, titles: dict[str, str]) -> str:
     digits = name[:1] + name[1:].translate(str.maketrans("LIO", "110"))
     near = [each for each in titles if each.startswith(digits) or digits.startswith(each)][:3]
-    near = near or difflib.get_close_matches(digits, titles, n=3, cutoff=0.5)
+    near = near or difflib.get_close_matches(digits, titles, n=4, cutoff=0.5)
     similar = "; ".join(f"{each}: {titles[each]}" for each in near)
     return f"did you mean {similar}? " * bool(near) + "`dprecipe explain --list` has all of them"
 

@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from dprecipe import __version__, screen
-from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath, TuneCommand
+from dprecipe.cli.arguments import DataRoot, Overrides, PolicyPath, RecipePath, TuneCommand
 from dprecipe.cli.guard import INTERNAL, guard_faults
 from dprecipe.cli.output import Output, guarded_output
 from dprecipe.faults import UsageFault
@@ -92,11 +92,12 @@ def validate(
     data_root: Annotated[
         Path | None, typer.Option(help="Also warn about declared files that are missing from this folder.")
     ] = None,
+    policy: PolicyPath = None,
 ) -> int:
     """Check recipes and their privacy arithmetic; reads no data."""
     from dprecipe.cli.validate import validate
 
-    return validate(paths, output, data_root)
+    return validate(paths, output, data_root, policy)
 
 
 @app.command()
@@ -201,11 +202,12 @@ def verify(
     form: Annotated[
         str | None, typer.Option("--export", metavar="registry|nist|json", help="Print this document instead.")
     ] = None,
+    policy: PolicyPath = None,
 ) -> None:
     """Recompute a certificate with an independent accountant."""
     from dprecipe.cli.verify import verify
 
-    verify(path, public_key, max_seconds, max_memory, form)
+    verify(path, public_key, max_seconds, max_memory, form, policy)
 
 
 @app.command()

@@ -16,6 +16,7 @@ from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
 from dprecipe.planning.verifiable import find_unverifiable
+from dprecipe.policy.apply import hold_plan, hold_public
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import as_json, show_document, write_output
@@ -39,7 +40,7 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", comp
     if isinstance(loaded, LoadedPublic):
         _show_public(loaded, output, compare)
         return
-    result = make_plan(loaded)
+    result = hold_plan(make_plan(loaded))
     findings = find_unverifiable(result)
     if findings:
         raise PlanRefused(loaded.located(findings))
@@ -58,6 +59,7 @@ def _show_public(loaded: LoadedPublic, output: str, compare: bool) -> None:
             "--compare-accountants: a recipe with mechanism none has nothing to account for", "leave it out"
         )
     result = make_public_plan(loaded)
+    hold_public(loaded)
     if output == "json":
         show_document(as_json(result.to_json()))
     else:
@@ -82,6 +84,7 @@ def plan_lines(plan: Plan) -> list[str]:
         *_trained_rows(plan),
         *tuning_rows(plan),
         ("releases", ", ".join(plan.released)),
+        *(("keeps to", f"policy {policy.name!a} ({policy.digest})") for policy in plan.policies),
         ("digest", plan.digest),
     ]
     width = max(len(name) for name, _ in rows)

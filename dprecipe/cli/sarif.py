@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from dprecipe import __version__
 from dprecipe.faults import Finding
+from dprecipe.policy.rules import POLICY_CODES
 from dprecipe.text.codes import CODES
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -38,7 +39,8 @@ def as_sarif(findings: Sequence[Finding]) -> str:
 
 
 def _rule(code: str) -> dict[str, Any]:
-    title = CODES.get(code, "a rule of privacy accounting" if code.startswith("P") else "a rule of the recipe")
+    others = {"P": "a rule of privacy accounting", "Q": POLICY_CODES.get(code, "a rule of a policy")}
+    title = CODES.get(code, others.get(code[:1], "a rule of the recipe"))
     return {"id": code, "shortDescription": {"text": title}, "help": {"text": f"docs/findings/{code}.md"}}
 
 

@@ -10,6 +10,8 @@ from dprecipe.cli.siblings import find_siblings
 from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
 from dprecipe.planning import rules
 from dprecipe.planning.paths import declared_files
+from dprecipe.policy.apply import check_loaded
+from dprecipe.policy.read import is_policy_file, read_policy
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, show_document, write_output
 
@@ -17,10 +19,13 @@ FORMATS = ("text", "json", "github", "sarif")
 SUFFIXES = (".yaml", ".yml")
 
 
-def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None = None) -> int:
+def validate(
+    paths: Sequence[Path], output: str = "text", data_root: Path | None = None, policy: Path | None = None
+) -> int:
     """Print every finding of recipes; folders are searched for `*.yaml` and `*.yml`. Exit code: 1 for errors.
 
-    With `data_root`, also warn about declared data files that are missing there; their contents are not read.
+    With `data_root`, also warn about declared data files that are missing there; their contents are not read. Recipes
+    are held against the policies above them, and against `policy`; policies among the files are checked themselves.
 
     Raises:
         UsageFault: the format is unknown, or a folder has no recipe.
@@ -32,7 +37,7 @@ def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None
     files = [file for path in paths for file in _recipes(path)]
     recipes: list[Loaded] = []
     for file in dict.fromkeys(files):
-        result, read_texts, loaded = check(file, data_root)
+        result, read_texts, loaded = check(file, data_root, policy)
         findings += result
         texts |= read_texts
         recipes += [] if loaded is None else [loaded]
@@ -41,10 +46,16 @@ def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None
     return int(any(finding.is_error for finding in findings))
 
 
-def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...], dict[str, str], Loaded | None]:
+def check(
+    file: Path, data_root: Path | None = None, policy: Path | None = None
+) -> tuple[tuple[Finding, ...], dict[str, str], Loaded | None]:
     """The findings of one recipe, each with its place; the texts they point into; and a private recipe that is read."""
     try:
+        if is_policy_file(file):
+            read_policy(file)
+            return (), {}, None
         loaded = read_any(file)
+        violations = check_loaded(loaded, policy)
     except RecipeError as error:
         return error.findings, error.texts, None
     if isinstance(loaded, LoadedPublic):
@@ -56,7 +67,7 @@ def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...
     if data_root is not None:
         findings += _absent_files(loaded, data_root)
     private = None if isinstance(loaded, LoadedPublic) else loaded
-    return loaded.located(findings), dict(loaded.texts), private
+    return loaded.located([*findings, *violations]), dict(loaded.texts), private
 
 
 def _recipes(path: Path) -> list[Path]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from dprecipe.faults import UsageFault
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.policy.verified import hold_certificate
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.exports import EXPORTS
 from dprecipe.release.origins import list_declared
@@ -21,15 +23,21 @@ def verify(
     max_seconds: float = 120,
     max_memory: float = 4,
     form: str | None = None,
+    policy: Path | None = None,
 ) -> None:
     """Check a certificate and print its claim, or one of the documents of `EXPORTS` about it; `max_memory` is in GiB.
 
     Raises:
-        CertificateInvalid, UsageFault: see `release.verify.verify`; or there is no such form.
+        CertificateInvalid, UsageFault: see `release.verify.verify`; there is no such form; or it does not keep to
+            `policy`.
+        RecipeError: the policy is wrong.
     """
     if form is not None and form not in EXPORTS:
         raise UsageFault(f"unknown form {form}", f"choose one of {', '.join(EXPORTS)}")
     verified = check(path, public_key, max_seconds, int(max_memory * 2**30))
+    if policy is not None:
+        kept = hold_certificate(verified, policy, public_key)
+        verified = replace(verified, checked=(*verified.checked, kept))
     if form is None:
         write_output(verified_lines(verified))
     else:

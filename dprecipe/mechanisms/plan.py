@@ -178,6 +178,14 @@ class RecipeSource:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyRecord:
+    """A policy that a recipe was held against: its name, and the SHA-256 of its text (`sha256:…`)."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedTuning:
     """The best of several runs: the one event that is charged, and what one run costs."""
 
@@ -219,6 +227,8 @@ class Plan:
     """What each stage, and the mechanism by itself, would cost alone; empty where there is no stage."""
     tuning: PlannedTuning | None = None
     """Where the run is the best of several; `room` is then what each of them does."""
+    policies: tuple[PolicyRecord, ...] = ()
+    """The policies that the recipe keeps to. They change nothing of the run, so they are outside of the digest."""
 
     @property
     def mechanism(self) -> str:
@@ -320,6 +330,7 @@ class Plan:
             "recipe": {"name": self.name, "digest": self.source.digest},
             "digest": self.digest,
             **self._content(),
+            **({"policies": [{"name": p.name, "digest": p.digest} for p in self.policies]} if self.policies else {}),
         }
 
 

@@ -57,7 +57,7 @@ def find_invalid_acceptances(recipe: Recipe) -> Iterator[Finding]:
             if not reason.strip():
                 yield Finding("R123", f"{code} is accepted without a reason", "write the reason", f"accept.{code}")
             continue
-        known = code in CODES or re.fullmatch("[YRP][0-9]{3}", code)
+        known = code in CODES or re.fullmatch("[YRPQ][0-9]{3}", code)
         message = (
             f"`{code}` is no warning, and only warnings can be accepted"
             if known

@@ -62,6 +62,11 @@ def plan_schema() -> Schema:
         "description": "with --compare-accountants: what others say of the same events; never the claim",
     }
     document["properties"] |= {"stages": _stages(), "spending": _spending()}
+    document["properties"]["policies"] = {
+        "type": "array",
+        "items": _object(name=TEXT, digest=DIGEST),
+        "description": "the policies that the recipe was held against, where there are any",
+    }
     one_run = _object(epsilon=NUMBER)
     document["properties"]["one_run"] = {**one_run, "description": "of a tuned run: what one of its runs costs"}
     return {

@@ -35,15 +35,16 @@ class Spot:
         return self.node.place if isinstance(self.node, Scalar) and self.node.value is not None else self.key
 
 
-def find_spot(tree: Mapping, location: Path, *, missing: bool = False) -> Spot:
-    """The spot of a location, whose last step is a key that is not there if `missing`.
+def find_spot(tree: Mapping, location: Path, *, missing: bool = False, document: type[Block] | None = None) -> Spot:
+    """The spot of a location, whose last step is a key that is not there if `missing`. `document`: what the text is, if
+    it is no recipe.
 
     A location also holds the tags of the unions it went through; a step that is no key of the node at hand is
     such a tag and is skipped (no tag of a recipe equals a sibling's key).
     """
     path: Path = ()
     node: Node = tree
-    root = choose_root(tree)
+    root = choose_root(tree) if document is None else document
     form: Expect | None = Expect(blocks=(root,))
     here = Spot(path, tree.place, node, form, tree, (root,))
     for position, step in enumerate(location):

@@ -5,6 +5,7 @@ allowed there."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as AnyMapping
 from typing import Any
@@ -12,12 +13,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from dprecipe.faults import Finding, Place
+from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
 from dprecipe.recipe.mismatch import find_mismatch, report_unknown_kind, select_kind
 from dprecipe.recipe.places import Spot, find_spot
 from dprecipe.recipe.suggest import find_misspelt_tag
 from dprecipe.recipe.unknown import report_unknown_keys
 from dprecipe.recipe.vocabulary import Expect, describe_form, find_tag, list_keys, list_kinds, list_offered, quote_word
+from dprecipe.text.near import nearest_word
 from dprecipe.text.tree import Mapping, Path, Scalar, Sequence
 
 Context = AnyMapping[str, Any]
@@ -48,6 +51,36 @@ def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place])
     findings += named
     findings += [_missing(at) for at in missing if at.path not in result]
     return findings
+
+
+def word_document_error(error: ValidationError, tree: Mapping, document: type[Block]) -> list[Finding]:
+    """Every error of a text that is no recipe, such as a policy, as a finding."""
+    findings = []
+    locations = [item["loc"] for item in error.errors(include_url=False, include_input=False)]
+    for item in error.errors(include_url=False, include_input=False):
+        kind = item["type"]
+        if kind == "too_short" and _inside(item["loc"], locations):
+            continue
+        at = find_spot(tree, item["loc"], missing=kind == "missing", document=document)
+        if kind == "missing":
+            findings.append(_missing(at))
+        elif kind == "extra_forbidden":
+            findings.append(_unknown(at))
+        elif not _is_handled(at, frozenset()):
+            findings.append(_write(kind, at, item.get("ctx", {})))
+    return findings
+
+
+def _unknown(at: Spot) -> Finding:
+    known = [key for block in at.owners for key in list_keys(block)]
+    key = str(at.path[-1])
+    close = nearest_word(key, known)
+    if close is not None:
+        return Finding("R101", f"unknown key; did you mean `{close}`?", f"write `{close}`", at.dotted, at.key)
+    listed = ", ".join(f"`{name}`" for name in known)
+    return Finding(
+        "R101", f"unknown key {json.dumps(key[:60])}", f"remove it; the block can have {listed}", at.dotted, at.key
+    )
 
 
 def _inside(listed: Path, locations: Iterable[Path]) -> bool:
@@ -131,6 +164,14 @@ def _describe_count(context: Context, noun: str) -> str:
 
 
 def _pattern(at: Spot, context: Context) -> Finding:
+    if at.path[:1] == ("keys",):  # of a policy
+        return Finding(
+            "R109",
+            "a key is named by the SHA-256 of its public part: 64 hexadecimal digits",
+            "take it from: openssl pkey -in key.pem -pubout -outform DER | sha256sum",
+            at.dotted,
+            at.place,
+        )
     return Finding(
         "R109",
         "a name begins with a letter or digit; it has at most 100 letters, digits, `.`, `_` and `-`",

@@ -6,6 +6,7 @@ The guarantee is computed from the ledger's charges, never from the plan: what w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import origins, schema, stages, tensors, tuned, untrusted
+from dprecipe.release import origins, schema, schema_provenance, stages, tensors, tuned, untrusted
 from dprecipe.release.checks import MAX_DEVICE, check_facts, shorten_record
 from dprecipe.release.claim import Numbers, compute_numbers, make_claim
 from dprecipe.release.facts import PublicScore, RunFacts, SpentBudget
@@ -39,7 +40,7 @@ def make_run_predicate(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Pred
     """
     if ledger.plan_digest != plan.digest:
         raise RunFailed("the ledger belongs to another plan than this one", "use the run's own recipe")
-    return make_predicate(plan, SpentBudget.of(ledger), run)
+    return make_predicate(plan, SpentBudget.of(ledger), replace(run, policies=plan.policies))
 
 
 def make_statement(predicate: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any]:
@@ -217,19 +218,19 @@ def _budget(plan: Plan, epsilon: float, spent: SpentBudget) -> BudgetFacts:
     )
 
 
-def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
+def _provenance(plan: Plan, run: RunFacts) -> schema_provenance.Provenance:
     source = plan.source
     commitment = None
     if run.commitment is not None:
-        commitment = schema.Commitment(algorithm="hmac-sha256", value=run.commitment)
-    return schema.Provenance(
-        recipe=schema.RecipeFacts(
+        commitment = schema_provenance.Commitment(algorithm="hmac-sha256", value=run.commitment)
+    return schema_provenance.Provenance(
+        recipe=schema_provenance.RecipeFacts(
             name=plan.name,
             file=PurePath(source.file).name,  # the name alone: no paths of the machine
             text=source.text,
             overrides=source.overrides,
-            parents=tuple(schema.Parent(name=name, text=text) for name, text in source.parents),
-            attachments=tuple(schema.Parent(name=name, text=text) for name, text in source.attachments),
+            parents=tuple(schema_provenance.Parent(name=name, text=text) for name, text in source.parents),
+            attachments=tuple(schema_provenance.Parent(name=name, text=text) for name, text in source.attachments),
             digest=source.digest,
             resolved=dict(plan.resolved),
         ),
@@ -238,7 +239,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
         data=run.data,
         initial_weights=None
         if run.initial is None
-        else schema.InitialWeightsFacts(
+        else schema_provenance.InitialWeightsFacts(
             file=run.initial.name,
             digest=run.initial.digest,
             head=run.initial.head,
@@ -246,6 +247,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
             learned=run.initial.learned,
         ),
         versions=dict(run.versions),
+        policies=tuple(schema_provenance.PolicyFacts(name=p.name, digest=p.digest) for p in run.policies),
         device=shorten_record(run.device, MAX_DEVICE),
         started=run.started,
         finished=run.finished,

@@ -13,6 +13,7 @@ from typing import Literal
 
 from dprecipe import __version__
 from dprecipe.mechanisms.facts import Published
+from dprecipe.mechanisms.plan import PolicyRecord
 from dprecipe.models.origin import InitialWeights
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger
@@ -117,6 +118,7 @@ class RunFacts:
     initial: InitialWeights | None = None
     tensors: tuple[ReleasedTensor, ...] = ()
     stages: tuple[str, ...] = ()
+    policies: tuple[PolicyRecord, ...] = ()
     generator: str = GENERATOR
     sum_dtype: str = "float64"
     noise_dtype: str = "float64"

@@ -14,7 +14,7 @@ from typing import Any
 from dprecipe.data.facts import describe_data
 from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import Fault, PlanRefused, RecipeError
-from dprecipe.mechanisms.plan import Plan, RecipeSource
+from dprecipe.mechanisms.plan import Plan, PolicyRecord, RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Pretrained, Primed
@@ -188,6 +188,7 @@ def read_run(stated: Predicate) -> RunFacts:
         else InitialWeights(initial.file, initial.digest, initial.head, initial.prior, initial.learned),
         tensors=tuple(ReleasedTensor(t.name, t.shape, t.made_by, t.dtype) for t in stated.tensors),
         stages=tuple(stage.constants for stage in stated.stages or ()),
+        policies=tuple(PolicyRecord(policy.name, policy.digest) for policy in provenance.policies),
         generator=stated.randomness.generator,
         sum_dtype=stated.numerics.sum_dtype,
         noise_dtype=stated.numerics.noise_dtype,

@@ -12,6 +12,7 @@ from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.policy.apply import hold_run
 from dprecipe.release.folder import load_signing_key
 from dprecipe.timeline import measure_run, phase
 from dprecipe.training.folder import RunFolder
@@ -49,11 +50,14 @@ def run(
     Raises:
         UsageFault: the folder exists (or, with `resume`, does not); or the plan is that of a tuned run.
         BudgetSpent: so many steps were lost, or a kept result of a paid step, and that was not accepted.
+        RecipeError, PlanRefused: a policy above the recipe is wrong, or does not allow the run; nothing was spent.
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
     if plan.tuning is not None:
         raise UsageFault("this recipe trains several times", "start it with: dprecipe tune")
+    given = {"model": model, "data.train": train, "data.public": public, "data.test": test}
+    plan = hold_run(plan, [path for path, value in given.items() if value is not None])
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file)

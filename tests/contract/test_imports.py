@@ -35,6 +35,7 @@ ORDER = (
     ("recipe",),
     ("planning",),
     ("release",),
+    ("policy",),
     ("nonprivate",),
     ("training",),
     ("mechanisms.<room>.train",),

@@ -26,6 +26,7 @@ from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.planning.candidates import list_points
 from dprecipe.planning.trials import planner_of
 from dprecipe.planning.verifiable import find_unverifiable
+from dprecipe.policy.apply import hold_run
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.progress import report_progress
@@ -99,6 +100,7 @@ def tune(
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
+    plan = hold_run(plan)
     if plan.tuning is None:
         raise UsageFault("this recipe has no block `tuning`", "start it with: dprecipe run")
     if jobs is not None and jobs < 1:

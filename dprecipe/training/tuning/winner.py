@@ -106,7 +106,7 @@ def publish_winner(
     Raises:
         RunFailed, UsageFault: see `dprecipe.training.publish.publish`.
     """
-    chosen = planner_of(plan.source).plan_chosen(winner.point)
+    chosen = replace(planner_of(plan.source).plan_chosen(winner.point), policies=plan.policies)
     began, ended = state_times(chosen, started)
     facts = replace(winner.facts, commitment=commitment, started=began, finished=ended, stages=stages)
 

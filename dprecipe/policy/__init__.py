@@ -1,0 +1,1 @@
+"""Rules of an organisation: what its recipes, runs and certificates have to keep to. See docs/policy.md."""

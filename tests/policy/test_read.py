@@ -1,0 +1,74 @@
+"""Policies are read as strictly as recipes, and found above them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from dprecipe.faults import RecipeError
+from dprecipe.policy.read import POLICY_FILE, find_policies, load_policies, read_policy, read_policy_text
+
+GOOD = "policy: dprecipe/v1\nname: hospital\nrules:\n  - {name: all, max_epsilon: 3.0}\n"
+
+
+def test_a_policy_has_the_digest_of_its_text(tmp_path: Path) -> None:
+    (tmp_path / POLICY_FILE).write_text(GOOD, encoding="utf-8")
+    record = read_policy(tmp_path / POLICY_FILE).record
+    assert record.name == "hospital"
+    assert record.digest == f"sha256:{hashlib.sha256(GOOD.encode()).hexdigest()}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "place", "words"),
+    [
+        ("dprecipe/v1", "dprecipe/v2", "R106", (1, 9), "dprecipe/v1"),
+        ("max_epsilon", "max_epsilo", "R101", (4, 17), "did you mean `max_epsilon`"),
+        ("max_epsilon: 3.0", "max_epsilon: '3'", "R103", (4, 30), "a number"),
+        ("max_epsilon: 3.0", "max_epsilon: 0", "R107", (4, 30), "greater than 0"),
+        ("max_epsilon: 3.0", "mechanisms: [dpsdg]", "R106", (4, 30), "did you mean `dpsgd`"),
+        ("max_epsilon: 3.0", "signed_by: [office]", "R106", (4, 29), "`keys` is empty"),
+        ("max_epsilon: 3.0", "accept: {P999: []}", "R106", (4, 26), "not known"),
+        ("max_epsilon: 3.0", "signed: false", "R106", (4, 25), "true"),
+        ("name: all, ", "", "R102", (4, 5), "add `name`"),
+        ("name: hospital", "name: &a hospital", "Y107", (2, 7), "anchor"),
+        ("name: hospital", "name: hospital\nkeys: {office: abc}", "R109", (3, 16), "64 hexadecimal"),
+        ("rules:\n  - {name: all, max_epsilon: 3.0}", "rules: []", "R108", (3, 1), "at least 1"),
+        ("name: hospital", "name: hospital\nname: b", "Y106", (3, 1), "already"),
+    ],
+)
+def test_what_is_wrong_is_found_at_its_place(old: str, new: str, code: str, place: tuple[int, int], words: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read_policy_text(GOOD.replace(old, new))
+    (finding,) = caught.value.findings
+    assert finding.place is not None
+    assert (finding.code, (finding.place.line, finding.place.column)) == (code, place), finding
+    assert words in f"{finding.message}; {finding.remedy}"
+    assert finding.place.file == POLICY_FILE
+
+
+@pytest.mark.parametrize("text", ["", "- a", "x", "policy: [\n", "\x00", "policy: dprecipe/v1\n" + "a: " * 400 + "1"])
+def test_what_is_no_policy_is_a_finding(text: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read_policy_text(text)
+    assert caught.value.findings
+
+
+def test_all_policies_above_a_recipe_apply_nearest_first(tmp_path: Path) -> None:
+    inner = tmp_path / "team" / "recipes"
+    inner.mkdir(parents=True)
+    (tmp_path / POLICY_FILE).write_text(GOOD, encoding="utf-8")
+    (tmp_path / "team" / POLICY_FILE).write_text(GOOD.replace("hospital", "team"), encoding="utf-8")
+    other = tmp_path / "more.policy.yaml"
+    other.write_text(GOOD.replace("hospital", "more"), encoding="utf-8")
+    assert [path.parent.name for path in find_policies(inner / "a.yaml")][:2] == ["team", tmp_path.name]
+    loaded = load_policies(inner / "a.yaml", other)
+    assert [each.policy.name for each in loaded] == ["team", "hospital", "more"]
+    assert len(load_policies(inner / "a.yaml", tmp_path / POLICY_FILE)) == 2
+
+
+def test_a_policy_that_cannot_be_read_allows_nothing(tmp_path: Path) -> None:
+    (tmp_path / POLICY_FILE).symlink_to(tmp_path / "gone")
+    with pytest.raises(RecipeError, match="no such file"):
+        load_policies(tmp_path / "a.yaml")
