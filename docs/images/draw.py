@@ -202,6 +202,7 @@ LAYERS: list[tuple[str, str, str]] = [
     ("mechanisms/contract mechanisms/plan", "what a mechanism gives", "box"),
     ("models", "sizes, checks; modules with torch", "box"),
     ("data", "sources, preprocessing, units", "box"),
+    ("account", "what all runs on one data set spend", "box"),
     ("privacy", "events, accountants, ledger", "box"),
     ("noise", "distributions, secret streams", "box"),
     ("priors", "images made from a seed", "box"),

@@ -19,6 +19,7 @@ ORDER = (
     ("priors",),
     ("noise",),
     ("privacy",),
+    ("account",),
     ("data",),
     ("models",),
     (

@@ -1,0 +1,72 @@
+"""Where an account is: the path of a file, or the address of a database without a password."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from dprecipe.account.facts import NAME
+from dprecipe.faults import UsageFault
+from dprecipe.screen import make_printable
+
+SCHEMES = ("postgresql", "postgres")
+SECRET = ("password", "sslpassword", "oauth_client_secret", "passfile_password")
+
+
+@dataclass(frozen=True, slots=True)
+class FileAddress:
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """`url`: as libpq takes it. `name`: of the account; None where the database has one alone."""
+
+    url: str
+    name: str | None
+
+    @property
+    def place(self) -> str:
+        return self.url if self.name is None else f"{self.url}#{self.name}"
+
+
+def parse_address(text: str, folder: Path = Path()) -> FileAddress | ServerAddress:
+    """The address of an account; a relative path is relative to `folder`.
+
+    Raises:
+        UsageFault: a password in it, another scheme than PostgreSQL's, or a name that no account has. The message does
+            not repeat the address, which may hold a password.
+    """
+    if "://" not in text:
+        if "\0" in text or not text:
+            raise UsageFault("the path of an account is empty or holds a zero byte", "name a file")
+        return FileAddress(folder / text)
+    try:
+        parts = urlsplit(text)
+        secret = parts.password is not None or any(
+            key.lower() in SECRET for key, _ in parse_qsl(parts.query, keep_blank_values=True)
+        )
+    except ValueError as error:
+        raise UsageFault(
+            f"the address of an account can't be read: {make_printable(str(error))}",
+            "write postgresql://USER@HOST/DATABASE#ACCOUNT",
+        ) from None
+    if secret:
+        raise UsageFault(
+            "the address of an account has a password",
+            "remove it, treat the password as known, and keep the new one in ~/.pgpass or $PGPASSWORD",
+        )
+    if parts.scheme not in SCHEMES:
+        raise UsageFault(
+            f"an account is a file or at postgresql://…, not at {make_printable(parts.scheme)}://",
+            "write a path, or postgresql://USER@HOST/DATABASE#ACCOUNT",
+        )
+    url, mark, fragment = text.partition("#")
+    name = unquote(fragment)
+    if mark and not re.fullmatch(NAME, name):
+        raise UsageFault(
+            f"{make_printable(name)!r} can't be the name of an account", "write postgresql://USER@HOST/DATABASE#ACCOUNT"
+        )
+    return ServerAddress(url, name if mark else None)

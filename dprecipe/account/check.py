@@ -1,0 +1,128 @@
+"""An account recomputed from its entries: the chain, every step, every cost, every sum, and the cap at every moment.
+
+| caught by the entries alone | |
+|---|---|
+| an entry that was edited, removed from the middle, added or moved | the chain is broken |
+| an entry that no writer makes (settled above its reservation, void after drawing) | by `state.follow` |
+| a cost below that of its events | costs are computed again |
+| facts that were changed (a higher cap) | the first entry names their digest |
+| totals or a run's row that were changed | compared with what the entries come to |
+| more admitted than the cap holds | the filter is asked again |
+
+**Not caught by the entries alone:** entries missing at the end (a restored backup), or a whole chain written anew by
+somebody who can write to the database. An exported head (`head`) catches both, for what came before it was exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from dprecipe.account.books import Books
+from dprecipe.account.entries import Reserve, Settle, Void, parse_entry
+from dprecipe.account.facts import AccountFacts
+from dprecipe.account.faults import AccountInvalid
+from dprecipe.account.standing import AccountState, find_cost
+from dprecipe.account.state import RunState, Totals, follow, is_within
+from dprecipe.privacy.filters.cap import Spent
+from dprecipe.privacy.filters.filter import admits
+
+MAX_FAILURES = 20
+
+
+@dataclass
+class Recount:
+    """What entries come to, taken one by one."""
+
+    facts: AccountFacts
+    totals: Totals = field(init=False)
+    runs: dict[str, RunState] = field(default_factory=dict)
+    _admitted: Spent | None = None
+    """A sum that the cap holds: all smaller ones are held, too."""
+
+    def __post_init__(self) -> None:
+        self.totals = Totals.start(self.facts)
+
+    @property
+    def state(self) -> AccountState:
+        return AccountState(self.facts, self.totals)
+
+    def take(self, line: str | bytes) -> None:
+        """The next entry.
+
+        Raises:
+            ValueError: it is not one that a writer of this account makes.
+        """
+        content = line.encode() if isinstance(line, str) else line
+        entry = parse_entry(content, len(self.facts.orders))
+        act = entry.act
+        before = self.runs.get(act.run) if isinstance(act, Reserve | Settle | Void) else None
+        totals, run = follow(self.totals, before, entry, content)
+        if isinstance(act, Reserve | Settle):
+            cost = find_cost(act.charges, self.facts.neighbouring, self.facts.cap)
+            if not act.cost.covers(cost):
+                raise ValueError("the cost is less than that of the events")
+        if isinstance(act, Reserve):
+            limit = self.facts.max_epsilon_per_run
+            if limit is not None and act.claim is not None and act.claim.epsilon > limit:
+                raise ValueError("the run claims more than the account allows a run")
+        else:
+            self.check_cap()  # what was reserved by now; sums only grow between two such entries
+        self.totals = totals
+        if run is not None:
+            self.runs[run.run] = run
+
+    def check_cap(self) -> None:
+        """Raises `ValueError` where the cap does not hold what is counted now."""
+        spent = self.state.spent
+        if self._admitted is not None and is_within(spent, self._admitted):
+            return
+        if not admits(spent, self.facts.cap):
+            raise ValueError("more is reserved than the cap holds")
+        self._admitted = spent
+
+
+def recount(facts: AccountFacts, lines: Iterable[str | bytes], subject: str) -> Recount:
+    """What these entries come to.
+
+    Raises:
+        AccountInvalid: one of them is none that follows; the failure names it.
+    """
+    count = Recount(facts)
+    try:
+        for line in lines:
+            count.take(line)
+        count.check_cap()
+    except (ValueError, TypeError, ArithmeticError, RecursionError, AttributeError) as error:
+        raise AccountInvalid(subject, [f"entry {count.totals.count}: {error}"]) from None
+    return count
+
+
+def check_books(books: Books, subject: str) -> Recount:
+    """Check an account's rows against each other, and recompute them from its entries.
+
+    Raises:
+        AccountInvalid: with each thing that does not hold; only the first one of the entries themselves.
+    """
+    count = recount(books.facts, _list_lines(books, subject), subject)
+    failures = []
+    if count.totals != books.totals:
+        failures.append("the totals are not those of the entries")
+    rows = dict.fromkeys(count.runs, 0)
+    for row in books.read_runs():
+        if row.run not in rows:
+            failures.append(f"run {row.run} has a row and no entry")
+        elif row != count.runs[row.run]:
+            failures.append(f"the row of run {row.run} is not what its entries come to")
+        rows[row.run] = 1
+    failures += [f"run {run} has entries and no row" for run, seen in rows.items() if not seen]
+    if failures:
+        raise AccountInvalid(subject, failures[:MAX_FAILURES])
+    return count
+
+
+def _list_lines(books: Books, subject: str) -> Iterator[str]:
+    for expected, (seq, line) in enumerate(books.read_lines()):
+        if seq != expected:
+            raise AccountInvalid(subject, [f"entry {expected} is missing"])
+        yield line

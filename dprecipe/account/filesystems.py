@@ -1,0 +1,42 @@
+"""Whether a file is on a file system that several machines share, where SQLite's locks don't hold."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+_NAMES = (
+    "9p afs beegfs blobfuse blobfuse2 ceph cifs coda curlftpfs davfs davfs2 fhgfs gcsfuse gfs2 glusterfs goofys gpfs "
+    "juicefs lustre mfs moosefs ncpfs nfs nfs4 ocfs2 orangefs panfs pvfs2 quobyte rclone s3fs smb smb2 smb3 smbfs "
+    "sshfs virtiofs weka wekafs"
+)
+NETWORK = frozenset(_NAMES.split())
+MOUNTS = Path("/proc/self/mountinfo")
+
+
+def find_network_type(path: Path) -> str | None:
+    """The type of the file system if it is one of a network, also through FUSE; None if not, or where it can't be told
+    (systems without `/proc`)."""
+    try:
+        mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    kind = find_type(path, mounts)
+    return kind if kind.removeprefix("fuse.") in NETWORK else None
+
+
+def find_type(path: Path, mounts: str) -> str:
+    """The type of the file system a path is on, by the text of `/proc/self/mountinfo`; empty if none fits."""
+    place = os.path.realpath(path)
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        if len(fields) < 5 or not after:
+            continue
+        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
+        inside = mount == "/" or place == mount or place.startswith(f"{mount.rstrip('/')}/")
+        if inside and len(mount) >= len(best):  # of two at one place, the later one hides the other
+            best, kind = mount, after.split(" ")[0]
+    return kind

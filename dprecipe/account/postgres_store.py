@@ -1,0 +1,232 @@
+"""Accounts in a PostgreSQL database: many accounts, for the machines that reach the server.
+
+A transaction locks the account's row (`SELECT … FOR UPDATE`), so the writers of one account come one after the other,
+and those of different accounts don't wait for each other. A commit is on the server's disk when it returns. The
+password comes from libpq's own places: `$PGPASSWORD`, `~/.pgpass`, or a service file.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from dprecipe.account.books import (
+    MIGRATIONS,
+    Books,
+    Execute,
+    check_version,
+    create_account,
+    find_only_name,
+    list_names,
+    migrate,
+)
+from dprecipe.account.facts import AccountFacts
+from dprecipe.account.faults import AccountUnavailable
+from dprecipe.account.store import Sibling
+from dprecipe.faults import Fault, UsageFault
+from dprecipe.screen import make_printable
+
+WAIT_SECONDS = 60
+"""How long a lock that another client holds is waited for, and how long the server waits for a silent client."""
+CONNECT_SECONDS = 15
+MAX_SIBLINGS = 64
+SCHEMA_LOCK = 0x64707261
+"""The advisory lock of who makes or changes the tables."""
+WRITE = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
+    f"SET LOCAL idle_in_transaction_session_timeout = '{WAIT_SECONDS}s'"
+)
+READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+SETTINGS = (
+    f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'; "
+    f"SET LOCAL statement_timeout = '{2 * WAIT_SECONDS}s'; "
+    "SET LOCAL synchronous_commit = on"
+)
+LOCK_CODES = ("55P03", "57014", "40P01", "40001")
+"""A lock not had in time, a statement cancelled, a deadlock, a conflict of transactions."""
+
+
+class PostgresStore:
+    """`Store` of an account in a database. `name`: of the account; None where the database has one alone."""
+
+    def __init__(self, url: str, name: str | None) -> None:
+        self.url = url
+        self.name = name
+        self.place = url if name is None else f"{url}#{name}"
+        self._lock = threading.RLock()
+        self._connection: Any = None
+        self._process = 0
+        self._of_parents: list[Any] = []
+        """Connections of the process that this one was forked from: neither used nor closed here."""
+
+    def create(self, facts: AccountFacts, secret: bytes) -> None:
+        with self._lock, self._faults():
+            execute = self._begin(WRITE)
+            try:
+                # Two clients that find no tables would both make them.
+                execute("SELECT pg_advisory_xact_lock(?)", (SCHEMA_LOCK,))
+                version = check_version(execute, self.place) if _has_tables(execute) else 0
+                migrate(execute, version)
+                create_account(execute, facts, secret, self.url)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+        self.name = facts.name
+        self.place = f"{self.url}#{facts.name}"
+
+    @contextmanager
+    def transaction(self) -> Iterator[Books]:
+        with self._within(WRITE, " FOR UPDATE") as books:
+            yield books
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Books]:
+        with self._within(READ, "") as books:
+            yield books
+
+    def list_siblings(self) -> Sequence[Sibling]:
+        """The other accounts of the database; those whose rows can't be read are left out."""
+        siblings = []
+        with self._lock, self._faults():
+            execute = self._begin(READ)
+            try:
+                names = [name for name in list_names(execute) if name != self.name]
+                for name in names[:MAX_SIBLINGS]:
+                    with suppress(Fault):
+                        books = Books(execute, self.url, name)
+                        siblings.append(Sibling(name, books.secret, books.totals.commitment))
+            finally:
+                self._roll_back()
+        return siblings
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None and self._process == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _within(self, begin: str, lock: str) -> Iterator[Books]:
+        with self._lock, self._faults():
+            execute = self._begin(begin)
+            try:
+                if self.name is None:
+                    self.name = find_only_name(execute, self.url)
+                yield Books(execute, self.place, self.name, lock=lock)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _begin(self, begin: str) -> Execute:
+        """Begin a transaction. A connection that the server has closed meanwhile is made anew: nothing was begun."""
+        import psycopg
+
+        connection = self._connect()
+        try:
+            connection.execute(f"{begin}; {SETTINGS}")
+        except psycopg.OperationalError:
+            self.close()
+            connection = self._connect()
+            connection.execute(f"{begin}; {SETTINGS}")
+
+        return _executor(connection)
+
+    def _connect(self) -> Any:
+        if self._connection is not None and self._process == os.getpid() and not self._connection.closed:
+            return self._connection
+        if self._connection is not None and self._process != os.getpid():
+            self._of_parents.append(self._connection)
+        import psycopg
+
+        connection = psycopg.connect(
+            self.url,
+            autocommit=True,  # transactions are begun and ended here, by name
+            connect_timeout=CONNECT_SECONDS,
+            application_name="dprecipe account",
+            client_encoding="UTF8",
+            prepare_threshold=None,  # poolers give each transaction another server process
+        )
+        self._connection, self._process = connection, os.getpid()
+        try:
+            self._check_tables(connection)
+        except BaseException:
+            self.close()
+            raise
+        return connection
+
+    def _check_tables(self, connection: Any) -> None:
+        """Bring older tables up to date; refuse newer ones."""
+
+        execute = _executor(connection)
+        if not _has_tables(execute) or check_version(execute, self.place) == len(MIGRATIONS):
+            return
+        connection.execute(f"{WRITE}; {SETTINGS}")
+        execute("SELECT pg_advisory_xact_lock(?)", (SCHEMA_LOCK,))
+        migrate(execute, check_version(execute, self.place))
+        connection.execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        import psycopg
+
+        with suppress(psycopg.Error, AttributeError):
+            self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            import psycopg
+        except ImportError:
+            raise UsageFault(
+                "an account at postgresql://… needs psycopg, which is not installed", "pip install 'dprecipe[postgres]'"
+            ) from None
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._explain(error, psycopg.OperationalError) from None
+
+    def _explain(self, error: Any, operational: type[Exception]) -> AccountUnavailable | UsageFault:
+        code, nothing = error.sqlstate or "", "; nothing was written"
+        test = f"dprecipe account test {self.place}"
+        said = make_printable(str(error.diag.message_primary or str(error).splitlines()[0] if str(error) else ""))
+        if code in LOCK_CODES:
+            return AccountUnavailable(
+                f"{self.place}: another client has held the account's lock for {WAIT_SECONDS} s{nothing}",
+                "find it: SELECT pid, state, query FROM pg_stat_activity WHERE application_name = 'dprecipe account'; "
+                "end it if it hangs: SELECT pg_terminate_backend(pid); and try again",
+            )
+        if code == "42P01":
+            return UsageFault(f"{self.place}: the database has no accounts", "dprecipe account create makes one")
+        if code.startswith("53"):
+            return AccountUnavailable(
+                f"{self.place}: the server has no room: {said}{nothing}", "make room on the server, and try again"
+            )
+        if code in ("42501", "25006"):
+            return AccountUnavailable(
+                f"{self.place}: you may not write the account: {said}{nothing}",
+                "ask for SELECT, INSERT and UPDATE on the tables dprecipe_*, on the primary server",
+            )
+        if isinstance(error, operational):
+            return AccountUnavailable(
+                f"{self.place}: the database can't be reached, or the connection was lost: {said}; what was not yet "
+                "confirmed is there wholly or not at all, and asking again is safe",
+                f"test the connection: {test}; the password comes from ~/.pgpass or $PGPASSWORD",
+            )
+        return AccountUnavailable(f"{self.place}: PostgreSQL reports: {said}{nothing}", f"test the database: {test}")
+
+
+def _has_tables(execute: Execute) -> bool:
+    return bool(execute("SELECT to_regclass('dprecipe_schema') IS NOT NULL", ())[0][0])
+
+
+def _executor(connection: Any) -> Execute:
+    def execute(statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        cursor = connection.execute(statement.replace("?", "%s"), parameters)
+        rows: Sequence[Sequence[Any]] = cursor.fetchall() if cursor.description else ()
+        return rows
+
+    return execute

@@ -1,0 +1,258 @@
+"""An account in a SQLite file: one file, one account, for the processes of one machine.
+
+Write-ahead log, full synchronisation (a commit is on disk when it returns), `BEGIN IMMEDIATE` (one writer at a time,
+from its first statement on). The file is its owner's alone. SQLite's locks don't hold on file systems that several
+machines share: those are refused.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from dprecipe import durable
+from dprecipe.account.books import MIGRATIONS, Books, Execute, check_version, create_account, find_only_name, migrate
+from dprecipe.account.facts import AccountFacts
+from dprecipe.account.faults import AccountUnavailable
+from dprecipe.account.filesystems import find_network_type
+from dprecipe.account.store import Sibling
+from dprecipe.faults import Fault, UsageFault
+
+APPLICATION = 0x64707261
+"""SQLite's `application_id` of an account."""
+WAIT_SECONDS = 60.0
+"""How long a lock that another process holds is waited for."""
+MAX_SIBLINGS = 64
+HEADER = 100
+
+
+class SqliteStore:
+    """`Store` of the account in a file."""
+
+    def __init__(self, path: Path, *, read_only: bool = False, wait_seconds: float = WAIT_SECONDS) -> None:
+        self.path = path
+        self.place = str(path)
+        self._read_only = read_only
+        self._wait = wait_seconds
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._process = 0
+        self._of_parents: list[sqlite3.Connection] = []
+        """Connections of the process that this one was forked from: neither used nor closed here."""
+
+    def create(self, facts: AccountFacts, secret: bytes) -> None:
+        self._check_place()
+        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
+        try:
+            if not self.path.parent.is_dir():
+                raise UsageFault(f"{self.place}: there is no such folder", "make the folder first")
+            with self._faults():
+                os.close(durable.open_regular(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+                self._fill(draft, facts, secret)
+                durable.sync_folder(draft)
+                os.link(draft, self.path)  # unlike a rename, it replaces nothing
+                durable.sync_folder(self.path.parent)
+        except FileExistsError:
+            raise UsageFault(
+                f"{self.place} exists, and nothing is overwritten",
+                "an account is made once; give new people a new account in another file",
+            ) from None
+        finally:
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(OSError):
+                    os.unlink(f"{draft}{suffix}")
+
+    def _fill(self, draft: Path, facts: AccountFacts, secret: bytes) -> None:
+        connection = sqlite3.connect(draft, isolation_level=None)
+        try:
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            execute = _executor(connection)
+            migrate(execute, 0)
+            create_account(execute, facts, secret, self.place)
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Books]:
+        with self._within("BEGIN IMMEDIATE") as books:
+            yield books
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Books]:
+        with self._within("BEGIN") as books:
+            yield books
+
+    @contextmanager
+    def _within(self, begin: str) -> Iterator[Books]:
+        with self._lock, self._faults():
+            connection = self._connect()
+            connection.execute(begin)
+            try:
+                execute = _executor(connection)
+                yield Books(execute, self.place, find_only_name(execute, self.place))
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+
+    def list_siblings(self) -> Sequence[Sibling]:
+        """Accounts in the other files of the folder; files that can't be read are left out."""
+        siblings: list[Sibling] = []
+        for path in sorted(self.path.parent.iterdir())[: 100 * MAX_SIBLINGS]:
+            if len(siblings) == MAX_SIBLINGS or os.path.realpath(path) == os.path.realpath(self.path):
+                continue
+            if path.is_file() and _is_account(path):
+                with suppress(Fault):
+                    siblings.append(_read_sibling(path))
+        return siblings
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None and self._process == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._connection is not None and self._process == os.getpid():
+            return self._connection
+        if self._connection is not None:
+            self._of_parents.append(self._connection)
+            self._connection = None
+        self._check_place()
+        self._check_file()
+        mode = "ro" if self._read_only else "rw"
+        connection = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            isolation_level=None,
+            timeout=self._wait,
+            check_same_thread=False,
+        )
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            self._bring_up_to_date(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._process = connection, os.getpid()
+        return connection
+
+    def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
+        execute = _executor(connection)
+        if check_version(execute, self.place) == len(MIGRATIONS):
+            return
+        if self._read_only:
+            raise AccountUnavailable(
+                f"{self.place}: the account is of an older version, and was opened only to be read",
+                f"bring it up to date: dprecipe account test {self.place}",
+            )
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            migrate(execute, check_version(execute, self.place))
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+
+    def _check_place(self) -> None:
+        kind = find_network_type(self.path)
+        if kind is not None:
+            raise AccountUnavailable(
+                f"{self.place}: the account is on a network file system ({kind}), where locks of files don't hold",
+                "put it on a local disk, or, for several machines, into PostgreSQL (docs/account.md)",
+            )
+
+    def _check_file(self) -> None:
+        try:
+            found = _is_account(self.path)
+        except FileNotFoundError:
+            raise UsageFault(
+                f"{self.place}: there is no account",
+                f"make one: dprecipe account create {self.place} --epsilon E --delta D --unit U",
+            ) from None
+        except OSError as error:
+            raise AccountUnavailable(
+                f"{self.place}: can't be read: {error.strerror}", "check its path and permissions"
+            ) from None
+        if not found:
+            raise UsageFault(
+                f"{self.place} is no account of dprecipe", "name the file that dprecipe account create made"
+            )
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explain(error) from None
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise AccountUnavailable(
+                f"{self.place}: can't be written: {error.strerror}", "check the folder, its permissions and its disk"
+            ) from None
+
+    def _explain(self, error: sqlite3.Error) -> AccountUnavailable:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        nothing = "; nothing was written"
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return AccountUnavailable(
+                f"{self.place}: another process has held the account's lock for {self._wait:g} s{nothing}",
+                f"find it with: fuser {self.place}; end it if it hangs (its half-done step is undone), and try again",
+            )
+        if code == sqlite3.SQLITE_FULL:
+            return AccountUnavailable(f"{self.place}: the disk is full{nothing}", "make room on it, and try again")
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            return AccountUnavailable(
+                f"{self.place}: the account can't be written{nothing}",
+                "make the file and its folder writable for you (SQLite keeps two files beside it)",
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return AccountUnavailable(
+                f"{self.place}: the file is damaged{nothing}",
+                "restore the newest backup, check it with dprecipe account verify --head FILE, and see docs/account.md",
+            )
+        return AccountUnavailable(
+            f"{self.place}: SQLite reports: {error}{nothing}",
+            f"check it: dprecipe account test {self.place}; and try again",
+        )
+
+
+def _executor(connection: sqlite3.Connection) -> Execute:
+    def execute(statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        return connection.execute(statement, parameters).fetchall()
+
+    return execute
+
+
+def _is_account(path: Path) -> bool:
+    """Whether it is a SQLite file with our `application_id`. Raises `OSError`."""
+    file = durable.open_regular(path, os.O_RDONLY)
+    try:
+        header = os.read(file, HEADER)
+    finally:
+        os.close(file)
+    return header[:16] == b"SQLite format 3\0" and header[68:72] == APPLICATION.to_bytes(4, "big")
+
+
+def _read_sibling(path: Path) -> Sibling:
+    store = SqliteStore(path, read_only=True, wait_seconds=1)
+    try:
+        with store.snapshot() as books:
+            return Sibling(f"{books.facts.name} ({path.name})", books.secret, books.totals.commitment)
+    finally:
+        store.close()

@@ -1,0 +1,39 @@
+"""Accounts to try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dprecipe.account.account import Account
+from dprecipe.account.facts import AccountFacts, new_facts
+from dprecipe.account.opening import create_account
+from dprecipe.privacy.adjacency import Neighbouring
+
+DATA = b"the data's digest".ljust(32)
+
+
+@pytest.fixture
+def facts() -> AccountFacts:
+    return new_facts("admissions", 2.0, 1e-5, "patient_id", Neighbouring.ADD_OR_REMOVE_ONE)
+
+
+@pytest.fixture
+def make_account(tmp_path: Path) -> Callable[..., Account]:
+    """A new account in a file, bound to data."""
+
+    def make(file: str = "admissions.db", name: str = "admissions", data: bytes | None = DATA, **changes) -> Account:
+        terms = {"epsilon": 2.0, "delta": 1e-5, "unit": "patient_id", "neighbouring": Neighbouring.ADD_OR_REMOVE_ONE}
+        account = create_account(tmp_path / file, new_facts(name, **{**terms, **changes}))
+        if data is not None:
+            account.bind(data)
+        return account
+
+    return make
+
+
+@pytest.fixture
+def account(make_account: Callable[..., Account]) -> Account:
+    return make_account()

@@ -1,0 +1,178 @@
+"""An account in a file: who may read it, and its bad days."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dprecipe.account import books
+from dprecipe.account.account import Account
+from dprecipe.account.entries import Bind
+from dprecipe.account.facts import AccountFacts
+from dprecipe.account.faults import AccountUnavailable
+from dprecipe.account.opening import open_account
+from dprecipe.account.sqlite_store import SqliteStore
+from dprecipe.faults import UsageFault
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import Gaussian
+
+CHARGES = (Charge(Gaussian(20.0), 4),)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+
+def test_the_files_are_the_owners_alone(account: Account, tmp_path: Path) -> None:
+    account.reserve("a", 1, CHARGES, "a")
+    assert modes(tmp_path) == {"admissions.db": 0o600, "admissions.db-wal": 0o600, "admissions.db-shm": 0o600}
+
+
+def test_nothing_is_overwritten(tmp_path: Path, facts: AccountFacts) -> None:
+    SqliteStore(tmp_path / "a.db").create(facts, b"k" * 32)
+    before = (tmp_path / "a.db").read_bytes()
+    with pytest.raises(UsageFault, match="nothing is overwritten"):
+        SqliteStore(tmp_path / "a.db").create(facts, b"l" * 32)
+    assert (tmp_path / "a.db").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
+    with pytest.raises(UsageFault, match="no such folder"):
+        SqliteStore(tmp_path / "none" / "a.db").create(facts, b"k" * 32)
+
+
+def test_every_commit_is_synchronised(account: Account) -> None:
+    with account.snapshot():
+        connection = account._store._connection  # type: ignore[attr-defined]
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no database", b"SQLite format 3\0" + b"\0" * 200])
+def test_what_is_no_account(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "a.db"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageFault, match=r"there is no account|is no account of dprecipe"):
+        open_account(path)
+    assert path.exists() == (content is not None)  # nothing was made
+    with pytest.raises(AccountUnavailable, match="not a regular file"):
+        open_account(tmp_path)
+
+
+def test_another_database_is_not_taken_for_an_account(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE t (x)").connection.close()
+    with pytest.raises(UsageFault, match="is no account of dprecipe"):
+        open_account(tmp_path / "other.db")
+
+
+def test_a_lock_held_for_long_is_told(account: Account) -> None:
+    holder = sqlite3.connect(account.place, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    waiting = Account(SqliteStore(Path(account.place), wait_seconds=0.05))
+    with pytest.raises(AccountUnavailable, match=r"another process has held the account's lock for 0\.05 s") as caught:
+        waiting.reserve("a", 1, CHARGES, "a")
+    assert "fuser" in caught.value.remedy
+    assert waiting.state().totals.count == 1  # reading needs no lock
+    holder.execute("ROLLBACK")
+    waiting.reserve("a", 1, CHARGES, "a")
+    holder.close()
+
+
+def test_a_full_disk_writes_nothing(account: Account) -> None:
+    """SQLite's own limit of pages stands for the disk."""
+    with account.snapshot():
+        connection = account._store._connection  # type: ignore[attr-defined]
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    faults: list[AccountUnavailable] = []
+    done = 0
+    while not faults:
+        try:
+            account.reserve(f"r{done}", 1, CHARGES, "x")
+            done += 1
+        except AccountUnavailable as fault:
+            faults.append(fault)
+    assert "the disk is full; nothing was written" in str(faults[0])
+    connection.execute("PRAGMA max_page_count = 100000")
+    assert account.verify().totals.runs == done
+    account.reserve(f"r{done}", 1, CHARGES, "x")
+    assert account.verify().totals.runs == done + 1
+
+
+def test_a_file_that_can_not_be_written(account: Account, tmp_path: Path) -> None:
+    account.close()
+    reader = open_account(account.place, read_only=True)
+    assert reader.state().totals.count == 1
+    with pytest.raises(AccountUnavailable, match="can't be written; nothing was written"):
+        reader.reserve("a", 1, CHARGES, "a")
+    reader.close()
+    if os.getuid() != 0:  # who may write anything anyway
+        os.chmod(account.place, 0o400)
+        with pytest.raises(AccountUnavailable, match="can't be written"):
+            open_account(account.place).reserve("a", 1, CHARGES, "a")
+
+
+def test_a_damaged_file_is_told(account: Account) -> None:
+    for number in range(15):
+        account.reserve(f"r{number}", 1, CHARGES, "x")
+    account.close()
+    path = Path(account.place)
+    content = bytearray(path.read_bytes())
+    content[4096:] = bytes(len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(AccountUnavailable, match="damaged") as caught:
+        open_account(path)
+    assert "backup" in caught.value.remedy
+
+
+def test_newer_tables_are_refused(account: Account) -> None:
+    account.close()
+    connection = sqlite3.connect(account.place)
+    connection.execute("UPDATE dprecipe_schema SET version = 99")
+    connection.commit()
+    connection.close()
+    with pytest.raises(AccountUnavailable, match="is of version 99, and this program knows versions up to"):
+        open_account(account.place)
+
+
+def test_older_tables_are_brought_up_to_date_in_one_step(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    account.reserve("a", 1, CHARGES, "a")
+    before = account.state()
+    account.close()
+    broken = (*books.MIGRATIONS, ("ALTER TABLE dprecipe_runs ADD COLUMN note TEXT", "NO SQL"))
+    monkeypatch.setattr(books, "MIGRATIONS", broken)
+    monkeypatch.setattr("dprecipe.account.sqlite_store.MIGRATIONS", broken)
+    with pytest.raises(AccountUnavailable, match="SQLite reports"):
+        open_account(account.place)
+    better = (*books.MIGRATIONS[:-1], ("ALTER TABLE dprecipe_runs ADD COLUMN note TEXT",))
+    monkeypatch.setattr(books, "MIGRATIONS", better)
+    monkeypatch.setattr("dprecipe.account.sqlite_store.MIGRATIONS", better)
+    with pytest.raises(AccountUnavailable, match="of an older version, and was opened only to be read"):
+        open_account(account.place, read_only=True)
+    again = open_account(account.place)
+    assert again.state() == before
+    again.settle("a", 1, CHARGES, final=True)
+    with again.snapshot():
+        connection = again._store._connection  # type: ignore[attr-defined]
+        assert connection.execute("SELECT version FROM dprecipe_schema").fetchall() == [(2,)]
+        assert connection.execute("SELECT note FROM dprecipe_runs").fetchall() == [(None,)]
+
+
+def test_a_transaction_that_raises_writes_nothing(account: Account) -> None:
+    before = account.state()
+    store = SqliteStore(Path(account.place))
+    with pytest.raises(ZeroDivisionError), store.transaction() as open_books:
+        1 / len(open_books.append(Bind("1" * 64)).act.commitment[64:])
+    assert account.state() == before
+    account.verify()
+
+
+def test_names_are_parameters(make_account: Callable[..., Account]) -> None:
+    account = make_account(unit="x'; DROP TABLE dprecipe_entries; --")
+    account.reserve("a", 1, CHARGES, "'; DELETE FROM dprecipe_entries; --")
+    assert account.verify().totals.runs == 1
+    assert account.facts.unit == "x'; DROP TABLE dprecipe_entries; --"
