@@ -103,6 +103,10 @@ class PostgresStore:
                 self._roll_back()
         return siblings
 
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self.close()
+
     def close(self) -> None:
         with self._lock:
             if self._connection is not None and self._process == os.getpid():
@@ -220,7 +224,9 @@ class PostgresStore:
 
 
 def _has_tables(execute: Execute) -> bool:
-    return bool(execute("SELECT to_regclass('dprecipe_schema') IS NOT NULL", ())[0][0])
+    # Of the catalogue's rows, which a transaction sees as they are: its cache may be older.
+    query = "SELECT FROM pg_catalog.pg_tables WHERE tablename = ? AND schemaname = ANY (current_schemas(false))"
+    return bool(execute(f"SELECT EXISTS ({query})", ("dprecipe_schema",))[0][0])
 
 
 def _executor(connection: Any) -> Execute:

@@ -118,6 +118,10 @@ class SqliteStore:
                     siblings.append(_read_sibling(path))
         return siblings
 
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self.close()
+
     def close(self) -> None:
         with self._lock:
             if self._connection is not None and self._process == os.getpid():
