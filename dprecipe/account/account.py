@@ -29,7 +29,17 @@ from typing import TYPE_CHECKING
 from dprecipe.account.books import Books
 from dprecipe.account.canonical import digest_of
 from dprecipe.account.check import Recount, check_books
-from dprecipe.account.entries import MAX_ATTEMPTS, NONCE, RUN, Bind, Claim, Reserve, Settle, Void, clean_what
+from dprecipe.account.entries import (
+    MAX_ATTEMPTS,
+    NONCE,
+    RUN,
+    BindAct,
+    ReserveAct,
+    RunClaim,
+    SettleAct,
+    VoidAct,
+    clean_what,
+)
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountInvalid, AccountRefused
 from dprecipe.account.head import Head, find_rollback
@@ -42,14 +52,14 @@ from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.filters.filter import admits, mixture_epsilon, room
 
 if TYPE_CHECKING:
-    from dprecipe.account.store import Store
+    from dprecipe.account.store import AccountStore
 
 
-class Account:
+class DataAccount:
     """One account in a database. Every method raises `AccountUnavailable` where the database fails: then nothing is
     half-written, and the same call may be made again."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: AccountStore) -> None:
         """Raises `UsageFault` where there is no such account."""
         self._store = store
         with store.snapshot() as books:
@@ -112,7 +122,7 @@ class Account:
                         "name the account of these data; new people, or another extract of them, are a new account: "
                         "dprecipe account create",
                     )
-                books.append(Bind(commitment))
+                books.append(BindAct(commitment))
         return tuple(
             f"the same data are charged to account {sibling.name}, too: together the two allow the sum of their caps"
             for sibling in self._store.list_siblings()
@@ -126,7 +136,7 @@ class Account:
         charges: Sequence[Charge],
         what: str,
         *,
-        claim: Claim | None = None,
+        claim: RunClaim | None = None,
         nonce: str = "",
         drawn: Sequence[Charge] = (),
     ) -> Reservation:
@@ -151,7 +161,7 @@ class Account:
             raise UsageFault("a run that draws nothing needs no reservation", "pass the charges of the plan")
         self._check_claim(claim, charges)
         cost, known = self._find_cost(charges), self._find_cost(run_lengths(drawn))
-        act = Reserve(run, attempt, clean_what(what), nonce, charges, cost, claim)
+        act = ReserveAct(run, attempt, clean_what(what), nonce, charges, cost, claim)
         with self._store.transaction() as books:
             before = books.find_run(run)
             if before is not None and _is_repeated(before, act):
@@ -159,7 +169,7 @@ class Account:
             if before is not None:
                 self._check_attempt(before, act, known)
             if books.totals.commitment is None:
-                raise UsageFault(f"account {facts.name} is bound to no data yet", "call Account.bind first")
+                raise UsageFault(f"account {facts.name} is bound to no data yet", "call DataAccount.bind first")
             counted = before.counted if before is not None else None
             spent = _spent_with(books.totals, counted, cost)
             if admits(spent, facts.cap):
@@ -191,7 +201,7 @@ class Account:
                     "(dprecipe account history)",
                 )
             # Two computations of one sum may differ in the last digits.
-            act = Settle(run, attempt, final, charges, smallest(cost, before.reserved))
+            act = SettleAct(run, attempt, final, charges, smallest(cost, before.reserved))
             if before.status in HOLDING:
                 if not act.cost.covers(before.drawn):
                     raise self._refuse_older(run)
@@ -226,12 +236,12 @@ class Account:
                     f"run {run} has drawn noise, as account {self.facts.name} was told: it can't be void",
                     "settle it with its own ledger: dprecipe account settle RUN",
                 )
-            books.append(Void(run, attempt))
+            books.append(VoidAct(run, attempt))
 
     def _find_cost(self, charges: tuple[Charge, ...]) -> Spent:
         return find_cost(charges, self.facts.neighbouring, self.facts.cap)
 
-    def _check_claim(self, claim: Claim | None, charges: tuple[Charge, ...]) -> None:
+    def _check_claim(self, claim: RunClaim | None, charges: tuple[Charge, ...]) -> None:
         limit = self.facts.max_epsilon_per_run
         if limit is None:
             return
@@ -242,7 +252,7 @@ class Account:
                 f"set budget.epsilon to at most {limit:g}",
             )
 
-    def _check_attempt(self, before: RunState, act: Reserve, known: Spent) -> None:
+    def _check_attempt(self, before: RunState, act: ReserveAct, known: Spent) -> None:
         if act.attempt <= before.attempt:
             raise AccountRefused(
                 f"attempt {act.attempt} of run {act.run} is already known to account {self.facts.name}, which has seen "
@@ -302,7 +312,7 @@ def _check_names(run: str, attempt: int, nonce: str) -> None:
         )
 
 
-def _is_repeated(before: RunState, act: Reserve) -> bool:
+def _is_repeated(before: RunState, act: ReserveAct) -> bool:
     """Whether it is the open reservation, asked for once more."""
     same = (before.attempt, before.nonce, before.charges_digest) == (act.attempt, act.nonce, digest_charges(act))
     return same and before.status == OPEN

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dprecipe.account.canonical import digest_of, tell_time, to_line
-from dprecipe.account.entries import Act, Bind, Entry
+from dprecipe.account.entries import AccountEntry, Act, BindAct
 from dprecipe.account.facts import AccountFacts, read_facts
 from dprecipe.account.faults import AccountInvalid, AccountUnavailable
 from dprecipe.account.state import RunState, Totals, follow, read_run, read_totals
@@ -95,15 +95,15 @@ class Books:
                 raise ValueError("it is missing")
             return state
 
-    def append(self, act: Act) -> Entry:
+    def append(self, act: Act) -> AccountEntry:
         """Write an entry, and what follows from it.
 
         Raises:
             ValueError: no writer makes such an entry (`state.follow`); nothing was written.
         """
-        entry = Entry(self.totals.count, self.totals.head, tell_time(), act)
+        entry = AccountEntry(self.totals.count, self.totals.head, tell_time(), act)
         line = entry.to_line()
-        run = None if isinstance(act, Bind) else self.find_run(act.run)
+        run = None if isinstance(act, BindAct) else self.find_run(act.run)
         totals, state = follow(self.totals, run, entry, line)
         account = self.facts.id
         self._execute(

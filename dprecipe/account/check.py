@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dprecipe.account.books import Books
-from dprecipe.account.entries import Reserve, Settle, Void, parse_entry
+from dprecipe.account.entries import ReserveAct, SettleAct, VoidAct, parse_entry
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountInvalid
 from dprecipe.account.standing import AccountState, find_cost
@@ -56,13 +56,13 @@ class Recount:
         content = line.encode() if isinstance(line, str) else line
         entry = parse_entry(content, len(self.facts.orders))
         act = entry.act
-        before = self.runs.get(act.run) if isinstance(act, Reserve | Settle | Void) else None
+        before = self.runs.get(act.run) if isinstance(act, ReserveAct | SettleAct | VoidAct) else None
         totals, run = follow(self.totals, before, entry, content)
-        if isinstance(act, Reserve | Settle):
+        if isinstance(act, ReserveAct | SettleAct):
             cost = find_cost(act.charges, self.facts.neighbouring, self.facts.cap)
             if not act.cost.covers(cost):
                 raise ValueError("the cost is less than that of the events")
-        if isinstance(act, Reserve):
+        if isinstance(act, ReserveAct):
             limit = self.facts.max_epsilon_per_run
             if limit is not None and act.claim is not None and act.claim.epsilon > limit:
                 raise ValueError("the run claims more than the account allows a run")

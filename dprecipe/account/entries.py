@@ -33,7 +33,7 @@ MAX_CHARGES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RunClaim:
     """What the run claims by itself; for people, and for the largest ε of a run."""
 
     epsilon: float
@@ -41,7 +41,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
+class ReserveAct:
     """`cost` is the upper bound on `charges` at the account's orders."""
 
     kind: ClassVar[str] = "reserve"
@@ -51,7 +51,7 @@ class Reserve:
     nonce: str
     charges: tuple[Charge, ...]
     cost: Spent
-    claim: Claim | None
+    claim: RunClaim | None
 
     def to_json(self) -> dict[str, Any]:
         claim = None if self.claim is None else {"epsilon": self.claim.epsilon, "delta": self.claim.delta}
@@ -67,7 +67,7 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class SettleAct:
     """`charges`: what the run's ledger holds, of all attempts together. `final`: the run has ended by itself."""
 
     kind: ClassVar[str] = "settle"
@@ -88,7 +88,7 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
-class Void:
+class VoidAct:
     kind: ClassVar[str] = "void"
     run: str
     attempt: int
@@ -98,7 +98,7 @@ class Void:
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
+class BindAct:
     kind: ClassVar[str] = "bind"
     commitment: str
 
@@ -106,11 +106,11 @@ class Bind:
         return {"commitment": self.commitment}
 
 
-Act = Reserve | Settle | Void | Bind
+Act = ReserveAct | SettleAct | VoidAct | BindAct
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AccountEntry:
     """An act and its place in the chain."""
 
     seq: int
@@ -132,7 +132,7 @@ def clean_what(what: str) -> str:
     return make_printable(what).replace("\t", " ")[:MAX_WHAT]
 
 
-def parse_entry(line: bytes | str, orders: int) -> Entry:
+def parse_entry(line: bytes | str, orders: int) -> AccountEntry:
     """An entry of an untrusted line.
 
     Raises:
@@ -147,7 +147,7 @@ def parse_entry(line: bytes | str, orders: int) -> Entry:
     return entry
 
 
-def entry_from_json(content: Any, orders: int) -> Entry:
+def entry_from_json(content: Any, orders: int) -> AccountEntry:
     """An entry of an untrusted JSON value. Raises `ValueError`."""
     fields = Fields(content)
     seq, prev, time = fields.whole("seq", 0), fields.text("prev", DIGEST.pattern), fields.moment("time")
@@ -155,9 +155,9 @@ def entry_from_json(content: Any, orders: int) -> Entry:
     act: Act
     match kind:
         case "bind":
-            act = Bind(fields.text("commitment", r"[0-9a-f]{64}"))
+            act = BindAct(fields.text("commitment", r"[0-9a-f]{64}"))
         case "reserve":
-            act = Reserve(
+            act = ReserveAct(
                 fields.text("run", RUN),
                 _attempt(fields),
                 _what(fields),
@@ -167,7 +167,7 @@ def entry_from_json(content: Any, orders: int) -> Entry:
                 _claim(fields),
             )
         case "settle":
-            act = Settle(
+            act = SettleAct(
                 fields.text("run", RUN),
                 _attempt(fields),
                 fields.flag("final"),
@@ -175,11 +175,11 @@ def entry_from_json(content: Any, orders: int) -> Entry:
                 fields.spent("cost", orders),
             )
         case "void":
-            act = Void(fields.text("run", RUN), _attempt(fields))
+            act = VoidAct(fields.text("run", RUN), _attempt(fields))
         case other:
             raise ValueError(f"unknown type {other!r}")
     fields.end()
-    return Entry(seq, prev, time, act)
+    return AccountEntry(seq, prev, time, act)
 
 
 def _attempt(fields: Fields) -> int:
@@ -196,11 +196,11 @@ def _what(fields: Fields) -> str:
     return what
 
 
-def _claim(fields: Fields) -> Claim | None:
+def _claim(fields: Fields) -> RunClaim | None:
     if fields.is_null("claim"):
         return None
     inner = fields.inner("claim")
-    claim = Claim(inner.number("epsilon"), inner.number("delta"))
+    claim = RunClaim(inner.number("epsilon"), inner.number("delta"))
     inner.end()
     return claim
 

@@ -5,32 +5,34 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from dprecipe.account.account import Account
+from dprecipe.account.account import DataAccount
 from dprecipe.account.address import FileAddress, parse_address
 from dprecipe.account.facts import AccountFacts
-from dprecipe.account.store import Store
+from dprecipe.account.store import AccountStore
 
 SECRET_BYTES = 32
 
 
-def open_account(address: str | Path, folder: Path = Path(), *, read_only: bool = False) -> Account:
+def open_account(address: str | Path, folder: Path = Path(), *, read_only: bool = False) -> DataAccount:
     """The account at a path or a URL; a relative path is relative to `folder`.
 
     Raises:
         UsageFault: there is none, or the address has a password.
         AccountUnavailable: the database can't be reached or read.
     """
-    return Account(open_store(str(address), folder, read_only=read_only))
+    return DataAccount(open_store(str(address), folder, read_only=read_only))
 
 
-def create_account(address: str | Path, facts: AccountFacts, folder: Path = Path()) -> Account:
+def create_account(address: str | Path, facts: AccountFacts, folder: Path = Path()) -> DataAccount:
     """Make a new account. Raises as `open_account`, and `UsageFault` where there is one already."""
     store = open_store(str(address), folder, name=facts.name)
     store.create(facts, secrets.token_bytes(SECRET_BYTES))
-    return Account(store)
+    return DataAccount(store)
 
 
-def open_store(address: str, folder: Path = Path(), *, read_only: bool = False, name: str | None = None) -> Store:
+def open_store(
+    address: str, folder: Path = Path(), *, read_only: bool = False, name: str | None = None
+) -> AccountStore:
     """The database of an account, not yet connected to. `name`: of the account, where the address has none."""
     parsed = parse_address(address, folder)
     if isinstance(parsed, FileAddress):

@@ -50,7 +50,7 @@ LOCK_CODES = ("55P03", "57014", "40P01", "40001")
 
 
 class PostgresStore:
-    """`Store` of an account in a database. `name`: of the account; None where the database has one alone."""
+    """`AccountStore` of an account in a database. `name`: of the account; None where the database has one alone."""
 
     def __init__(self, url: str, name: str | None) -> None:
         self.url = url

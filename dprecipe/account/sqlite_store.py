@@ -33,7 +33,7 @@ HEADER = 100
 
 
 class SqliteStore:
-    """`Store` of the account in a file."""
+    """`AccountStore` of the account in a file."""
 
     def __init__(self, path: Path, *, read_only: bool = False, wait_seconds: float = WAIT_SECONDS) -> None:
         self.path = path

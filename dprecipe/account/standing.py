@@ -77,4 +77,3 @@ def find_cost(charges: tuple[Charge, ...], neighbouring: Neighbouring, cap: Cap)
     from dprecipe.privacy.filters.cost import cost_of
 
     return cost_of(charges, neighbouring, cap.orders) if charges else Spent((0.0,) * len(cap.orders))
-

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dprecipe.account.canonical import Fields, digest_of, to_line
-from dprecipe.account.entries import NONCE, RUN, Bind, Entry, Reserve, Settle, Void, charges_to_json
+from dprecipe.account.entries import NONCE, RUN, AccountEntry, BindAct, ReserveAct, SettleAct, VoidAct, charges_to_json
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.sums import Sums, read_sums
 from dprecipe.privacy.filters.cap import Spent
@@ -138,7 +138,7 @@ def read_run(content: Mapping[str, Any], orders: int) -> RunState:
     return run
 
 
-def follow(totals: Totals, run: RunState | None, entry: Entry, line: bytes) -> tuple[Totals, RunState | None]:
+def follow(totals: Totals, run: RunState | None, entry: AccountEntry, line: bytes) -> tuple[Totals, RunState | None]:
     """Totals and the run's state after an entry; `line` is its canonical form.
 
     Raises:
@@ -148,12 +148,12 @@ def follow(totals: Totals, run: RunState | None, entry: Entry, line: bytes) -> t
         raise ValueError("the chain is broken: a line was changed, removed, added or moved")
     act = entry.act
     after = replace(totals, count=totals.count + 1, head=digest_of(line), time=entry.time)
-    if isinstance(act, Bind):
+    if isinstance(act, BindAct):
         if totals.commitment is not None and (totals.opened or not totals.sums.is_nothing):
             raise ValueError("binds other data to an account that has counted something")
         return replace(after, commitment=act.commitment), None
     state = _next_state(run, act, entry.seq)
-    if isinstance(act, Reserve) and totals.commitment is None:
+    if isinstance(act, ReserveAct) and totals.commitment is None:
         raise ValueError("a reservation before the account is bound to its data")
     before = Sums.zero(len(totals.sums.rdp)) if run is None else Sums.of(run.counted)
     opened = (state.status in HOLDING) - (run is not None and run.status in HOLDING)
@@ -162,14 +162,14 @@ def follow(totals: Totals, run: RunState | None, entry: Entry, line: bytes) -> t
     return after, replace(state, last=entry.seq, after=sums.to_spent())
 
 
-def _next_state(run: RunState | None, act: Reserve | Settle | Void, seq: int) -> RunState:
-    if isinstance(act, Reserve):
+def _next_state(run: RunState | None, act: ReserveAct | SettleAct | VoidAct, seq: int) -> RunState:
+    if isinstance(act, ReserveAct):
         return _reserve(run, act, seq)
     if run is None:
         raise ValueError(f"a {act.kind} of a run that has reserved nothing")
     if run.status not in HOLDING or act.attempt != run.attempt:
         raise ValueError(f"a {act.kind} of an attempt that is not the open one")
-    if isinstance(act, Void):
+    if isinstance(act, VoidAct):
         if not run.drawn.is_nothing:
             raise ValueError("a void of a run that has drawn something")
         zero = zero_spent(len(run.counted.rdp))
@@ -182,7 +182,7 @@ def _next_state(run: RunState | None, act: Reserve | Settle | Void, seq: int) ->
     return replace(run, status=SETTLED if act.final else INTERRUPTED, counted=counted, drawn=act.cost)
 
 
-def _reserve(run: RunState | None, act: Reserve, seq: int) -> RunState:
+def _reserve(run: RunState | None, act: ReserveAct, seq: int) -> RunState:
     if not act.charges:
         raise ValueError("a reservation of nothing")
     digest = digest_charges(act)
@@ -220,7 +220,7 @@ def _reserve(run: RunState | None, act: Reserve, seq: int) -> RunState:
     )
 
 
-def digest_charges(act: Reserve) -> str:
+def digest_charges(act: ReserveAct) -> str:
     return digest_of(to_line({"events": charges_to_json(act.charges)}))
 
 

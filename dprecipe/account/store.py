@@ -20,7 +20,7 @@ class Sibling:
     commitment: str | None
 
 
-class Store(Protocol):
+class AccountStore(Protocol):
     """One account in a database. Every method raises `AccountUnavailable` where the database fails.
 
     Guarantees: a transaction has the account to itself until it ends; what it wrote is on disk when it returns, and

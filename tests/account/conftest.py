@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.account.account import Account
+from dprecipe.account.account import DataAccount
 from dprecipe.account.facts import AccountFacts, new_facts
 from dprecipe.account.opening import create_account
 from dprecipe.privacy.adjacency import Neighbouring
@@ -21,10 +21,12 @@ def facts() -> AccountFacts:
 
 
 @pytest.fixture
-def make_account(tmp_path: Path) -> Callable[..., Account]:
+def make_account(tmp_path: Path) -> Callable[..., DataAccount]:
     """A new account in a file, bound to data."""
 
-    def make(file: str = "admissions.db", name: str = "admissions", data: bytes | None = DATA, **changes) -> Account:
+    def make(
+        file: str = "admissions.db", name: str = "admissions", data: bytes | None = DATA, **changes
+    ) -> DataAccount:
         terms = {"epsilon": 2.0, "delta": 1e-5, "unit": "patient_id", "neighbouring": Neighbouring.ADD_OR_REMOVE_ONE}
         account = create_account(tmp_path / file, new_facts(name, **{**terms, **changes}))
         if data is not None:
@@ -35,5 +37,5 @@ def make_account(tmp_path: Path) -> Callable[..., Account]:
 
 
 @pytest.fixture
-def account(make_account: Callable[..., Account]) -> Account:
+def account(make_account: Callable[..., DataAccount]) -> DataAccount:
     return make_account()

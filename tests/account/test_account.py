@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dprecipe.account import entries
-from dprecipe.account.account import Account, commit
-from dprecipe.account.entries import Claim
+from dprecipe.account.account import DataAccount, commit
+from dprecipe.account.entries import RunClaim
 from dprecipe.account.faults import AccountRefused
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import find_cost
@@ -30,11 +30,11 @@ MORE = (Charge(STEP, 220),)
 OTHER = b"other data".ljust(32)
 
 
-def cost(account: Account, charges: tuple[Charge, ...]) -> Spent:
+def cost(account: DataAccount, charges: tuple[Charge, ...]) -> Spent:
     return find_cost(charges, account.facts.neighbouring, account.facts.cap)
 
 
-def test_a_reservation_counts_in_full_and_settles_at_what_was_drawn(account: Account) -> None:
+def test_a_reservation_counts_in_full_and_settles_at_what_was_drawn(account: DataAccount) -> None:
     reservation = account.reserve("one", 1, PLAN, "recipe", nonce="a")
     assert account.state().spent == cost(account, PLAN) == reservation.reserved
     assert account.state().totals.opened == 1
@@ -46,7 +46,7 @@ def test_a_reservation_counts_in_full_and_settles_at_what_was_drawn(account: Acc
     assert settlement.entries == account.state().totals.head
 
 
-def test_asked_again_everything_counts_once(account: Account) -> None:
+def test_asked_again_everything_counts_once(account: DataAccount) -> None:
     first = account.reserve("one", 1, PLAN, "recipe", nonce="a")
     count = account.state().totals.count
     assert account.reserve("one", 1, PLAN, "recipe", nonce="a") == first
@@ -61,7 +61,7 @@ def test_asked_again_everything_counts_once(account: Account) -> None:
     assert account.state().spent == cost(account, HALF)
 
 
-def test_a_later_attempt_replaces_the_reservation_by_the_larger(account: Account) -> None:
+def test_a_later_attempt_replaces_the_reservation_by_the_larger(account: DataAccount) -> None:
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
     account.reserve("one", 2, MORE, "recipe", nonce="b")
     assert account.state().spent == cost(account, MORE)
@@ -73,7 +73,7 @@ def test_a_later_attempt_replaces_the_reservation_by_the_larger(account: Account
     assert (run.attempt, run.status) == (3, OPEN)
 
 
-def test_an_interrupted_run_keeps_its_reservation(account: Account) -> None:
+def test_an_interrupted_run_keeps_its_reservation(account: DataAccount) -> None:
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
     account.settle("one", 1, HALF, final=False)
     run = account.find_run("one")
@@ -86,7 +86,7 @@ def test_an_interrupted_run_keeps_its_reservation(account: Account) -> None:
     assert account.state().spent == cost(account, PLAN)
 
 
-def test_a_run_that_hides_its_iterates_gets_nothing_back(make_account: Callable[..., Account]) -> None:
+def test_a_run_that_hides_its_iterates_gets_nothing_back(make_account: Callable[..., DataAccount]) -> None:
     account = make_account(neighbouring=Neighbouring.REPLACE_ONE)
     hidden = ProjectedDescent("replace_one", "gaussian", 100, 1, "permuted", "last", ((100, 9.0, 0.99, 30.0),))
     charges = (Charge(hidden, 1), Charge(Gaussian(30.0), 2))
@@ -96,7 +96,7 @@ def test_a_run_that_hides_its_iterates_gets_nothing_back(make_account: Callable[
     assert settlement.counted == before == account.state().spent
 
 
-def test_void_counts_nothing_and_needs_an_empty_ledger(account: Account) -> None:
+def test_void_counts_nothing_and_needs_an_empty_ledger(account: DataAccount) -> None:
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
     with pytest.raises(AccountRefused, match="can't be void"):
         account.void("one", 1, HALF)
@@ -111,7 +111,7 @@ def test_void_counts_nothing_and_needs_an_empty_ledger(account: Account) -> None
         account.void("one", 2)
 
 
-def test_the_cap_refuses_and_says_what_fits(account: Account) -> None:
+def test_the_cap_refuses_and_says_what_fits(account: DataAccount) -> None:
     large = (Charge(STEP, 2000),)
     account.reserve("one", 1, large, "recipe", nonce="a")
     assert account.state().epsilon < 2
@@ -127,7 +127,7 @@ def test_the_cap_refuses_and_says_what_fits(account: Account) -> None:
     assert 1.9 < account.state().epsilon <= 2 < account.state().odometer
 
 
-def test_a_refused_attempt_leaves_the_reservation_as_it_was(account: Account) -> None:
+def test_a_refused_attempt_leaves_the_reservation_as_it_was(account: DataAccount) -> None:
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
     before = account.state()
     with pytest.raises(AccountRefused, match="no room"):
@@ -136,7 +136,7 @@ def test_a_refused_attempt_leaves_the_reservation_as_it_was(account: Account) ->
     account.settle("one", 1, HALF, final=True)
 
 
-def test_what_can_never_fit_is_refused_so(account: Account) -> None:
+def test_what_can_never_fit_is_refused_so(account: DataAccount) -> None:
     with pytest.raises(AccountRefused, match="has no room for this run") as caught:
         account.reserve("one", 1, (Charge(Gaussian(0.001), 1),), "recipe")
     assert "nothing more fits" in caught.value.remedy
@@ -144,7 +144,7 @@ def test_what_can_never_fit_is_refused_so(account: Account) -> None:
     assert account.state().totals.runs == 0
 
 
-def test_copies_and_older_folders_of_a_run_are_refused(account: Account) -> None:
+def test_copies_and_older_folders_of_a_run_are_refused(account: DataAccount) -> None:
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
     with pytest.raises(AccountRefused, match="is a copy, or older than the run"):
         account.reserve("one", 1, PLAN, "recipe", nonce="b")  # two machines begin the same attempt
@@ -162,14 +162,14 @@ def test_copies_and_older_folders_of_a_run_are_refused(account: Account) -> None
 
 
 @pytest.mark.parametrize("final", [True, False])
-def test_settling_more_than_was_reserved_is_refused(account: Account, final: bool) -> None:
+def test_settling_more_than_was_reserved_is_refused(account: DataAccount, final: bool) -> None:
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
     with pytest.raises(AccountRefused, match="has drawn more than it had reserved"):
         account.settle("one", 1, MORE, final=final)
     assert account.state().spent == cost(account, PLAN)
 
 
-def test_settling_otherwise_or_another_attempt_is_refused(account: Account) -> None:
+def test_settling_otherwise_or_another_attempt_is_refused(account: DataAccount) -> None:
     with pytest.raises(AccountRefused, match="knows no attempt 1 of run one"):
         account.settle("one", 1, HALF, final=True)
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
@@ -180,7 +180,7 @@ def test_settling_otherwise_or_another_attempt_is_refused(account: Account) -> N
         account.settle("one", 1, PLAN, final=True)
 
 
-def test_rounding_never_makes_a_whole_run_more_than_its_reservation(account: Account) -> None:
+def test_rounding_never_makes_a_whole_run_more_than_its_reservation(account: DataAccount) -> None:
     """The ledger has the same events in other portions, whose sum may differ in the last digit."""
     parts = (Charge(Gaussian(21.0), 3), Charge(STEP, 7), Charge(Gaussian(17.0), 5))
     account.reserve("one", 1, parts, "recipe", nonce="a")
@@ -188,7 +188,7 @@ def test_rounding_never_makes_a_whole_run_more_than_its_reservation(account: Acc
     assert account.settle("one", 1, shuffled, final=True).counted == account.state().spent
 
 
-def test_a_settled_run_that_goes_on_reserves_again(account: Account) -> None:
+def test_a_settled_run_that_goes_on_reserves_again(account: DataAccount) -> None:
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
     account.settle("one", 1, HALF, final=True)
     account.reserve("one", 2, MORE, "recipe", nonce="b", drawn=HALF)
@@ -201,7 +201,7 @@ def test_a_settled_run_that_goes_on_reserves_again(account: Account) -> None:
     assert account.state().spent == cost(account, MORE)
 
 
-def test_a_reservation_holds_what_is_within_it(account: Account) -> None:
+def test_a_reservation_holds_what_is_within_it(account: DataAccount) -> None:
     reservation = account.reserve("one", 1, PLAN, "recipe", nonce="a")
     assert reservation.holds(PLAN)
     assert reservation.holds(HALF)
@@ -210,18 +210,18 @@ def test_a_reservation_holds_what_is_within_it(account: Account) -> None:
     assert not reservation.holds((Charge(Gaussian(0.5), 1),))
 
 
-def test_the_largest_epsilon_of_a_run(make_account: Callable[..., Account]) -> None:
+def test_the_largest_epsilon_of_a_run(make_account: Callable[..., DataAccount]) -> None:
     account = make_account(max_epsilon_per_run=0.5)
     with pytest.raises(AccountRefused, match=r"the run's ε is 0\.6, and account admissions allows a run at most 0\.5"):
-        account.reserve("one", 1, PLAN, "recipe", claim=Claim(0.6, 1e-6))
+        account.reserve("one", 1, PLAN, "recipe", claim=RunClaim(0.6, 1e-6))
     with pytest.raises(AccountRefused, match="allows a run at most"):
         account.reserve("one", 1, (Charge(STEP, 4000),), "recipe")  # no claim: what the filter says of it alone
     with pytest.raises(AccountRefused, match="allows a run at most"):
-        account.reserve("one", 1, PLAN, "recipe", claim=Claim(math.nan, 1e-6))
-    account.reserve("one", 1, PLAN, "recipe", claim=Claim(0.5, 1e-6))
+        account.reserve("one", 1, PLAN, "recipe", claim=RunClaim(math.nan, 1e-6))
+    account.reserve("one", 1, PLAN, "recipe", claim=RunClaim(0.5, 1e-6))
 
 
-def test_an_account_is_bound_once(make_account: Callable[..., Account]) -> None:
+def test_an_account_is_bound_once(make_account: Callable[..., DataAccount]) -> None:
     account = make_account(data=None)
     with pytest.raises(UsageFault, match="bound to no data yet"):
         account.reserve("one", 1, PLAN, "recipe")
@@ -237,7 +237,7 @@ def test_an_account_is_bound_once(make_account: Callable[..., Account]) -> None:
         account.bind(OTHER)
 
 
-def test_the_same_data_in_a_file_beside_is_warned_of(make_account: Callable[..., Account], tmp_path: Path) -> None:
+def test_the_same_data_in_a_file_beside_is_warned_of(make_account: Callable[..., DataAccount], tmp_path: Path) -> None:
     first, second = make_account("one.db", "first"), make_account("two.db", "second", data=None)
     (tmp_path / "notes.db").write_text("no account")
     (tmp_path / "cut.db").write_bytes((tmp_path / "one.db").read_bytes()[:5000])
@@ -248,7 +248,7 @@ def test_the_same_data_in_a_file_beside_is_warned_of(make_account: Callable[...,
     assert third.bind(OTHER) == ()
 
 
-def test_commitments_of_two_accounts_differ(make_account: Callable[..., Account]) -> None:
+def test_commitments_of_two_accounts_differ(make_account: Callable[..., DataAccount]) -> None:
     first, second = make_account("one.db", "first"), make_account("two.db", "second")
     assert first.state().totals.commitment != second.state().totals.commitment
     assert commit(b"k" * 32, b"d") != commit(b"k" * 32, b"e")
@@ -258,12 +258,12 @@ def test_commitments_of_two_accounts_differ(make_account: Callable[..., Account]
     ("run", "attempt", "nonce"),
     [("", 1, ""), ("a/b", 1, ""), ("a\n", 1, ""), ("x" * 101, 1, ""), ("a", 0, ""), ("a", 10**7, ""), ("a", 1, "ü")],
 )
-def test_names_that_can_not_be(account: Account, run: str, attempt: int, nonce: str) -> None:
+def test_names_that_can_not_be(account: DataAccount, run: str, attempt: int, nonce: str) -> None:
     with pytest.raises(UsageFault, match="is not valid"):
         account.reserve(run, attempt, PLAN, "recipe", nonce=nonce)
 
 
-def test_names_of_strangers_are_kept_as_printable_text(account: Account) -> None:
+def test_names_of_strangers_are_kept_as_printable_text(account: DataAccount) -> None:
     account.reserve("one", 1, PLAN, "x\x1b[2J\n\u202e'; DROP TABLE dprecipe_entries; --" + "y" * 500)
     with account.snapshot() as books:
         (line,) = [line for _, line in books.read_lines() if '"reserve"' in line]
@@ -272,7 +272,7 @@ def test_names_of_strangers_are_kept_as_printable_text(account: Account) -> None
     assert len(entry.act.what) == entries.MAX_WHAT
 
 
-def test_a_clock_that_is_set_back_changes_nothing(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_back_changes_nothing(account: DataAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dprecipe.account.books.tell_time", lambda: "1999-12-31T23:59:59Z")
     account.reserve("one", 1, PLAN, "recipe")
     monkeypatch.setattr("dprecipe.account.books.tell_time", lambda: "2030-01-01T00:00:00Z")
@@ -280,7 +280,7 @@ def test_a_clock_that_is_set_back_changes_nothing(account: Account, monkeypatch:
     assert account.verify().totals == account.state().totals
 
 
-def test_two_clients_see_each_other(account: Account, tmp_path: Path) -> None:
+def test_two_clients_see_each_other(account: DataAccount, tmp_path: Path) -> None:
     other = open_account("admissions.db", tmp_path)
     account.reserve("one", 1, (Charge(STEP, 2000),), "recipe", nonce="a")
     with pytest.raises(AccountRefused):
@@ -291,7 +291,7 @@ def test_two_clients_see_each_other(account: Account, tmp_path: Path) -> None:
     assert account.find_run("one").status == VOID
 
 
-def test_a_forked_process_has_a_connection_of_its_own(account: Account) -> None:
+def test_a_forked_process_has_a_connection_of_its_own(account: DataAccount) -> None:
     account.reserve("parent", 1, HALF, "recipe")
     child = os.fork()
     if child == 0:

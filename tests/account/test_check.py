@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from dprecipe.account.account import Account
+from dprecipe.account.account import DataAccount
 from dprecipe.account.canonical import digest_of, to_line
 from dprecipe.account.check import Recount
-from dprecipe.account.entries import Bind, Claim, Entry, Reserve, Void
+from dprecipe.account.entries import AccountEntry, BindAct, ReserveAct, RunClaim, VoidAct
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountInvalid
 from dprecipe.account.head import Head, make_head, read_head
@@ -33,7 +33,7 @@ Edit = Callable[[sqlite3.Connection], Any]
 
 
 @pytest.fixture
-def used(account: Account) -> Account:
+def used(account: DataAccount) -> DataAccount:
     """Eight entries: three settled runs and an open one."""
     for name in ("a", "b", "c"):
         account.reserve(name, 1, CHARGES, name)
@@ -42,7 +42,7 @@ def used(account: Account) -> Account:
     return account
 
 
-def edit_rows(account: Account, edit: Edit) -> Account:
+def edit_rows(account: DataAccount, edit: Edit) -> DataAccount:
     """The account once somebody with SQLite's shell has edited its file."""
     path = account.place
     account.close()
@@ -142,7 +142,7 @@ FORGERIES: dict[str, tuple[Edit, str]] = {
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_a_forged_account_does_not_verify(used: Account, name: str) -> None:
+def test_a_forged_account_does_not_verify(used: DataAccount, name: str) -> None:
     used.verify()
     edit, message = FORGERIES[name]
     try:
@@ -158,13 +158,13 @@ AT_ONCE = [name for name, (_, message) in FORGERIES.items() if "facts" in messag
 
 
 @pytest.mark.parametrize("name", [*AT_ONCE, "the last entry deleted", "the last entry edited", "an entry added"])
-def test_what_the_ends_of_the_chain_show_stops_the_next_run(used: Account, name: str) -> None:
+def test_what_the_ends_of_the_chain_show_stops_the_next_run(used: DataAccount, name: str) -> None:
     edit_rows(used, FORGERIES[name][0])
     with pytest.raises(AccountInvalid):
         used.reserve("e", 1, CHARGES, "e")
 
 
-def rewrite(account: Account, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+def rewrite(account: DataAccount, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
     """Write the whole chain anew, with totals and runs that fit: what a forger with the database can do."""
     with account.snapshot() as books:
         facts, lines = books.facts, [json.loads(line) for _, line in books.read_lines()]
@@ -187,7 +187,7 @@ def rewrite(account: Account, change: Callable[[list[dict[str, Any]]], list[dict
     edit_rows(account, edit)
 
 
-def test_a_chain_written_anew_is_caught_by_a_head_alone(used: Account) -> None:
+def test_a_chain_written_anew_is_caught_by_a_head_alone(used: DataAccount) -> None:
     state = used.state()
     head = read_head(make_head(state.facts, state.totals).to_json())
     rewrite(used, lambda lines: [line for line in lines if line.get("run") != "b"])
@@ -200,7 +200,7 @@ def test_a_chain_written_anew_is_caught_by_a_head_alone(used: Account) -> None:
         used.verify(head)
 
 
-def test_a_restored_backup_is_caught_by_a_head_alone(used: Account, tmp_path: Path) -> None:
+def test_a_restored_backup_is_caught_by_a_head_alone(used: DataAccount, tmp_path: Path) -> None:
     used.close()
     shutil.copy(used.place, tmp_path / "backup")
     used.settle("d", 1, CHARGES, final=True)
@@ -217,7 +217,7 @@ def test_a_restored_backup_is_caught_by_a_head_alone(used: Account, tmp_path: Pa
 
 
 def test_a_head_of_another_account_and_one_of_before_the_first_entry(
-    used: Account, make_account: Callable[..., Account]
+    used: DataAccount, make_account: Callable[..., DataAccount]
 ) -> None:
     other = make_account("other.db", "other")
     state = other.state()
@@ -244,19 +244,19 @@ def test_more_than_the_cap_holds_is_seen_at_any_moment(facts: AccountFacts) -> N
     assert not admits(cost + cost, facts.cap)
     count = Recount(facts)
     for act in (
-        Bind("0" * 64),
-        Reserve("a", 1, "", "", charges, cost, None),
-        Reserve("b", 1, "", "", charges, cost, None),
+        BindAct("0" * 64),
+        ReserveAct("a", 1, "", "", charges, cost, None),
+        ReserveAct("b", 1, "", "", charges, cost, None),
     ):
-        count.take(Entry(count.totals.count, count.totals.head, facts.created, act).to_line())
-    back = Entry(3, count.totals.head, facts.created, Void("b", 1)).to_line()
+        count.take(AccountEntry(count.totals.count, count.totals.head, facts.created, act).to_line())
+    back = AccountEntry(3, count.totals.head, facts.created, VoidAct("b", 1)).to_line()
     with pytest.raises(ValueError, match="more is reserved than the cap holds"):
         count.take(back)
 
 
-def test_a_claim_above_the_largest_of_a_run_is_seen(make_account: Callable[..., Account]) -> None:
+def test_a_claim_above_the_largest_of_a_run_is_seen(make_account: Callable[..., DataAccount]) -> None:
     account = make_account(max_epsilon_per_run=1.0)
-    account.reserve("a", 1, CHARGES, "a", claim=Claim(0.9, 1e-6))
+    account.reserve("a", 1, CHARGES, "a", claim=RunClaim(0.9, 1e-6))
     with account.snapshot() as books:
         lines = [json.loads(line) for _, line in books.read_lines()]
     lines[1]["claim"]["epsilon"] = 1.5
@@ -266,7 +266,7 @@ def test_a_claim_above_the_largest_of_a_run_is_seen(make_account: Callable[..., 
         count.take(to_line(lines[1]))
 
 
-def test_digests_are_sha256_of_the_line(used: Account) -> None:
+def test_digests_are_sha256_of_the_line(used: DataAccount) -> None:
     with used.snapshot() as books:
         lines = [line for _, line in books.read_lines()]
     for before, after in pairwise(lines):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dprecipe.account.canonical import to_line
-from dprecipe.account.entries import Bind, Claim, Entry, Reserve, Settle, Void, parse_entry
+from dprecipe.account.entries import AccountEntry, BindAct, ReserveAct, RunClaim, SettleAct, VoidAct, parse_entry
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.noisy_sums import Gaussian
@@ -17,23 +17,23 @@ COST = Spent((0.5, float("inf")), 0.0)
 CHARGES = (Charge(Gaussian(2.0), 3),)
 PREV = "sha256:" + "a" * 64
 ACTS = {
-    "bind": Bind("0" * 64),
-    "reserve": Reserve("run-1", 1, "what Ä", "n0", CHARGES, COST, Claim(1.0, 1e-5)),
-    "reserve without a claim": Reserve("run-1", 2, "", "", CHARGES, COST, None),
-    "settle": Settle("run-1", 1, True, CHARGES, COST),
-    "settle of nothing": Settle("run-1", 1, False, (), Spent((0.0, 0.0))),
-    "void": Void("run-1", 1),
+    "bind": BindAct("0" * 64),
+    "reserve": ReserveAct("run-1", 1, "what Ä", "n0", CHARGES, COST, RunClaim(1.0, 1e-5)),
+    "reserve without a claim": ReserveAct("run-1", 2, "", "", CHARGES, COST, None),
+    "settle": SettleAct("run-1", 1, True, CHARGES, COST),
+    "settle of nothing": SettleAct("run-1", 1, False, (), Spent((0.0, 0.0))),
+    "void": VoidAct("run-1", 1),
 }
 
 
 def write(act: Any, **changes: Any) -> bytes:
-    line = Entry(7, PREV, "2026-11-23T12:00:00Z", act).to_line()
+    line = AccountEntry(7, PREV, "2026-11-23T12:00:00Z", act).to_line()
     return to_line({**json.loads(line), **changes}) if changes else line
 
 
 @pytest.mark.parametrize("name", ACTS)
 def test_an_entry_is_read_as_written(name: str) -> None:
-    entry = Entry(7, PREV, "2026-11-23T12:00:00Z", ACTS[name])
+    entry = AccountEntry(7, PREV, "2026-11-23T12:00:00Z", ACTS[name])
     assert parse_entry(entry.to_line(), 2) == entry
 
 

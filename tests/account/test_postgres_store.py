@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dprecipe.account import books
-from dprecipe.account.account import Account
+from dprecipe.account.account import DataAccount
 from dprecipe.account.facts import new_facts
 from dprecipe.account.faults import AccountInvalid, AccountRefused, AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
@@ -72,8 +72,8 @@ def database(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def make(database: str) -> Callable[..., Account]:
-    def make_one(name: str = "admissions", epsilon: float = 2.0) -> Account:
+def make(database: str) -> Callable[..., DataAccount]:
+    def make_one(name: str = "admissions", epsilon: float = 2.0) -> DataAccount:
         facts = new_facts(name, epsilon, 1e-5, "patient_id", Neighbouring.ADD_OR_REMOVE_ONE)
         account = create_account(database, facts)
         account.bind(DATA)
@@ -90,7 +90,7 @@ def run_sql(database: str, statement: str, *parameters: Any) -> list[tuple[Any, 
         return cursor.fetchall() if cursor.description else []
 
 
-def test_the_same_rules_as_in_a_file(make: Callable[..., Account]) -> None:
+def test_the_same_rules_as_in_a_file(make: Callable[..., DataAccount]) -> None:
     account = make()
     first = account.reserve("a", 1, CHARGES, "'; DROP TABLE dprecipe_entries; -- %s", nonce="n")
     assert account.reserve("a", 1, CHARGES, "x", nonce="n") == first
@@ -108,7 +108,7 @@ def test_the_same_rules_as_in_a_file(make: Callable[..., Account]) -> None:
         verify_statement(json.loads(json.dumps(export_statement(rows))))
 
 
-def test_several_accounts_of_one_database(make: Callable[..., Account], database: str) -> None:
+def test_several_accounts_of_one_database(make: Callable[..., DataAccount], database: str) -> None:
     first, second = make("first"), make("second")
     first.reserve("a", 1, CHARGES, "x")
     second.reserve("a", 1, CHARGES, "x")
@@ -131,7 +131,7 @@ def test_a_database_without_accounts(database: str) -> None:
     assert "dprecipe account create" in caught.value.remedy
 
 
-def test_rows_that_were_edited_do_not_verify(make: Callable[..., Account], database: str) -> None:
+def test_rows_that_were_edited_do_not_verify(make: Callable[..., DataAccount], database: str) -> None:
     account = make()
     for name in "abc":
         account.reserve(name, 1, LESS, name)
@@ -144,7 +144,7 @@ def test_rows_that_were_edited_do_not_verify(make: Callable[..., Account], datab
 
 
 def test_a_lock_held_for_long_is_told(
-    make: Callable[..., Account], database: str, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., DataAccount], database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import psycopg
 
@@ -160,7 +160,7 @@ def test_a_lock_held_for_long_is_told(
 
 
 def test_a_connection_that_is_lost_within_a_transaction_writes_nothing(
-    make: Callable[..., Account], database: str
+    make: Callable[..., DataAccount], database: str
 ) -> None:
     account = make()
     store = PostgresStore(database, "admissions")
@@ -174,7 +174,7 @@ def test_a_connection_that_is_lost_within_a_transaction_writes_nothing(
 
     def reserve_and_lose() -> None:
         with store.transaction() as rows:
-            rows.append(books.Bind("1" * 64))
+            rows.append(books.BindAct("1" * 64))
             cut()
 
     with pytest.raises(AccountUnavailable, match="the connection was lost") as caught:
@@ -185,7 +185,7 @@ def test_a_connection_that_is_lost_within_a_transaction_writes_nothing(
         assert rows.totals.count == 1
 
 
-def test_a_connection_that_was_closed_between_two_is_made_anew(make: Callable[..., Account], database: str) -> None:
+def test_a_connection_that_was_closed_between_two_is_made_anew(make: Callable[..., DataAccount], database: str) -> None:
     account = make()
     run_sql(
         database,
@@ -210,7 +210,7 @@ def test_a_password_comes_from_the_environment_and_is_never_printed(
     assert "hunter2" not in f"{caught.value} {caught.value.remedy}"
 
 
-def test_who_may_only_read(make: Callable[..., Account], database: str) -> None:
+def test_who_may_only_read(make: Callable[..., DataAccount], database: str) -> None:
     make()
     run_sql(database, "CREATE ROLE reader LOGIN")
     run_sql(database, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
@@ -226,7 +226,9 @@ def test_who_may_only_read(make: Callable[..., Account], database: str) -> None:
         run_sql(database, "DROP ROLE reader")
 
 
-def test_tables_of_other_versions(make: Callable[..., Account], database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_other_versions(
+    make: Callable[..., DataAccount], database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     account = make()
     account.reserve("a", 1, CHARGES, "x")
     before = account.state()
@@ -243,7 +245,7 @@ def test_tables_of_other_versions(make: Callable[..., Account], database: str, m
 def test_two_clients_that_create_at_once(database: str) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    def create(number: int) -> Account:
+    def create(number: int) -> DataAccount:
         facts = new_facts(f"n{number}", 2.0, 1e-5, "record", Neighbouring.REPLACE_ONE)
         return create_account(database, facts)
 

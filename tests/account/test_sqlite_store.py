@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dprecipe.account import books
-from dprecipe.account.account import Account
-from dprecipe.account.entries import Bind
+from dprecipe.account.account import DataAccount
+from dprecipe.account.entries import BindAct
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountUnavailable
 from dprecipe.account.opening import open_account
@@ -28,7 +28,7 @@ def modes(folder: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
 
 
-def test_the_files_are_the_owners_alone(account: Account, tmp_path: Path) -> None:
+def test_the_files_are_the_owners_alone(account: DataAccount, tmp_path: Path) -> None:
     account.reserve("a", 1, CHARGES, "a")
     assert modes(tmp_path) == {"admissions.db": 0o600, "admissions.db-wal": 0o600, "admissions.db-shm": 0o600}
 
@@ -44,7 +44,7 @@ def test_nothing_is_overwritten(tmp_path: Path, facts: AccountFacts) -> None:
         SqliteStore(tmp_path / "none" / "a.db").create(facts, b"k" * 32)
 
 
-def test_every_commit_is_synchronised(account: Account) -> None:
+def test_every_commit_is_synchronised(account: DataAccount) -> None:
     with account.snapshot():
         connection = account._store._connection  # type: ignore[attr-defined]
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
@@ -69,10 +69,10 @@ def test_another_database_is_not_taken_for_an_account(tmp_path: Path) -> None:
         open_account(tmp_path / "other.db")
 
 
-def test_a_lock_held_for_long_is_told(account: Account) -> None:
+def test_a_lock_held_for_long_is_told(account: DataAccount) -> None:
     holder = sqlite3.connect(account.place, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    waiting = Account(SqliteStore(Path(account.place), wait_seconds=0.05))
+    waiting = DataAccount(SqliteStore(Path(account.place), wait_seconds=0.05))
     with pytest.raises(AccountUnavailable, match=r"another process has held the account's lock for 0\.05 s") as caught:
         waiting.reserve("a", 1, CHARGES, "a")
     assert "fuser" in caught.value.remedy
@@ -82,7 +82,7 @@ def test_a_lock_held_for_long_is_told(account: Account) -> None:
     holder.close()
 
 
-def test_a_full_disk_writes_nothing(account: Account) -> None:
+def test_a_full_disk_writes_nothing(account: DataAccount) -> None:
     """SQLite's own limit of pages stands for the disk."""
     with account.snapshot():
         connection = account._store._connection  # type: ignore[attr-defined]
@@ -103,7 +103,7 @@ def test_a_full_disk_writes_nothing(account: Account) -> None:
     assert account.verify().totals.runs == done + 1
 
 
-def test_a_file_that_can_not_be_written(account: Account, tmp_path: Path) -> None:
+def test_a_file_that_can_not_be_written(account: DataAccount, tmp_path: Path) -> None:
     account.close()
     reader = open_account(account.place, read_only=True)
     assert reader.state().totals.count == 1
@@ -116,7 +116,7 @@ def test_a_file_that_can_not_be_written(account: Account, tmp_path: Path) -> Non
             open_account(account.place).reserve("a", 1, CHARGES, "a")
 
 
-def test_a_damaged_file_is_told(account: Account) -> None:
+def test_a_damaged_file_is_told(account: DataAccount) -> None:
     for number in range(15):
         account.reserve(f"r{number}", 1, CHARGES, "x")
     account.close()
@@ -129,7 +129,7 @@ def test_a_damaged_file_is_told(account: Account) -> None:
     assert "backup" in caught.value.remedy
 
 
-def test_newer_tables_are_refused(account: Account) -> None:
+def test_newer_tables_are_refused(account: DataAccount) -> None:
     account.close()
     connection = sqlite3.connect(account.place)
     connection.execute("UPDATE dprecipe_schema SET version = 99")
@@ -139,7 +139,7 @@ def test_newer_tables_are_refused(account: Account) -> None:
         open_account(account.place)
 
 
-def test_older_tables_are_brought_up_to_date_in_one_step(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_tables_are_brought_up_to_date_in_one_step(account: DataAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     account.reserve("a", 1, CHARGES, "a")
     before = account.state()
     account.close()
@@ -162,16 +162,16 @@ def test_older_tables_are_brought_up_to_date_in_one_step(account: Account, monke
         assert connection.execute("SELECT note FROM dprecipe_runs").fetchall() == [(None,)]
 
 
-def test_a_transaction_that_raises_writes_nothing(account: Account) -> None:
+def test_a_transaction_that_raises_writes_nothing(account: DataAccount) -> None:
     before = account.state()
     store = SqliteStore(Path(account.place))
     with pytest.raises(ZeroDivisionError), store.transaction() as open_books:
-        1 / len(open_books.append(Bind("1" * 64)).act.commitment[64:])
+        1 / len(open_books.append(BindAct("1" * 64)).act.commitment[64:])
     assert account.state() == before
     account.verify()
 
 
-def test_names_are_parameters(make_account: Callable[..., Account]) -> None:
+def test_names_are_parameters(make_account: Callable[..., DataAccount]) -> None:
     account = make_account(unit="x'; DROP TABLE dprecipe_entries; --")
     account.reserve("a", 1, CHARGES, "'; DELETE FROM dprecipe_entries; --")
     assert account.verify().totals.runs == 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dprecipe.account.canonical import tell_time
-from dprecipe.account.entries import Act, Bind, Entry, Reserve, Settle, Void
+from dprecipe.account.entries import AccountEntry, Act, BindAct, ReserveAct, SettleAct, VoidAct
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.state import RunState, Totals, follow, read_run, read_totals
 from dprecipe.privacy.events import Charge
@@ -17,22 +17,22 @@ from dprecipe.privacy.noisy_sums import Gaussian
 
 CHARGES = (Charge(Gaussian(20.0), 8),)
 FULL, HALF, LARGE = (Spent((value,) * 9) for value in (0.5, 0.25, 1.0))
-BIND = Bind("0" * 64)
+BIND = BindAct("0" * 64)
 
 
-def reserve(attempt: int = 1, cost: Spent = FULL, run: str = "one", charges: Sequence[Charge] = CHARGES) -> Reserve:
-    return Reserve(run, attempt, "what", "n", tuple(charges), cost, None)
+def reserve(attempt: int = 1, cost: Spent = FULL, run: str = "one", charges: Sequence[Charge] = CHARGES) -> ReserveAct:
+    return ReserveAct(run, attempt, "what", "n", tuple(charges), cost, None)
 
 
-def settle(attempt: int = 1, cost: Spent = HALF, final: bool = True) -> Settle:
-    return Settle("one", attempt, final, CHARGES, cost)
+def settle(attempt: int = 1, cost: Spent = HALF, final: bool = True) -> SettleAct:
+    return SettleAct("one", attempt, final, CHARGES, cost)
 
 
 def play(facts: AccountFacts, acts: Sequence[Act]) -> tuple[Totals, dict[str, RunState]]:
     totals, runs = Totals.start(facts), {}
     for act in acts:
-        entry = Entry(totals.count, totals.head, tell_time(), act)
-        before = None if isinstance(act, Bind) else runs.get(act.run)
+        entry = AccountEntry(totals.count, totals.head, tell_time(), act)
+        before = None if isinstance(act, BindAct) else runs.get(act.run)
         totals, run = follow(totals, before, entry, entry.to_line())
         if run is not None:
             runs[run.run] = run
@@ -45,7 +45,7 @@ def play(facts: AccountFacts, acts: Sequence[Act]) -> tuple[Totals, dict[str, Ru
         ([reserve()], "before the account is bound"),
         ([BIND, reserve(), BIND], "binds other data"),
         ([BIND, settle()], "a settle of a run that has reserved nothing"),
-        ([BIND, Void("one", 1)], "a void of a run that has reserved nothing"),
+        ([BIND, VoidAct("one", 1)], "a void of a run that has reserved nothing"),
         ([BIND, reserve(charges=())], "a reservation of nothing"),
         ([BIND, reserve(), reserve()], "not a later one"),
         ([BIND, reserve(2), reserve(1)], "not a later one"),
@@ -54,9 +54,9 @@ def play(facts: AccountFacts, acts: Sequence[Act]) -> tuple[Totals, dict[str, Ru
         ([BIND, reserve(), settle(cost=LARGE)], "settles more than was reserved"),
         ([BIND, reserve(), settle(final=False, cost=LARGE)], "settles more than was reserved"),
         ([BIND, reserve(), settle(), settle()], "not the open one"),
-        ([BIND, reserve(), settle(), Void("one", 1)], "not the open one"),
-        ([BIND, reserve(), Void("one", 1), settle()], "not the open one"),
-        ([BIND, reserve(), settle(final=False), Void("one", 1)], "has drawn something"),
+        ([BIND, reserve(), settle(), VoidAct("one", 1)], "not the open one"),
+        ([BIND, reserve(), VoidAct("one", 1), settle()], "not the open one"),
+        ([BIND, reserve(), settle(final=False), VoidAct("one", 1)], "has drawn something"),
         (
             [BIND, reserve(), settle(final=False), settle(cost=Spent((0.125,) * 9))],
             "settles less than was settled",
@@ -79,7 +79,7 @@ def test_what_counts_after_each_step(facts: AccountFacts) -> None:
         (reserve(3, LARGE), LARGE, 1),
         (reserve(1, HALF, "two"), LARGE + HALF, 2),
         (settle(3, FULL), FULL + HALF, 1),
-        (Void("two", 1), FULL, 0),
+        (VoidAct("two", 1), FULL, 0),
         (reserve(4, LARGE), LARGE, 1),
         (settle(4, FULL), FULL, 0),
     ]
@@ -94,13 +94,13 @@ def test_what_counts_after_each_step(facts: AccountFacts) -> None:
 
 
 def test_binding_again_is_allowed_while_nothing_counts(facts: AccountFacts) -> None:
-    totals, _ = play(facts, [BIND, reserve(), Void("one", 1), Bind("1" * 64)])
+    totals, _ = play(facts, [BIND, reserve(), VoidAct("one", 1), BindAct("1" * 64)])
     assert totals.commitment == "1" * 64
 
 
 def test_the_chain_is_of_numbers_and_digests(facts: AccountFacts) -> None:
     totals, _ = play(facts, [BIND])
-    good = Entry(1, totals.head, tell_time(), reserve())
+    good = AccountEntry(1, totals.head, tell_time(), reserve())
     follow(totals, None, good, good.to_line())
     for bad in (replace(good, seq=0), replace(good, seq=2), replace(good, prev=facts.digest)):
         with pytest.raises(ValueError, match="the chain is broken"):

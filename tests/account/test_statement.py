@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dprecipe.account.account import Account
+from dprecipe.account.account import DataAccount
 from dprecipe.account.faults import AccountInvalid
 from dprecipe.account.statement import export_statement, verify_statement
 from dprecipe.privacy.events import Charge
@@ -19,7 +19,7 @@ CHARGES = (Charge(Gaussian(20.0), 4),)
 
 
 @pytest.fixture
-def statement(account: Account) -> dict[str, Any]:
+def statement(account: DataAccount) -> dict[str, Any]:
     account.reserve("a", 1, CHARGES, "first")
     account.settle("a", 1, (Charge(Gaussian(20.0), 3),), final=True)
     account.reserve("b", 1, CHARGES, "second")
@@ -29,7 +29,7 @@ def statement(account: Account) -> dict[str, Any]:
     return content
 
 
-def test_a_statement_says_what_the_account_says(account: Account, statement: dict[str, Any]) -> None:
+def test_a_statement_says_what_the_account_says(account: DataAccount, statement: dict[str, Any]) -> None:
     count = verify_statement(statement)
     assert count.totals == account.state().totals
     assert statement["epsilon_so_far"] == pytest.approx(account.state().epsilon, rel=1e-5)
@@ -38,7 +38,7 @@ def test_a_statement_says_what_the_account_says(account: Account, statement: dic
     assert statement["open_reservations"] == 1
 
 
-def test_no_secret_is_in_it(account: Account, statement: dict[str, Any]) -> None:
+def test_no_secret_is_in_it(account: DataAccount, statement: dict[str, Any]) -> None:
     with account.snapshot() as books:
         secret = books.secret
     text = json.dumps(statement)
@@ -98,7 +98,7 @@ def test_what_is_no_statement(bad: Any) -> None:
         verify_statement(bad)
 
 
-def test_a_statement_of_infinite_costs(account: Account) -> None:
+def test_a_statement_of_infinite_costs(account: DataAccount) -> None:
     account.reserve("a", 1, (Charge(Gaussian(3.0), 1),), "first")
     with account.snapshot() as books:
         content = json.loads(json.dumps(export_statement(books)))
