@@ -1,0 +1,153 @@
+"""Slots: events that are fixed beforehand, composed by their loss distributions, and used in any order or not at all.
+
+A group of slots is a list of events, fixed when it is reserved. A run may take events from the group if each of its own
+is dominated by one that it takes; what is left stays for later runs. Which run comes next, with which events, learning
+rate or model, may depend on everything released before.
+
+*Guarantees*: whatever runs take from a group, together they are (ε, δ)-DP for each point of the profile of all its
+events composed. Let h_S(t) be the hockey-stick divergence at t of the product of the pairs of the slots S, l the loss
+so far. The best an adversary can still reach is h_S(ε - l): with one slot i taken, E h_(S-i)(ε - l - l_i) = h_S(ε - l);
+a pair that i dominates, or to stop, gives no more; by induction from the last slot. The order does not matter, since
+products commute. Beside runs under a filter: (ε_slots + ε_filter, δ_slots + δ_filter), by concurrent composition.
+
+A pair dominates another if that is post-processing of it (Blackwell):
+
+- the sampled Gaussian of rate q and multiplier σ dominates every one of rates q' <= q and multipliers σ' >= σ: replace
+  the output by fresh noise with chance 1 - q'/q, and add noise of variance σ'² - σ²; that maps both of the pair;
+- Gaussians without sampling dominate those of the same or a smaller sum of μ²: one is a product of as many as wanted;
+- every event dominates itself.
+
+Source: Dong, Roth & Su 2022, and Zhu, Dong & Wang 2022 (fixed pairs, everything else adaptive); Vadhan & Wang 2021, Lyu
+2022 (concurrent composition); docs/account.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Event, count_by_event, run_lengths
+from dprecipe.privacy.filters.cap import Cap
+from dprecipe.privacy.filters.cost import NotInAccount
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
+from dprecipe.privacy.rounding import round_up
+from dprecipe.privacy.workload import relation_of_all
+
+_ROUNDING = 1e-12
+_MARGIN = 1e-8
+"""Of ε: more than `_ROUNDING` of a sum of μ² makes of it."""
+_TOO_MUCH = "the slots that are left do not dominate the run"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotGroup:
+    """Events that were reserved together and are not yet taken.
+
+    Raises:
+        NotInAccount: an event of which no dominating pair is known, or whose cost the neighbouring data sets decide.
+    """
+
+    charges: tuple[Charge, ...]
+    neighbouring: Neighbouring
+
+    def __post_init__(self) -> None:
+        relation = relation_of_all((charge.event for charge in self.charges), self.neighbouring)
+        for charge in self.charges:
+            _check_pair(charge.event, relation)
+
+    def epsilon(self, delta: float) -> float:
+        """ε of everything that can be taken from the group, at δ; six digits, rounded up.
+
+        Raises:
+            ValueError: δ outside (0, 1).
+        """
+        from dprecipe.privacy.accountants import epsilon
+
+        value = epsilon(self.charges, delta, self.neighbouring, "pld")
+        return round_up(value * (1 + _MARGIN) + _MARGIN) if any(charge.count for charge in self.charges) else 0.0
+
+    def take(self, charges: Iterable[Charge]) -> SlotGroup:
+        """The group without the events that a run of these charges takes: for each of its own one that dominates it,
+        and the least useful of those.
+
+        Raises:
+            NotInAccount: not every event of the run is dominated by one that is left.
+        """
+        relation = relation_of_all((charge.event for charge in self.charges), self.neighbouring)
+        wanted, left = count_by_event(charges), count_by_event(self.charges)
+        if relation_of_all(wanted, self.neighbouring) is not relation and wanted:
+            raise NotInAccount(_TOO_MUCH, "Reserve the run under the filter of the account instead.")
+        _take_gaussians(wanted, left, relation)
+        # Rates from the largest on: what dominates the rate of one dominates those of all that follow, so that the
+        # slot with the most noise that still is little enough is the one to take.
+        sampled = [event for event in wanted if isinstance(event, PoissonGaussian)]
+        for one in sorted(sampled, key=lambda event: -event.sampling_rate):
+            _take_sampled(one, wanted, left)
+        for event, count in wanted.items():
+            if count > left[event]:
+                raise NotInAccount(
+                    f"{_TOO_MUCH}: {count:,} more events of kind {event.kind} than are left",
+                    "Reserve the run under the filter of the account instead, or give it more noise, fewer steps or a "
+                    "smaller sampling rate.",
+                )
+            left[event] -= count
+        return SlotGroup(run_lengths(Charge(event, count) for event, count in left.items()), self.neighbouring)
+
+
+def add_caps(slots: tuple[float, float], cap: Cap) -> tuple[float, float]:
+    """(ε, δ) of an account with slots of (ε, δ) beside a filter; δ at most 1."""
+    epsilon, delta = slots
+    return round_up(epsilon + cap.epsilon), min(1.0, (delta + cap.delta) * (1 + _ROUNDING))
+
+
+def _check_pair(event: Event, relation: Neighbouring) -> None:
+    fixed = event.squared_mu(1, relation) is not None or (
+        event.has_losses and event.items() is None and (event.profile() is None or event.composes)
+    )
+    if not fixed or not event.is_bounded(relation) or event.needs_group_privacy(relation) or event.full_chance:
+        raise NotInAccount(
+            f"an event of kind {event.kind} has no fixed dominating pair for {relation.value}",
+            "Reserve the run under the filter of the account instead of a slot.",
+        )
+
+
+def _take_gaussians(wanted: Counter[Event], left: Counter[Event], relation: Neighbouring) -> None:
+    """Take unsampled Gaussians, by the sum of their μ²: equal ones first, then from all that are left together."""
+    for event in list(wanted):
+        if event.squared_mu(1, relation) is not None:
+            same = min(wanted[event], left[event])
+            left[event] -= same
+            wanted[event] -= same
+    need, have = (_sum_squares(events, relation) for events in (wanted, left))
+    if not need:
+        return
+    if need > have * (1 + _ROUNDING):
+        raise NotInAccount(_TOO_MUCH, "Reserve the run under the filter of the account instead, or give it more noise.")
+    for events in (wanted, left):
+        for event in [event for event in events if event.squared_mu(1, relation) is not None]:
+            del events[event]
+    if have - need > have * _ROUNDING:
+        moved = 4.0 if relation is Neighbouring.REPLACE_ONE else 1.0
+        left[Gaussian(math.sqrt(moved / (have - need)) * (1 + _ROUNDING))] += 1
+
+
+def _sum_squares(events: Counter[Event], relation: Neighbouring) -> float:
+    squares = [event.squared_mu(count, relation) for event, count in events.items() if count]
+    return math.fsum(square for square in squares if square is not None)
+
+
+def _take_sampled(event: PoissonGaussian, wanted: Counter[Event], left: Counter[Event]) -> None:
+    slots = [
+        slot
+        for slot in left
+        if isinstance(slot, PoissonGaussian)
+        and slot.sampling_rate >= event.sampling_rate
+        and slot.noise_multiplier <= event.noise_multiplier
+    ]
+    for slot in sorted(slots, key=lambda slot: (-slot.noise_multiplier, slot.sampling_rate)):
+        taken = min(wanted[event], left[slot])
+        wanted[event] -= taken
+        left[slot] -= taken
