@@ -24,8 +24,8 @@ _FAR = 3.0
 def solve_noise(
     make: Callable[[float], Sequence[Charge]], runs: float, spent: Spent, cap: Cap, neighbouring: Neighbouring
 ) -> float:
-    """Least noise multiplier, of six digits, with which `runs` runs like `make(σ)` fit beside what is spent. A share s of
-    what is left is 1/s runs. The cost of `make(σ)` must fall as σ grows.
+    """Least noise multiplier, of six digits, with which `runs` runs like `make(σ)` fit beside what is spent. A share
+    of what is left is 1/share runs. The cost of `make(σ)` must fall as σ grows.
 
     Guarantees: `admits(spent + cost.times(runs), cap)`, cost that of `make(result)`.
 
