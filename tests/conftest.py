@@ -14,12 +14,16 @@ import pytest
 from hypothesis import settings
 from safetensors.numpy import save_file
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.dpsgd.certificate import CHECKS
+from dprecipe.mechanisms.plan import Plan, PolicyRecord
 from dprecipe.models import layout
 from dprecipe.models.file import describe_file
-from dprecipe.privacy.ledger import Ledger
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.privacy.ledger import read as read_ledger
+from dprecipe.recipe.read import read_text
 from dprecipe.release import folder
-from dprecipe.release.facts import ReleasedTensor, RunFacts
+from dprecipe.release.facts import CheckResult, ReleasedTensor, RunFacts, list_versions
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.release.untrusted import to_bytes
 
@@ -56,6 +60,27 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 def put_release() -> Callable[..., RunFacts]:
     """Publishes what a run of a plan would have, without one; returns the facts of its certificate."""
     return _put_release
+
+
+@pytest.fixture(scope="session")
+def release_of() -> Callable[..., Path]:
+    """Publishes what a run of a recipe of `dpsgd` would have, beside its ledger; returns the release."""
+
+    def release_of(text: str, folder: Path, policies: tuple[PolicyRecord, ...] = (), **changes: Any) -> Path:
+        plan = replace(make_plan(read_text(text)), policies=policies)
+        ledger = LedgerWriter(folder / "ledger.jsonl", plan.digest)
+        for charge in plan.events:
+            ledger.reserve(charge.event, charge.count)
+            ledger.settle(charge.event, charge.count)
+        ledger.close("completed")
+        checks = tuple(CheckResult(name, "it holds", True) for name in CHECKS)
+        facts = RunFacts(
+            checks, list_versions(), "cpu", "2026-01-01T00:00:00+00:00", "2026-01-01T00:01:00+00:00", **changes
+        )
+        _put_release(folder / "release", plan, read_ledger(folder / "ledger.jsonl"), facts)
+        return folder / "release"
+
+    return release_of
 
 
 def _tensors_of(plan: Plan) -> tuple[ReleasedTensor, ...]:

@@ -212,6 +212,21 @@ def verify(
 
 @app.command()
 @guard_faults
+def compare(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Releases, run folders, or recipes.")],
+    metric: Annotated[str | None, typer.Option(help="Score; the first that all have when left out.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of the table; the smallest of all when left out.")] = None,
+    output: Annotated[str, typer.Option("--format", help="text or json")] = "text",
+    plot: Annotated[Path | None, typer.Option(help="Also draw score against ε: an .svg, replaced.")] = None,
+) -> None:
+    """Compare score and ε of runs under one claim, paired over seeds."""
+    from dprecipe.cli.compare import compare
+
+    compare(paths, metric, delta, output, plot)
+
+
+@app.command()
+@guard_faults
 def predict(
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release/ folder.", show_default=False)],
     file: Annotated[

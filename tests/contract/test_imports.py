@@ -36,7 +36,7 @@ ORDER = (
     ("recipe",),
     ("planning",),
     ("release",),
-    ("policy",),
+    ("policy", "standings"),
     ("nonprivate",),
     ("training",),
     ("mechanisms.<room>.train",),

@@ -1,0 +1,209 @@
+"""`dprecipe compare`: score against ε of releases, runs and recipes, claim by claim."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dprecipe.cli.documents import replace_output
+from dprecipe.faults import UsageFault
+from dprecipe.libraries import importing_libraries
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.policy.apply import hold_plan
+from dprecipe.recipe.read import read
+from dprecipe.release.scores import format_score
+from dprecipe.release.verify import verify
+from dprecipe.screen import as_json, show_document, write_output
+from dprecipe.standings import compare as standings
+from dprecipe.standings.compare import Interval, PairedTest, Standing, compare_all
+from dprecipe.standings.contenders import Contender, contend_recipe, contend_release
+
+FORMATS = ("text", "json")
+SCHEMA = "dprecipe.compare/v1"
+MAX_PATHS = 200
+NOTE = (
+    "To publish one of several runs on the same records because it scored best costs more than its own ε: "
+    "`dprecipe tune` pays for the choice."
+)
+
+
+def compare(
+    paths: Sequence[Path],
+    metric: str | None = None,
+    delta: float | None = None,
+    output: str = "text",
+    plot: Path | None = None,
+) -> None:
+    """Verify the releases, plan the recipes, and print them claim by claim; with `plot`, also draw them.
+
+    Raises:
+        CertificateInvalid, RecipeError, PlanRefused: one of them does not hold.
+        UsageFault: an unknown format, a score or δ that there is not, nothing to compare at a path, or a plot of
+            different claims.
+    """
+    if output not in FORMATS:
+        raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
+    if delta is not None and not 0 < delta < 1:
+        raise UsageFault(f"--delta {delta:g} is no δ", "give a number between 0 and 1, such as 1e-6")
+    if plot is not None and plot.suffix != ".svg":
+        raise UsageFault(f"{plot}: the plot is an .svg", "name a file that ends so with --plot")
+    if len(paths) > MAX_PATHS:
+        raise UsageFault(f"{len(paths):,} paths are too many", f"compare at most {MAX_PATHS}")
+    contenders = [read_contender(path) for path in dict.fromkeys(paths)]
+    known = list(dict.fromkeys(key for each in contenders for key in each.scores))
+    if metric is not None and metric not in known:
+        raise UsageFault(
+            f"no score {metric[:60]!r} was released", f"choose one of {', '.join(known) or 'none: there is no score'}"
+        )
+    result = compare_all(contenders, metric, delta)
+    if plot is not None:
+        _write_plot(result, plot)
+    if output == "json":
+        show_document(as_json({"schema": SCHEMA, "standings": [describe_standing(each) for each in result]}))
+    else:
+        write_output(render_standings(result))
+
+
+def read_contender(path: Path) -> Contender:
+    """A release or a certificate, the release in a run folder, or a recipe.
+
+    Raises:
+        CertificateInvalid, RecipeError, PlanRefused: it does not hold.
+        UsageFault: there is nothing of these.
+    """
+    if path.suffix in (".yaml", ".yml") and not path.is_dir():
+        return contend_recipe(hold_plan(make_plan(read(path))), path)
+    inner = path / "release"
+    return contend_release(verify(inner if inner.is_dir() else path), path)
+
+
+def render_standings(result: Sequence[Standing]) -> list[str]:
+    """The standings as lines of text, which include texts of recipes."""
+    lines: list[str] = []
+    if len(result) > 1:
+        lines += [
+            f"{len(result)} different claims: no ε of one is compared with one of another",
+            "",
+        ]
+    for standing in result:
+        lines += [*_render_standing(standing), ""]
+    if sum(not run.planned for standing in result for row in standing.rows for run in row.runs) > 1:
+        lines.append(NOTE)
+    return lines
+
+
+def _render_standing(standing: Standing) -> list[str]:
+    metric = standing.metric
+    head = ("", f"ε at δ = {standing.delta:g}", (metric or "score").replace("_", " "), "runs", "time", "released")
+    cells = [head]
+    for row in standing.rows:
+        first = row.runs[0]
+        converted = any(run.delta != standing.delta for run in row.runs)
+        epsilon = "no bound" if math.isinf(row.epsilon) else f"{row.epsilon:.4g}" + (" *" if converted else "")
+        cells.append(
+            (
+                row.name,
+                epsilon,
+                "planned" if first.planned else _show_score(row.score, metric),
+                "–" if first.planned else f"{len(row.runs)}",
+                "–" if row.seconds is None else f"{row.seconds.mean:,.0f} s",
+                ", ".join(first.released) or "nothing",
+            )
+        )
+    widths = [max(len(line[column]) for line in cells) for column in range(len(head) - 1)]
+    lines = [f"protects {standing.terms}"]
+    for line in cells:
+        padded = [cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)]
+        lines.append(f"  {'  '.join(padded)}".rstrip())
+    lines += [
+        f"  * converted from δ = {', '.join(sorted({f'{run.delta:g}' for run in row.runs}))}, by its events: {row.name}"
+        for row in standing.rows
+        if any(run.delta != standing.delta for run in row.runs)
+    ]
+    return [*lines, *(line for test in standing.tests for line in _render_test(test, metric or ""))]
+
+
+def _show_score(score: Interval | None, metric: str | None) -> str:
+    if score is None or metric is None:
+        return "not released"
+    if score.half_width is None:
+        return format_score(metric, score.mean)
+    return f"{format_score(metric, score.mean)} ± {format_score(metric, score.half_width)}"
+
+
+def _render_test(test: PairedTest, metric: str) -> list[str]:
+    names = f"  {test.second} − {test.first}"
+    if test.difference is None:
+        return [f"{names}: no test: {test.reason}"]
+    mean, half = test.difference.mean, test.difference.half_width or 0.0
+    sign = "smaller is better" if metric in standings.SMALLER_IS_BETTER else "larger is better"
+    end = f"p = {test.p:.2g}" if test.p is not None else f"no test: {test.reason}"
+    shown = f"{mean:+.4g}, {standings.LEVEL:.0%} interval {mean - half:+.4g} to {mean + half:+.4g} ({sign})"
+    return [f"{names}: {shown}; paired over {test.seeds} seeds, {end}"]
+
+
+def describe_standing(standing: Standing) -> dict[str, Any]:
+    """A standing as in `dprecipe.compare/v1`."""
+    terms = standing.terms
+    return {
+        "neighbouring": terms.neighbouring.value,
+        "unit": terms.unit,
+        "max_records": terms.max_records,
+        "delta": standing.delta,
+        "metric": standing.metric,
+        "methods": [
+            {
+                "name": row.name,
+                "mechanism": row.runs[0].mechanism,
+                "planned": row.runs[0].planned,
+                "epsilon": None if math.isinf(row.epsilon) else row.epsilon,
+                "score": _describe_interval(row.score),
+                "seconds": _describe_interval(row.seconds),
+                "released": list(row.runs[0].released),
+                "runs": [
+                    {
+                        "path": run.place,
+                        "seed": run.seed,
+                        "epsilon": run.epsilon,
+                        "delta": run.delta,
+                        "scores": run.scores,
+                        "seconds": run.seconds,
+                    }
+                    for run in row.runs
+                ],
+            }
+            for row in standing.rows
+        ],
+        "tests": [
+            {
+                "first": test.first,
+                "second": test.second,
+                "seeds": test.seeds,
+                "difference": _describe_interval(test.difference),
+                "p": test.p,
+                "reason": test.reason,
+            }
+            for test in standing.tests
+        ],
+    }
+
+
+def _describe_interval(interval: Interval | None) -> dict[str, float | None] | None:
+    return None if interval is None else {"mean": interval.mean, "half_width": interval.half_width}
+
+
+def _write_plot(result: Sequence[Standing], plot: Path) -> None:
+    if len(result) > 1:
+        raise UsageFault(
+            "these are different claims, and one plot of them would compare them", "plot those of one claim alone"
+        )
+    (standing,) = result
+    if all(row.score is None for row in standing.rows):
+        raise UsageFault("no score was released, so there is nothing to draw", "leave --plot out")
+    with importing_libraries():
+        from dprecipe.release.plots import render_svg
+
+        svg = render_svg("compare", lambda axes: standings.draw_standing(axes, standing))
+    replace_output(plot, svg.encode())

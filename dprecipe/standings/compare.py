@@ -1,0 +1,185 @@
+"""Score against ε, claim by claim: methods with their mean over seeds, and paired tests between them.
+
+Different claims (another relation, unit, or bound on its records) are never in one standing. ε is converted to one δ.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dprecipe.standings.contenders import ClaimTerms, Contender, list_common_metrics
+
+LEVEL = 0.95
+"""Of the intervals."""
+SMALLER_IS_BETTER = frozenset(
+    {"loss", "mean_absolute_error", "root_mean_squared_error", "poisson_deviance", "calibration_error"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean, and how far the true one may lie from it (Student's t); None of a single value."""
+
+    mean: float
+    half_width: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MethodRow:
+    """All runs of one method: they differ in their seed, and in their noise."""
+
+    name: str
+    runs: tuple[Contender, ...]
+    epsilon: float
+    """At the standing's δ; the largest of its runs; infinite where there is no bound."""
+    score: Interval | None
+    seconds: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTest:
+    """Two methods on the same seeds: second minus first. `p`: of no difference, two-sided, adjusted by Holm for all
+    tests of the standing; None where all differences are equal, or there is no test, and `reason` says why."""
+
+    first: str
+    second: str
+    seeds: int
+    difference: Interval | None
+    p: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The contenders of one claim."""
+
+    terms: ClaimTerms
+    delta: float
+    metric: str | None
+    rows: tuple[MethodRow, ...]
+    tests: tuple[PairedTest, ...]
+
+
+def compare_all(
+    contenders: Sequence[Contender], metric: str | None = None, delta: float | None = None
+) -> list[Standing]:
+    """A standing for each claim. Without `delta`, that of a standing is the smallest δ of its contenders, so that no
+    claim looks better than it was made. Without `metric`, the first that all share."""
+    groups: dict[ClaimTerms, list[Contender]] = {}
+    for contender in contenders:
+        groups.setdefault(contender.terms, []).append(contender)
+    return [_stand(terms, group, metric, delta) for terms, group in groups.items()]
+
+
+def _stand(terms: ClaimTerms, group: Sequence[Contender], metric: str | None, delta: float | None) -> Standing:
+    common = list_common_metrics(group)
+    key = metric if metric is not None else (common[0] if common else None)
+    at = min(each.delta for each in group) if delta is None else delta
+    methods: dict[tuple[str, bool], list[Contender]] = {}
+    for each in group:
+        methods.setdefault((each.method, each.planned), []).append(each)
+    repeated = Counter(runs[0].name for runs in methods.values())
+    rows = []
+    for runs in methods.values():
+        name = runs[0].name if repeated[runs[0].name] == 1 else f"{runs[0].name} ({runs[0].place})"
+        values = [run.scores[key] for run in runs if key is not None and key in run.scores]
+        times = [run.seconds for run in runs if run.seconds is not None]
+        rows.append(
+            MethodRow(
+                name,
+                tuple(runs),
+                max(run.epsilon_at(at) for run in runs),
+                find_interval(values) if len(values) == len(runs) else None,
+                find_interval(times) if len(times) == len(runs) else None,
+            )
+        )
+    rows.sort(key=lambda row: row.epsilon)
+    return Standing(terms, at, key, tuple(rows), tuple(_test_pairs(rows, key)))
+
+
+def find_interval(values: Sequence[float]) -> Interval | None:
+    """Mean and half of the width of its interval; None without values.
+
+    Source: Student's t of n - 1 degrees of freedom; exact for values from a normal distribution.
+    """
+    if not values:
+        return None
+    count, mean = len(values), math.fsum(values) / len(values)
+    if count == 1:
+        return Interval(mean, None)
+    from scipy import stats
+
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    quantile = float(stats.t.ppf((1 + LEVEL) / 2, count - 1))
+    return Interval(mean, quantile * deviation / math.sqrt(count))
+
+
+def _test_pairs(rows: Sequence[MethodRow], metric: str | None) -> list[PairedTest]:
+    """Every pair of methods that have scores, adjusted together."""
+    if metric is None:
+        return []
+    scored = [row for row in rows if row.score is not None]
+    tests = [_test_pair(first, second, metric) for index, first in enumerate(scored) for second in scored[index + 1 :]]
+    return adjust_by_holm(tests)
+
+
+def _test_pair(first: MethodRow, second: MethodRow, metric: str) -> PairedTest:
+    def refuse(reason: str, seeds: int = 0) -> PairedTest:
+        return PairedTest(first.name, second.name, seeds, None, None, reason)
+
+    if {run.tested_on for run in (*first.runs, *second.runs)} != {first.runs[0].tested_on}:
+        return refuse("their scores were measured on different records")
+    by_seed = [{run.seed: run.scores[metric] for run in row.runs} for row in (first, second)]
+    if any(len(scores) < len(row.runs) for scores, row in zip(by_seed, (first, second), strict=True)):
+        return refuse("several runs of a method have the same seed")
+    shared = sorted(by_seed[0].keys() & by_seed[1].keys())
+    if len(shared) < 2:
+        return refuse("fewer than two seeds in common", len(shared))
+    pairs = [(by_seed[0][seed], by_seed[1][seed]) for seed in shared]
+    differences = [b - a for a, b in pairs]
+    interval = find_interval(differences)
+    if len(set(differences)) == 1:
+        return PairedTest(first.name, second.name, len(shared), interval, None, "all differences are equal")
+    from scipy import stats
+
+    result = stats.ttest_rel([b for _, b in pairs], [a for a, _ in pairs])
+    return PairedTest(first.name, second.name, len(shared), interval, float(result.pvalue), "")
+
+
+def adjust_by_holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
+    """The tests, with p-values that hold for all of them together. Source: Holm 1979."""
+    order = sorted((i for i, test in enumerate(tests) if test.p is not None), key=lambda i: tests[i].p or 0.0)
+    adjusted: dict[int, float] = {}
+    largest = 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * (tests[index].p or 0.0)))
+        adjusted[index] = largest
+    return [
+        PairedTest(t.first, t.second, t.seeds, t.difference, adjusted.get(i, t.p), t.reason)
+        for i, t in enumerate(tests)
+    ]
+
+
+def draw_standing(axes: Any, standing: Standing) -> None:
+    """Score against ε: a point for each method with a score, with its interval; runs as small points."""
+    from dprecipe.mechanisms.drawing import INK, MARK, SOFT
+
+    metric = standing.metric or "score"
+    for row in standing.rows:
+        if row.score is None or not math.isfinite(row.epsilon):
+            continue
+        if len(row.runs) > 1:
+            scores = [run.scores[metric] for run in row.runs]
+            axes.plot([row.epsilon] * len(scores), scores, "o", color=SOFT, markersize=2.5)
+        axes.errorbar(
+            [row.epsilon], [row.score.mean], yerr=[row.score.half_width or 0.0], fmt="o", color=MARK, capsize=3
+        )
+        label = re.sub(r"[^A-Za-z0-9._ ()/-]", "_", row.name)[:30]  # a path may hold anything, also markup
+        axes.annotate(label, (row.epsilon, row.score.mean), (6, 5), textcoords="offset points", color=INK, size=8)
+    axes.set(xlabel=f"ε at δ = {standing.delta:g}", ylabel=metric.replace("_", " "))
+    axes.margins(x=0.2, y=0.2)

@@ -1,0 +1,106 @@
+"""`dprecipe compare`: what is read, printed, drawn and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from dprecipe.cli.main import app
+from dprecipe.release.facts import PublicScore
+
+RECIPE = """\
+recipe: dprecipe/v1
+name: small
+data:
+  train: {source: digits, split: train}
+  test: {source: digits, split: test, access: public}
+  size: 1437
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: full_batch}
+budget: {epsilon: 2.0, delta: 1e-5}
+training: {steps: 20, optimizer: {kind: sgd, lr: 0.5}}
+release: {report: false}
+runtime: {seed: 0}
+"""
+
+
+def call(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, release_of: Any) -> list[Path]:
+    """Two seeds of one method, and two of another."""
+    root = tmp_path_factory.mktemp("runs")
+    result = []
+    for lr, scores in ((0.5, (0.9, 0.8)), (0.25, (0.93, 0.85))):
+        for seed, score in enumerate(scores):
+            text = RECIPE.replace("lr: 0.5", f"lr: {lr}").replace("seed: 0", f"seed: {seed}")
+            text = text.replace("name: small", f"name: lr-{lr}")
+            folder = root / f"{lr}-{seed}"
+            folder.mkdir()
+            release_of(text, folder, score=PublicScore(score, 0.4, 360))
+            result.append(folder)
+    return result
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("recipe") / "other.yaml"
+    text = RECIPE.replace("delta: 1e-5}", "delta: 1e-5, neighbouring: replace_one}").replace("small", "other")
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_methods_are_compared_over_their_seeds(runs: list[Path], tmp_path: Path) -> None:
+    result = call(*runs, "--plot", tmp_path / "plot.svg")
+    assert result.exit_code == 0, result.output
+    assert "protects adding or removing one record" in result.stdout
+    assert "90.00%" not in result.stdout  # the mean, not a run
+    assert "85.00% ± " in result.stdout
+    assert "paired over 2 seeds, p = " in result.stdout
+    assert "costs more than its own ε" in result.stdout
+    assert "lr-0.25" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
+    content = json.loads(call(*runs, "--format", "json", "--metric", "loss").stdout)
+    assert content["schema"] == "dprecipe.compare/v1"
+    (standing,) = content["standings"]
+    assert standing["metric"] == "loss"
+    assert [len(method["runs"]) for method in standing["methods"]] == [2, 2]
+
+
+def test_another_claim_is_another_table_and_no_plot(runs: list[Path], recipe: Path, tmp_path: Path) -> None:
+    result = call(runs[0], recipe)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("2 different claims: no ε of one is compared with one of another\n")
+    assert "planned" in result.stdout
+    refused = call(runs[0], recipe, "--plot", tmp_path / "plot.svg")
+    assert refused.exit_code == 2
+    assert "different claims" in refused.stderr
+    assert not (tmp_path / "plot.svg").exists()
+
+
+def test_a_release_that_does_not_verify_is_not_compared(runs: list[Path], tmp_path: Path) -> None:
+    text = (runs[0] / "release" / "certificate.json").read_text(encoding="utf-8")
+    file = tmp_path / "certificate.json"
+    file.write_text(text.replace('"accuracy": 0.9', '"accuracy": 1.9'), encoding="utf-8")
+    assert call(file).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--format", "xml"), ("--delta", "1"), ("--delta", "0"), ("--plot", "x.png"), ("--metric", "beauty")],
+)
+def test_what_is_asked_wrongly_is_refused(arguments: tuple[str, str], recipe: Path) -> None:
+    assert call(recipe, *arguments).exit_code == 2
+
+
+def test_a_folder_without_a_release_is_refused(tmp_path: Path) -> None:
+    assert call(tmp_path).exit_code == 2
