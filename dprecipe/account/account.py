@@ -23,7 +23,8 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dprecipe.account.books import Books
@@ -53,6 +54,10 @@ from dprecipe.privacy.filters.filter import admits, mixture_epsilon, room
 
 if TYPE_CHECKING:
     from dprecipe.account.store import AccountStore
+
+
+class _TakenBack(Exception):
+    """Ends a transaction that is not to be kept."""
 
 
 class DataAccount:
@@ -93,10 +98,29 @@ class DataAccount:
             AccountInvalid: naming each thing that does not hold.
         """
         with self._store.snapshot() as books:
-            rolled_back = None if head is None else find_rollback(books, head)
-            if rolled_back is not None:
-                raise AccountInvalid(f"account {self.facts.name}", [rolled_back])
+            if head is not None:
+                self._check_head(books, head)
             return check_books(books, f"account {self.facts.name}")
+
+    def check_head(self, head: Head) -> None:
+        """Check that the account has gone on from an earlier head, without reading all entries.
+
+        Raises:
+            AccountInvalid: it has not.
+        """
+        with self._store.snapshot() as books:
+            self._check_head(books, head)
+
+    def _check_head(self, books: Books, head: Head) -> None:
+        failure = find_rollback(books.facts, books.totals.count, partial(_digest_at, books), head)
+        if failure is not None:
+            raise AccountInvalid(f"account {self.facts.name}", [failure])
+
+    def try_writing(self) -> None:
+        """Write to the account as a reservation does, and take it back."""
+        with suppress(_TakenBack), self._store.transaction() as books:
+            books.write_draft()
+            raise _TakenBack
 
     def close(self) -> None:
         """Let go of the database."""

@@ -122,6 +122,13 @@ class Books:
         self.totals = totals
         return entry
 
+    def write_draft(self) -> None:
+        """Write what an entry would, for a transaction that is not to be kept: it makes the account invalid."""
+        values = (self.facts.id, self.totals.count, "")
+        self._execute("INSERT INTO dprecipe_entries (account, seq, line) VALUES (?, ?, ?)", values)
+        self._execute("INSERT INTO dprecipe_runs (account, run, state) VALUES (?, ?, ?)", (self.facts.id, "", ""))
+        self._execute("UPDATE dprecipe_accounts SET totals = totals WHERE name = ?", (self.facts.name,))
+
     def read_lines(self, first: int = 0) -> Iterator[tuple[int, str]]:
         """(number, line) of all entries from `first` on."""
         while True:

@@ -37,6 +37,8 @@ class Recount:
     facts: AccountFacts
     totals: Totals = field(init=False)
     runs: dict[str, RunState] = field(default_factory=dict)
+    digests: list[str] = field(default_factory=list)
+    """Of the lines taken."""
     _admitted: Spent | None = None
     """A sum that the cap holds: all smaller ones are held, too."""
 
@@ -69,6 +71,7 @@ class Recount:
         else:
             self.check_cap()  # what was reserved by now; sums only grow between two such entries
         self.totals = totals
+        self.digests.append(totals.head)
         if run is not None:
             self.runs[run.run] = run
 

@@ -7,11 +7,11 @@ can write to the database can't write, shows it: the account must have gone on f
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dprecipe.account.books import Books
-from dprecipe.account.canonical import DIGEST, Fields, digest_of
+from dprecipe.account.canonical import DIGEST, Fields
 from dprecipe.account.facts import NAME, AccountFacts
 from dprecipe.account.state import Totals
 
@@ -58,15 +58,16 @@ def read_head(content: Any) -> Head:
     return head
 
 
-def find_rollback(books: Books, head: Head) -> str | None:
-    """What is wrong if the account has not gone on from this head; None if it has."""
-    if head.account != books.facts.id:
+def find_rollback(facts: AccountFacts, count: int, digest_at: Callable[[int], str], head: Head) -> str | None:
+    """What is wrong if an account of so many entries has not gone on from this head; None if it has.
+
+    `digest_at`: the digest of the line with this number.
+    """
+    if head.account != facts.id:
         return "the head is of another account"
-    if head.count > books.totals.count:
-        missing = head.count - books.totals.count
+    if head.count > count:
+        missing = head.count - count
         return f"{missing} entries that were there on {head.time} are missing: it was rolled back (a restored backup?)"
-    line = books.read_line(head.count - 1) if head.count else None
-    found = books.facts.digest if head.count == 0 else digest_of((line or "").encode())
-    if found != head.head:
+    if head.head != (digest_at(head.count - 1) if head.count else facts.digest):
         return f"entry {head.count - 1} is another one than on {head.time}: the entries were written anew"
     return None

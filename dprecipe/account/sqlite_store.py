@@ -30,6 +30,7 @@ WAIT_SECONDS = 60.0
 """How long a lock that another process holds is waited for."""
 MAX_SIBLINGS = 64
 HEADER = 100
+MAGIC = b"SQLite format 3\0"
 
 
 class SqliteStore:
@@ -243,6 +244,15 @@ def _executor(connection: sqlite3.Connection) -> Execute:
     return execute
 
 
+def is_sqlite(path: Path) -> bool:
+    """Whether a file begins as SQLite's do; False where it can't be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
 def _is_account(path: Path) -> bool:
     """Whether it is a SQLite file with our `application_id`. Raises `OSError`."""
     file = durable.open_regular(path, os.O_RDONLY)
@@ -250,7 +260,7 @@ def _is_account(path: Path) -> bool:
         header = os.read(file, HEADER)
     finally:
         os.close(file)
-    return header[:16] == b"SQLite format 3\0" and header[68:72] == APPLICATION.to_bytes(4, "big")
+    return header[:16] == MAGIC and header[68:72] == APPLICATION.to_bytes(4, "big")
 
 
 def _read_sibling(path: Path) -> Sibling:

@@ -15,6 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from dprecipe import __version__, screen
+from dprecipe.cli.account_app import account_app
 from dprecipe.cli.arguments import DataRoot, Overrides, PolicyPath, RecipePath, TuneCommand
 from dprecipe.cli.guard import INTERNAL, guard_faults
 from dprecipe.cli.output import Output, guarded_output
@@ -343,6 +344,7 @@ data_app = typer.Typer(
     help="Look at data: whether files are what a recipe declares.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(data_app, name="data")
+app.add_typer(account_app, name="account")
 
 
 @data_app.command("check")

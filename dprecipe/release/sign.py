@@ -122,12 +122,12 @@ def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def seal(payload: bytes, key: Ed25519PrivateKey) -> bytes:
-    """The envelope of a certificate's bytes: the text of `certificate.dsse.json`."""
-    signature = key.sign(pre_authentication_encoding(PAYLOAD_TYPE, payload))
+def seal(payload: bytes, key: Ed25519PrivateKey, payload_type: str = PAYLOAD_TYPE) -> bytes:
+    """The envelope of a document's bytes, a certificate's by default: the text of `certificate.dsse.json`."""
+    signature = key.sign(pre_authentication_encoding(payload_type, payload))
     envelope = {
         "payload": base64.b64encode(payload).decode(),
-        "payloadType": PAYLOAD_TYPE,
+        "payloadType": payload_type,
         "signatures": [
             {"keyid": key_id(key.public_key()), "sig": base64.b64encode(signature).decode()},
         ],
@@ -135,17 +135,19 @@ def seal(payload: bytes, key: Ed25519PrivateKey) -> bytes:
     return to_bytes(envelope)
 
 
-def unseal(content: bytes, name: str, key: Ed25519PublicKey | None) -> tuple[bytes, tuple[str, ...]]:
+def unseal(
+    content: bytes, name: str, key: Ed25519PublicKey | None, payload_type: str = PAYLOAD_TYPE
+) -> tuple[bytes, tuple[str, ...]]:
     """The payload of an envelope, and the key ids its signatures name (hints).
 
     Guarantees: with `key`, the payload is returned only if a signature by `key` is valid.
 
     Raises:
-        ContentError: not the envelope of a certificate, or, with `key`, no valid signature by it.
+        ContentError: not the envelope of such a document, or, with `key`, no valid signature by it.
     """
     envelope = validate_document(Envelope, parse_object(content, name), name)
-    if envelope.payload_type != PAYLOAD_TYPE:
-        raise ContentError(f"{name}: payloadType: expected {PAYLOAD_TYPE}")
+    if envelope.payload_type != payload_type:
+        raise ContentError(f"{name}: payloadType: expected {payload_type}")
     payload = _decode_base64(envelope.payload, f"{name}: payload")
     if key is not None:
         signed = pre_authentication_encoding(envelope.payload_type, payload)

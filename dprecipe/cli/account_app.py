@@ -1,0 +1,109 @@
+"""`dprecipe account …`: the arguments of its commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dprecipe.cli.guard import guard_faults
+
+account_app = typer.Typer(
+    help="The account of a data set: what all runs on it have spent, and may still spend, together.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Address = Annotated[
+    str,
+    typer.Argument(metavar="ACCOUNT", help="A file, or postgresql://USER@HOST/DATABASE#NAME.", show_default=False),
+]
+Output = Annotated[str, typer.Option("--format", help="text or json")]
+
+
+@account_app.command("create")
+@guard_faults
+def create_account(
+    address: Address,
+    epsilon: Annotated[float, typer.Option(help="The cap: of everything that is ever released, together.")],
+    delta: Annotated[float, typer.Option(help="The cap's δ.")],
+    unit: Annotated[str, typer.Option(help="Who is protected, as in recipes: record, or the column that names them.")],
+    neighbouring: Annotated[
+        str, typer.Option(help="add_or_remove_one, replace_one or zero_out_one")
+    ] = "add_or_remove_one",
+    max_per_run: Annotated[float | None, typer.Option(help="The largest ε that one run may claim.")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name; by default that of the file.")] = None,
+) -> None:
+    """Make the account of a data set, once. Its cap is never raised, and it has no refresh."""
+    from dprecipe.cli.account import create
+
+    create(address, epsilon, delta, unit, neighbouring, max_per_run, name)
+
+
+@account_app.command("show")
+@guard_faults
+def show_account(
+    address: Address,
+    output: Output = "text",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Also draw what was spent over the runs; replaced.")
+    ] = None,
+) -> None:
+    """What is counted, what is left, and the latest runs."""
+    from dprecipe.cli.account_show import show
+
+    show(address, output, plot)
+
+
+@account_app.command("history")
+@guard_faults
+def show_history(address: Address, output: Output = "text") -> None:
+    """Every run of the account, in order."""
+    from dprecipe.cli.account_show import history
+
+    history(address, output)
+
+
+@account_app.command("export")
+@guard_faults
+def export_account(
+    address: Address,
+    public: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the public statement there: a new file.")
+    ] = None,
+    head: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the account's head there; replaced if it is older.")
+    ] = None,
+    sign: Annotated[
+        Path | None, typer.Option(metavar="KEY", help="Sign the head with this Ed25519 private key.")
+    ] = None,
+) -> None:
+    """Write what strangers verify (--public), or what shows a roll-back (--head)."""
+    from dprecipe.cli.account import export
+
+    export(address, public, head, sign)
+
+
+@account_app.command("verify")
+@guard_faults
+def verify_account(
+    subject: Annotated[str, typer.Argument(metavar="ACCOUNT|STATEMENT", show_default=False)],
+    head: Annotated[Path | None, typer.Option(metavar="FILE", help="It must have gone on from this head.")] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(help="Require the head's signature by this Ed25519 public key.")
+    ] = None,
+) -> None:
+    """Recompute an account, or its public statement, from all entries."""
+    from dprecipe.cli.account import verify
+
+    verify(subject, head, public_key)
+
+
+@account_app.command("test")
+@guard_faults
+def test_account(address: Address) -> None:
+    """Test the connection: read, lock, write and take back; nothing is left behind."""
+    from dprecipe.cli.account import test_connection
+
+    test_connection(address)
