@@ -51,7 +51,7 @@ def mixture_delta(epsilon: float, spent: Spent, cap: Cap) -> float:
     """
     if spent.is_nothing:
         return max(0.0, -math.expm1(epsilon))
-    return min(1.0, max(math.exp(_log_delta(epsilon, spent, cap)), _TINY) + spent.delta)
+    return min(1.0, max(math.exp(_log_delta(epsilon, spent, cap)[0]), _TINY) + spent.delta)
 
 
 def mixture_epsilon(spent: Spent, cap: Cap) -> float:
@@ -64,7 +64,12 @@ def mixture_epsilon(spent: Spent, cap: Cap) -> float:
     if spent.delta > cap.delta_prime:
         return math.inf
     target = math.log(cap.delta_rest)
-    return _least_epsilon(lambda epsilon: _log_delta(epsilon, spent, cap) <= target)
+
+    def excess(epsilon: float) -> tuple[float, float]:
+        value, slope = _log_delta(epsilon, spent, cap)
+        return value - target, slope
+
+    return _least_epsilon(excess)
 
 
 def admits(spent: Spent, cap: Cap) -> bool:
@@ -75,7 +80,7 @@ def admits(spent: Spent, cap: Cap) -> bool:
     """
     if spent.is_nothing:
         return True
-    within = _log_delta(cap.epsilon, spent, cap) <= math.log(cap.delta_rest)
+    within = _log_delta(cap.epsilon, spent, cap)[0] <= math.log(cap.delta_rest)
     return within and spent.delta <= cap.delta_prime
 
 
@@ -89,11 +94,12 @@ def odometer(spent: Spent, cap: Cap) -> float:
         return math.inf
     target = -math.log(cap.delta_rest)
 
-    def holds(epsilon: float) -> bool:
+    def excess(epsilon: float) -> tuple[float, float]:
         exponents = _exponents(epsilon, spent, cap)
-        return _log_sum(exponents) - _rounding(exponents, epsilon) >= target
+        total = _log_sum(exponents)
+        return target - total + _rounding(exponents, epsilon), -_mean(exponents, total)
 
-    return _least_epsilon(holds)
+    return _least_epsilon(excess)
 
 
 def room(spent: Spent, cost: Spent, cap: Cap) -> float:
@@ -161,28 +167,34 @@ def _log_sum(exponents: Exponents) -> float:
     return top + math.log(math.fsum(math.exp(value - top) for _, value in exponents))
 
 
+def _mean(exponents: Exponents, log_sum: float) -> float:
+    """Of α - 1, weighted by the terms of the sum."""
+    return math.fsum(below * math.exp(value - log_sum) for below, value in exponents)
+
+
 def _rounding(exponents: Exponents, epsilon: float) -> float:
     """More than the rounding error of their log-sum-exp and of its tangents."""
     return 1e-12 + 4e-15 * max((abs(value) + 2 * below * abs(epsilon) for below, value in exponents), default=0.0)
 
 
-def _log_delta(epsilon: float, spent: Spent, cap: Cap) -> float:
-    """log δ(ε; R), at most 0, without the δ', rounded up.
+def _log_delta(epsilon: float, spent: Spent, cap: Cap) -> tuple[float, float]:
+    """log δ(ε; R), at most 0, without the δ', rounded up; and about how it falls with ε.
 
     f(x) = log(1 - e^-x) - log Σ w exp((α-1) (x + ε - R)) is concave: log(1 - e^-x) is, and a log-sum-exp of lines is
     convex. Its slope 1/(e^x - 1) - (a mean of α-1) is 0 between log(1 + 1/(α-1)) of the largest and of the least order.
-    The maximum is below the tangents at both ends of any interval that has it.
+    The maximum is below the tangents at both ends of any interval that has it. Of x and ε together f is concave too, so
+    that its maximum over x is a concave function of ε, of the slope -(a mean of α-1) there.
     """
     alive = [order - 1 for order, value in zip(cap.orders, spent.rdp, strict=True) if value < math.inf]
     if not alive:
-        return 0.0
+        return 0.0, 0.0
 
     def at(x: float) -> tuple[float, float, float]:
         """f, its slope, and their rounding error."""
         exponents = _exponents(epsilon + x, spent, cap)
         total = _log_sum(exponents)
-        mean = math.fsum(below * math.exp(value - total) for below, value in exponents)
-        return math.log(-math.expm1(-x)) - total, 1 / math.expm1(x) - mean, _rounding(exponents, abs(epsilon) + x)
+        slope = 1 / math.expm1(x) - _mean(exponents, total)
+        return math.log(-math.expm1(-x)) - total, slope, _rounding(exponents, abs(epsilon) + x)
 
     low, high = math.log1p(1 / max(alive)), math.log1p(1 / min(alive))
     (left, rise, error), (right, fall, other_error) = at(low), at(high)
@@ -197,27 +209,35 @@ def _log_delta(epsilon: float, spent: Spent, cap: Cap) -> float:
         if bound - max(left, right) <= 4 * max(error, other_error):
             break
         middle = low + (meet if 0.01 * gap < meet < 0.99 * gap else gap / 2)
-        value, slope, its_error = at(middle)
-        if slope > 0:
-            low, left, rise, error = middle, value, slope, its_error
+        found = at(middle)
+        if found[1] > 0:
+            low, (left, rise, error) = middle, found
         else:
-            high, right, fall, other_error = middle, value, slope, its_error
-    return min(bound, 0.0)
+            high, (right, fall, other_error) = middle, found
+    x, slope = (low, rise) if left > right else (high, fall)
+    return min(bound, 0.0), slope - 1 / math.expm1(x)
 
 
-def _least_epsilon(holds: Callable[[float], bool]) -> float:
-    """Nearly the least ε >= 0 from which on `holds` is true; it is true of the result, unless that is infinite."""
-    if holds(0.0):
+def _least_epsilon(excess: Callable[[float], tuple[float, float]]) -> float:
+    """Nearly the least ε >= 0 at which `excess` (value, slope) is at most 0; it is, there. Infinite if there is none.
+
+    `excess` falls and is concave: Newton's steps from above the root never pass it, but for rounding.
+    """
+    if excess(0.0)[0] <= 0:
         return 0.0
     low, high = 0.0, 1.0
-    while not holds(high):
+    while (found := excess(high))[0] > 0:
         low, high = high, 2 * high
         if high > _LARGEST:
             return math.inf
+    close = False
     while high - low > _NEAR * high:
-        middle = (low + high) / 2
-        if holds(middle):
-            high = middle
+        value, slope = found
+        at = low + 0.9 * _NEAR * high if close else high - value / min(slope, -1e-300) - _NEAR / 4 * high
+        at = at if low < at < high else (low + high) / 2
+        there = excess(at)
+        if there[0] > 0:
+            low, close = at, not close
         else:
-            low = middle
+            high, found = at, there
     return high
