@@ -1,13 +1,12 @@
-"""The report's plots, as SVG for a page. Needs matplotlib, which is imported on use."""
+"""The report's plots, as SVG for a page."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from dprecipe.mechanisms.drawing import CAP, INK, LINE, MARK, SOFT
+from dprecipe.mechanisms.drawing import CAP, LINE, SOFT, Axes
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants
@@ -17,9 +16,6 @@ from dprecipe.release.schema import Claim
 from dprecipe.release.scores import SHARES, format_score
 
 POINTS = 24
-AREA = (0.185, 0.205, 0.775, 0.765)
-"""Left, bottom, width and height of a plot's area, as shares of the figure; the rest is for ticks and labels. Fixed: to
-measure them, matplotlib would draw each figure twice."""
 
 
 def trace_spending(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
@@ -37,66 +33,41 @@ def trace_spending(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, flo
     return points
 
 
-def draw_spending(axes: Any, points: Sequence[tuple[int, float]], budget: float, what: str = "steps") -> None:
+def draw_spending(axes: Axes, points: Sequence[tuple[int, float]], budget: float, what: str = "steps") -> None:
     """ε over steps, against the budget."""
-    steps, epsilons = zip(*points, strict=True)
-    axes.axhline(budget, color=CAP, linewidth=1.4, linestyle=(0, (5, 3)))
-    axes.plot(steps, epsilons, color=MARK, linewidth=2)
-    axes.fill_between(steps, epsilons, color=MARK, alpha=0.08, linewidth=0)
-    axes.annotate(
-        f"budget ε = {budget:g}", (0, budget), (4, -4), textcoords="offset points", color=CAP, va="top", size=10
-    )
-    axes.set(xlabel=what, ylabel="ε spent", ylim=(0, budget * 1.08), xlim=(0, max(steps)))
+    axes.draw_level(budget)
+    axes.plot(points)
+    axes.shade(points)
+    axes.write(f"budget ε = {budget:g}", (0, budget), CAP, shift=(4, 13))
+    axes.set(what, "ε spent", (0, max(step for step, _ in points)), (0, budget * 1.08))
 
 
-def draw_profile(axes: Any, claim: Claim) -> None:
+def draw_profile(axes: Axes, claim: Claim) -> None:
     """δ(ε) on a logarithmic scale, with the claimed point."""
-    points = [(point.epsilon, point.delta) for point in claim.profile if point.delta > 0]
-    axes.semilogy(*zip(*points, strict=True), color=MARK, linewidth=2)
-    axes.plot([claim.epsilon], [claim.delta], "o", color=CAP, markersize=7, zorder=5)
-    axes.annotate(
-        f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}",
-        (claim.epsilon, claim.delta),
-        (0.97, 0.93),
-        textcoords="axes fraction",
-        ha="right",
-        va="top",
-        color=CAP,
-        size=10,
-    )
-    axes.set(xlabel="ε", ylabel="δ")
+    axes.plot((point.epsilon, point.delta) for point in claim.profile)
+    axes.mark(claim.epsilon, claim.delta)
+    axes.write_corner(f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}")
+    axes.set("ε", "δ", log_y=True)
 
 
 def draw_scores(
-    axes: Any, history: Sequence[Mapping[str, float]], key: str, baseline: float | None, what: str = "steps"
+    axes: Axes, history: Sequence[Mapping[str, float]], key: str, baseline: float | None, what: str = "steps"
 ) -> None:
     """The score `key` on public records over steps, against the score that takes no model."""
-    steps = [point["step"] for point in history]
-    values = [point[key] for point in history]
+    points = [(point["step"], point[key]) for point in history]
     if baseline is not None:
-        axes.axhline(baseline, color=CAP, linewidth=1.4, linestyle=(0, (5, 3)))
-    axes.plot(steps, values, color=MARK, linewidth=2, marker="o", markersize=3)
-    axes.annotate(
-        format_score(key, values[-1]),
-        (steps[-1], values[-1]),
-        (-4, 7),
-        textcoords="offset points",
-        ha="right",
-        color=INK,
-        size=10,
-    )
-    axes.set(xlabel=what, ylabel=key.replace("_", " "), xlim=(0, None))
-    if key in SHARES:
-        axes.set(ylim=(0, 1.05))
-    else:
-        axes.set(ylim=(0, 1.1 * max([*values, baseline or 0.0]) or 1.0))
+        axes.draw_level(baseline)
+    axes.plot(points, dots=True)
+    axes.write(format_score(key, points[-1][1]), points[-1], anchor="end", shift=(-4, -7))
+    top = 1.05 if key in SHARES else 1.1 * max(baseline or 0.0, *(value for _, value in points)) or 1.0
+    axes.set(what, key.replace("_", " "), (0, None), (0, top))
 
 
 def plot_style(name: str) -> dict[str, Any]:
-    """matplotlib's settings for the plot of this name."""
+    """matplotlib's settings for a picture of this name that is a file of its own."""
     return {
         "svg.fonttype": "none",
-        "svg.hashsalt": name,  # ids that are the same each time and differ between the plots of a page
+        "svg.hashsalt": name,  # ids that are the same each time
         "font.family": "sans-serif",
         "font.size": 10.5,
         "axes.edgecolor": LINE,
@@ -111,17 +82,8 @@ def plot_style(name: str) -> dict[str, Any]:
     }
 
 
-def render_svg(name: str, draw: Callable[[Any], None]) -> str:
-    """The figure that `draw` draws on its axes, in the style of the report's plots."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(plot_style(name)):
-        figure = Figure(figsize=(figures.SIZE[0] / 72, figures.SIZE[1] / 72))
-        figure.patch.set_alpha(0)
-        axes = figure.add_axes(AREA)
-        axes.patch.set_alpha(0)
-        draw(axes)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return figures.tidy_svg(name, text.getvalue())
+def render_svg(name: str, draw: Callable[[Axes], None]) -> str:
+    """The figure that `draw` draws on its axes."""
+    axes = Axes()
+    draw(axes)
+    return f"{figures.figure_head(name)}{axes.render()}</svg>"

@@ -11,10 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from dprecipe import durable
-from dprecipe.mechanisms.drawing import CAP, MARK
+from dprecipe.mechanisms.drawing import CAP, MARK, Axes
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.page import (
@@ -91,17 +90,15 @@ def list_names(points: Points) -> list[str]:
     return list(names)
 
 
-def draw_curves(axes: Any, points: Points, name: str, what: str) -> None:
+def draw_curves(axes: Axes, points: Points, name: str, what: str) -> None:
     """A score on held-out records, and the same on training records beside it."""
     for key, label, colour in ((name, "held-out", MARK), (TRAINING + name, "training", CAP)):
         known = [(point["step"], point[key]) for point in points if math.isfinite(point.get(key, math.nan))]
         if known:
-            axes.plot(*zip(*known, strict=True), color=colour, linewidth=2, marker="o", markersize=3, label=label)
-    axes.set(xlabel=what, ylabel=_say(name), xlim=(0, None))
-    if name in SHARES:
-        axes.set(ylim=(0, 1.05))
+            axes.plot(known, colour, dots=True, label=label)
     if any(TRAINING + name in point for point in points):
-        axes.legend(frameon=False, fontsize=9.5, labelcolor="linecolor")
+        axes.add_legend(at_bottom=name in SHARES)  # where the curves are not: shares rise
+    axes.set(what, _say(name), (0, None), (0, 1.05) if name in SHARES else (None, None))
 
 
 def _caption(name: str, points: Points, held_out: str) -> str:

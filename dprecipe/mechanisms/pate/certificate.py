@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dprecipe.language.base import Block, NonNegativeInt, PositiveFloat, PositiveInt
 from dprecipe.mechanisms.certificate import NOISE_SCALE, CertificatePart, Section, unit_of
-from dprecipe.mechanisms.drawing import INK, MARK, Figure
+from dprecipe.mechanisms.drawing import Axes, Figure
 from dprecipe.mechanisms.facts import (
     Access,
     AggregationFacts,
@@ -371,21 +371,12 @@ def count_answered(charges: Sequence[Charge]) -> list[tuple[int, int]]:
     return points
 
 
-def draw_answered(axes: Any, points: Sequence[tuple[int, int]]) -> None:
+def draw_answered(axes: Axes, points: Sequence[tuple[int, int]]) -> None:
     """The part of the queries put that was answered, against how many had been put."""
-    queries_put = [queries for queries, _ in points if queries]
-    parts = [answers / queries for queries, answers in points if queries]
-    axes.plot(queries_put, parts, color=MARK, linewidth=2, marker="o", markersize=3)
-    axes.annotate(
-        f"{points[-1][1]:,} of {points[-1][0]:,}",
-        (queries_put[-1], parts[-1]),
-        (-4, 7),
-        textcoords="offset points",
-        ha="right",
-        color=INK,
-        size=9,
-    )
-    axes.set(xlabel="queries", ylabel="answered, of those put", ylim=(0, 1.1), xlim=(0, None))
+    parts = [(queries, answers / queries) for queries, answers in points if queries]
+    axes.plot(parts, dots=True)
+    axes.write(f"{points[-1][1]:,} of {points[-1][0]:,}", parts[-1], anchor="end", shift=(-4, -7))
+    axes.set("queries", "answered, of those put", (0, None), (0, 1.1))
 
 
 PART = PateCertificate()

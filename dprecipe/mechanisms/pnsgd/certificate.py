@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, PositiveInt
 from dprecipe.mechanisms.certificate import HIDDEN, NOISE_SCALE, CertificatePart, compare_number
-from dprecipe.mechanisms.drawing import CAP, MARK, SERIES, Figure
+from dprecipe.mechanisms.drawing import SERIES, Axes, Figure
 from dprecipe.mechanisms.facts import (
     AggregationFacts,
     NoiseFacts,
@@ -352,25 +352,22 @@ def bounds_over_epsilon(
     return {name: [(e, column[name]) for e, column in zip(epsilons, columns, strict=True)] for name in columns[0]}
 
 
-def draw_positions(axes: Any, rows: Sequence[PositionBound], epsilon: float) -> None:
+def draw_positions(axes: Axes, rows: Sequence[PositionBound], epsilon: float) -> None:
     """ε at the claim's δ against the record's position in the file."""
-    axes.axhline(epsilon, color=CAP, linewidth=1.4, linestyle=(0, (5, 3)))
-    axes.plot([row.position for row in rows], [row.epsilon for row in rows], color=MARK, linewidth=2)
-    axes.set(xlabel="position of the record", ylabel="ε", ylim=(0, epsilon * 1.08))
+    axes.draw_level(epsilon)
+    axes.plot((row.position, row.epsilon) for row in rows)
+    axes.set("position of the record", "ε", y_limits=(0, epsilon * 1.08))
 
 
-def draw_bounds(axes: Any, curves: Mapping[str, Sequence[tuple[float, float]]], claimed: tuple[float, float]) -> None:
+def draw_bounds(axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]], claimed: tuple[float, float]) -> None:
     """δ(ε) by each bound on a logarithmic scale, with the claimed point."""
     for (name, points), color in zip(curves.items(), SERIES, strict=False):
         shown = [(e, d) for e, d in points if d > MIN_SHOWN]
-        dashes = (0, (4, 3)) if name == "hybrid" else "-"
         if shown:
-            axes.semilogy(
-                *zip(*shown, strict=True), color=color, linewidth=2, linestyle=dashes, label=name.replace("_", " ")
-            )
-    axes.plot([claimed[0]], [claimed[1]], "o", color=CAP, markersize=7, zorder=5)
-    axes.set(xlabel="ε", ylabel="δ")
-    axes.legend(frameon=False, fontsize=8)
+            axes.plot(shown, color, dashed=name == "hybrid", label=name.replace("_", " "))
+    axes.mark(*claimed)
+    axes.add_legend()
+    axes.set("ε", "δ", log_y=True)
 
 
 PART = PnsgdCertificate()

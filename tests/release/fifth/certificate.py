@@ -76,7 +76,7 @@ class Part(CertificatePart[FifthFacts, AtHalf, None]):
     def list_figures(
         self, plan: Plan, facts: FifthFacts, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
     ) -> Sequence[Figure]:
-        return (Figure("once", "Once", lambda axes: axes.set(xlabel="once"), frozenset({"once"})),)
+        return (Figure("once", "Once", lambda axes: axes.set("once", ""), frozenset({"once"})),)
 
 
 PART = Part()

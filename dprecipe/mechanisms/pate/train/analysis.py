@@ -20,7 +20,7 @@ import numpy as np
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.drawing import CAP, MARK
+from dprecipe.mechanisms.drawing import Axes
 from dprecipe.mechanisms.pate.aggregators import Counts, list_rounds
 from dprecipe.mechanisms.pate.cost_statement import sanitiser_of
 from dprecipe.mechanisms.pate.events import SanitisedCost
@@ -88,13 +88,14 @@ def plot_consensus(plan: Plan, counts_QM: Counts) -> str:
     room = plan.room_as(PatePlan)
     teachers, threshold = room.ensemble.count, room.threshold
 
-    def draw(axes: Any) -> None:
-        axes.hist(counts_QM.max(axis=1), bins=min(50, teachers), range=(0, teachers), color=MARK)
+    def draw(axes: Axes) -> None:
+        counts, edges = np.histogram(counts_QM.max(axis=1), min(50, teachers), (0, teachers))
+        axes.draw_bars(edges.tolist(), counts.tolist())
         if threshold is not None:
-            axes.axvline(threshold, color=CAP, linewidth=1.2, linestyle="--")
-        axes.set(xlabel=f"largest count of {teachers:,} votes", ylabel="queries", xlim=(0, teachers))
+            axes.draw_upright(threshold)
+        axes.set(f"largest count of {teachers:,} votes", "queries", (0, teachers), (0, None))
 
-    return render_svg("consensus", draw)
+    return render_svg("consensus", draw).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
 
 
 def release_sanitised_cost(
