@@ -7,7 +7,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
-from importlib import metadata
 
 from dprecipe.faults import Fault, RunFailed
 
@@ -82,6 +81,8 @@ def _find_broken_package(error: Exception, own: Set[str]) -> str:
 
 
 def _remedy(package: str) -> str:
+    from importlib import metadata  # as slow as all other imports of `--help` that are ours
+
     name = next(iter(metadata.packages_distributions().get(package, ())), package)
     unneeded = f"or, if you don't need it: pip uninstall {name}"
     if package == "torchvision":

@@ -82,14 +82,17 @@ def read_duckdb(
     files = {name: locate_files(paths, root) for name, paths in tables.items()}
     are_stored = all(format_of(file.path.name) == "parquet" for shards in files.values() for file in shards)
     with _connect(files, not by_row) as connection:
+        try:
+            check_statement(connection, query, tables, by_row, result)
+        except duckdb.Error as error:
+            raise _refused(result, error) from None
         for name, shards in files.items():
             connection.execute(f'CREATE VIEW "{name}" AS {_select_files(shards, delimiter)}')
         try:
-            check_statement(connection, query, tables, by_row, result)
             relation = connection.sql(query)
             names = list(relation.columns)
         except duckdb.Error as error:  # of the text: no row has been looked at
-            raise result.fault(_first_line(error), "mend the query; each table has the columns of its files") from None
+            raise _refused(result, error) from None
 
         def chunks(wanted: tuple[str, ...], max_bytes: int) -> Iterator[ArrowChunk]:
             check_columns(wanted, names, result, are_stored)
@@ -269,8 +272,9 @@ def _failed(result: DataFile, error: Exception) -> DataFault:
     )
 
 
-def _first_line(error: Exception) -> str:
-    return f"the query is refused: {str(error).splitlines()[0]}"
+def _refused(result: DataFile, error: Exception) -> DataFault:
+    reason = str(error).splitlines()[0]
+    return result.fault(f"the query is refused: {reason}", "mend the query; each table has the columns of its files")
 
 
 def _quote(text: str) -> str:
