@@ -9,15 +9,23 @@ from pathlib import Path
 import pytest
 
 from dprecipe.faults import UsageFault
+from tests.sweeps import sweep
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart.yaml"
 
 
 @pytest.mark.parametrize(
     "before",
-    ["import dprecipe", "import dprecipe.planning.make, dprecipe", "import dprecipe.training.gate, dprecipe",
-     "from dprecipe import plan, load; import dprecipe"],
-)  # fmt: skip
+    sweep(
+        [
+            "import dprecipe",
+            "import dprecipe.planning.make, dprecipe",
+            "import dprecipe.training.gate, dprecipe",
+            "from dprecipe import plan, load; import dprecipe",
+        ],
+        (1,),
+    ),
+)
 def test_a_recipe_is_loaded_and_planned(before: str) -> None:
     code = f"{before}\nloaded = dprecipe.load({str(RECIPE)!r}, overrides={{'training.steps': 3}})\n"
     code += "print(dprecipe.plan(loaded).length.steps)"

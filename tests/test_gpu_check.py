@@ -14,6 +14,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.sweeps import sweep
+
 ROOT = Path(__file__).parents[1]
 none = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 
@@ -29,7 +31,7 @@ def loaded(name: str) -> ModuleType:
 
 
 @none
-@pytest.mark.parametrize("name", ["gpu", "gpu_check"])
+@pytest.mark.parametrize("name", sweep(["gpu", "gpu_check"], (1,)))
 def test_without_a_gpu_it_says_so_and_writes_nothing(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)

@@ -16,6 +16,7 @@ from dprecipe.data import load
 from dprecipe.data.records import Records
 from dprecipe.data.storage import MappedTexts, Storage
 from dprecipe.training.provenance import as_bytes, private_of
+from tests.sweeps import sweep
 
 ROWS = 300
 DRAWN = np.random.default_rng(0)
@@ -100,7 +101,7 @@ def bytes_of(records: Records) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("role", ["train", "test"])
+@pytest.mark.parametrize("role", sweep(["train", "test"], (0,)))
 def test_mapped_files_hold_what_memory_holds(
     name: str, role: str, block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from scipy import integrate
 
 from dprecipe.noise.distributions import Distribution
+from tests.sweeps import sweep
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "encoding.json").read_text(encoding="utf-8"))
 DISTRIBUTIONS = [
@@ -108,7 +109,7 @@ def test_intervals_partition_the_line_and_mirror(distribution: Distribution) -> 
 
 
 @each_distribution
-@pytest.mark.parametrize("at", [1e-9, 3.0, 25.0])
+@pytest.mark.parametrize("at", sweep([1e-9, 3.0, 25.0]))
 @pytest.mark.parametrize("width", [1e-7, 0.0299, 0.0301])
 def test_intervals_do_not_cancel(distribution: Distribution, at: float, width: float) -> None:
     low, high = at, at + width

@@ -15,6 +15,7 @@ from dprecipe.privacy import accountants, gdp, pld
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
+from tests.sweeps import sweep
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())
@@ -453,8 +454,8 @@ def optimal(epsilon, count, delta):
     return high
 
 
-@pytest.mark.parametrize("queries", [1, 10, 100, 1000, 10_000])
-@pytest.mark.parametrize("scale", [1.0, 20.0, 100.0])
+@pytest.mark.parametrize("queries", sweep([1, 10, 100, 1000, 10_000], (0, 2, 4)))
+@pytest.mark.parametrize("scale", sweep([1.0, 20.0, 100.0]))
 @pytest.mark.parametrize("delta", [1e-5, 1e-9])
 def test_laplace_votes_are_bounded_tightly(scale, queries, delta):
     charges, pure_epsilon = [Charge(NoisyMax("laplace", scale), queries)], 2 * queries / scale

@@ -53,7 +53,7 @@ def check_noise(scheme, q, steps, epochs, epsilon, delta, relation, accountant):
     assert sigma == float(f"{sigma:.6g}")
 
 
-@pytest.mark.parametrize("recipe", [r.values for r in recipes(30, 20)])
+@pytest.mark.parametrize("recipe", [r.values for r in recipes(15, 20)])
 def test_noise_spends_between_99_9_and_100_percent(recipe):
     check_noise(*recipe)
 
@@ -193,7 +193,7 @@ def check_codes(family, shape, shifts, q, steps, epsilon, delta, relation, accou
     assert sigma == float(f"{sigma:.6g}")
 
 
-@pytest.mark.parametrize("run", [r.values for r in codes(12, 5)])
+@pytest.mark.parametrize("run", [r.values for r in codes(6, 5)])
 def test_noise_of_codes_spends_between_99_9_and_100_percent(run):
     check_codes(*run)
 

@@ -15,6 +15,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 from dprecipe.privacy.sampling import EveryUnit, PoissonBatch
+from tests.sweeps import sweep
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
@@ -44,8 +45,9 @@ def test_another_library_composes_the_groups_alike() -> None:
     assert ours == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
 
 
-@pytest.mark.parametrize("relation", [ADD, REPLACE])
-@pytest.mark.parametrize("q", [0.02, 1.0])
+@pytest.mark.parametrize(
+    ("q", "relation"), sweep([(0.02, ADD), (0.02, REPLACE), (1.0, REPLACE), (1.0, ADD)], (0, 2), several=True)
+)
 def test_it_costs_what_one_gaussian_costs(q: float, relation: Neighbouring) -> None:
     event = GroupedGaussian.of(q, (2.0, 3.0, 6.0))
     one = PoissonGaussian(q, event.noise_multiplier)

@@ -18,6 +18,7 @@ from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.release import certificate, claim
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.verify import verify
+from tests.sweeps import sweep
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -100,7 +101,10 @@ def read_predicate(release: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "overrides", [(), SEQUENTIAL, PHASED, LAPLACE, ("mechanism.stop=random",), ("budget.neighbouring=zero_out_one",)]
+    "overrides",
+    sweep(
+        [(), SEQUENTIAL, PHASED, LAPLACE, ("mechanism.stop=random",), ("budget.neighbouring=zero_out_one",)], (0, 2, 3)
+    ),
 )
 def test_hidden_runs_of_every_kind_verify(overrides: tuple[str, ...], released: Any) -> None:
     plan, release = released(*overrides)

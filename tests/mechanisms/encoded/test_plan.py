@@ -20,6 +20,7 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 from dprecipe.recipe.read import read, read_source, read_text
+from tests.sweeps import sweep
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -91,7 +92,7 @@ def test_another_codebook_is_another_plan() -> None:
     assert first.digest == planned("mechanism.noise.multiplier=3.0").digest
 
 
-@pytest.mark.parametrize("family", ["laplace", "student_t, df: 9", "variance_gamma, shape: 2", "sech"])
+@pytest.mark.parametrize("family", sweep(["laplace", "student_t, df: 9", "variance_gamma, shape: 2", "sech"], (1, 2)))
 def test_other_noise_is_solved_within_the_budget(family: str) -> None:
     result = planned(f"mechanism.noise={{family: {family}, multiplier: auto}}")
     (charge,) = result.events

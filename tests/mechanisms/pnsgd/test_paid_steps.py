@@ -25,6 +25,7 @@ from dprecipe.privacy.ledger import read
 from dprecipe.recipe.read import read_text
 from dprecipe.release.untrusted import sha256_of, to_bytes
 from dprecipe.training.run import run
+from tests.sweeps import sweep
 from tests.training.test_kill import hold_killed
 
 RECIPE = """\
@@ -107,13 +108,21 @@ def test_an_independent_composition_gives_the_same(paid: Planned) -> None:
 
 @pytest.mark.parametrize(
     "overrides",
-    [
-        ("mechanism.noise.multiplier=0.6", "training.epochs=auto", "model.l2=0.0", "mechanism.constraint.radius=200.0"),
-        ("mechanism.noise.multiplier=3.0", "data.preprocess.1.dp_pca.noise_multiplier=auto"),
-        ("budget.neighbouring=zero_out_one",),
-        ("mechanism.order=sequential", "mechanism.stop=random"),
-        ("budget.accountant=rdp",),
-    ],
+    sweep(
+        [
+            (
+                "mechanism.noise.multiplier=0.6",
+                "training.epochs=auto",
+                "model.l2=0.0",
+                "mechanism.constraint.radius=200.0",
+            ),
+            ("mechanism.noise.multiplier=3.0", "data.preprocess.1.dp_pca.noise_multiplier=auto"),
+            ("budget.neighbouring=zero_out_one",),
+            ("mechanism.order=sequential", "mechanism.stop=random"),
+            ("budget.accountant=rdp",),
+        ],
+        (1, 2, 4),
+    ),
 )
 def test_every_free_variable_and_kind_of_run_keeps_the_budget(paid: Planned, overrides: tuple[str, ...]) -> None:
     plan = paid(*overrides)

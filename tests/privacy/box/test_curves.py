@@ -20,6 +20,7 @@ from dprecipe.privacy.box import curves as box_curves
 from dprecipe.privacy.box.curves import box_curve
 from dprecipe.privacy.box.moments import MAX_ORDER, log_moments
 from dprecipe.privacy.events import MAX_ROWS
+from tests.sweeps import sweep
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "encoding.json").read_text(encoding="utf-8"))
 DISTRIBUTIONS = [("laplace", None), ("student_t", 9.0), ("cauchy", None), ("variance_gamma", 2.0), ("sech", None)]
@@ -244,7 +245,7 @@ def test_the_cost_grows_with_the_rate_and_each_shift_and_falls_with_the_scale(
     assert (curve(bounds, exchanged=True) >= minimum).all()
 
 
-@pytest.mark.parametrize(("family", "shape"), [*DISTRIBUTIONS, ("student_t", 0.5)])
+@pytest.mark.parametrize(("family", "shape"), sweep([*DISTRIBUTIONS, ("student_t", 0.5)], several=True))
 @pytest.mark.parametrize(
     "scale", [0.05, pytest.param(0.4, marks=pytest.mark.slow), 3.0, pytest.param(40.0, marks=pytest.mark.slow)]
 )
@@ -320,7 +321,10 @@ def test_the_worst_of_several_codewords_costs_less_than_their_envelope():
 
 
 @pytest.mark.parametrize("exchanged", [pytest.param(False, marks=pytest.mark.slow), True])
-@pytest.mark.parametrize(("family", "shape"), [*DISTRIBUTIONS, ("student_t", 1000.0), ("student_t", 0.5)])
+@pytest.mark.parametrize(
+    ("family", "shape"),
+    sweep([*DISTRIBUTIONS, ("student_t", 1000.0), ("student_t", 0.5)], (0, 2, -1), several=True),
+)
 def test_untrusted_events_have_a_curve(family, shape, exchanged):
     """Nothing raises, warns or takes long, and nothing is NaN or below 0."""
     boxes = [((1e6, 10**15),), ((0.0, 10**15), (1e-300, 1)), ((1e-320, 10**15), (1e6, 1)), ((1.0, 1), (1e6, 10**9))]

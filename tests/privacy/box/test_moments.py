@@ -10,6 +10,7 @@ import pytest
 
 from dprecipe.noise.distributions import Distribution
 from dprecipe.privacy.box.moments import MARGIN, MAX_ORDER, log_moments
+from tests.sweeps import sweep
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "encoding.json").read_text(encoding="utf-8"))
 DISTRIBUTIONS = [
@@ -125,7 +126,7 @@ def test_student_t_is_a_polynomial(df, tau):
     [Distribution("sech"), Distribution("variance_gamma", 2.0), Distribution("student_t", 2.5)],
     ids=lambda distribution: distribution.family,
 )
-@pytest.mark.parametrize(("tau", "k"), [(0.006, 3), (0.006, 256), pytest.param(1.3, 40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("tau", "k"), sweep([(0.006, 3), (0.006, 256), (1.3, 40)], (1,), several=True))
 def test_quadrature_of_a_second_kind(distribution, tau, k):
     with mp.workdps(30):
         exact = float(quadrature(distribution, mp.mpf(tau), k))

@@ -34,7 +34,7 @@ def mnist(sigma: float) -> tuple[Charge, ...]:
 
 @pytest.mark.parametrize(
     "record",
-    [record if place % 6 == 0 else pytest.param(record, marks=pytest.mark.slow) for place, record in enumerate(PLANS)],
+    [record if place % 12 == 0 else pytest.param(record, marks=pytest.mark.slow) for place, record in enumerate(PLANS)],
     ids=lambda record: record["id"],
 )
 def test_what_one_run_may_cost(record) -> None:

@@ -18,6 +18,7 @@ from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian, PoissonLaplac
 from dprecipe.privacy.tuning.events import SelectedBest
 from dprecipe.privacy.tuning.profile import SelectedProfile
 from dprecipe.privacy.tuning.runs import FixedRuns, NegativeBinomialRuns, PoissonRuns, RunDistribution
+from tests.sweeps import sweep
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 MNIST = (Charge(PoissonGaussian(1024 / 60_000, 2.336104), 1172),)
@@ -109,12 +110,15 @@ def test_a_pure_guarantee_stays_finite() -> None:
 
 @pytest.mark.parametrize(
     "event",
-    [
-        SelectedBest("negative_binomial", 10.0, 1.0, (Charge(PoissonGaussian(0.02, 1.2), 200),)),
-        SelectedBest("poisson", 10.0, None, (Charge(Gaussian(4.0), 1),)),
-        SelectedBest("poisson", 1000.0, None, (Charge(Gaussian(30.0), 1),)),  # Rényi divergences give less
-        SelectedBest("fixed", 3.0, None, (Charge(PoissonGaussian(0.05, 2.0), 30), Charge(Gaussian(8.0), 1))),
-    ],
+    sweep(
+        [
+            SelectedBest("negative_binomial", 10.0, 1.0, (Charge(PoissonGaussian(0.02, 1.2), 200),)),
+            SelectedBest("poisson", 10.0, None, (Charge(Gaussian(4.0), 1),)),
+            SelectedBest("poisson", 1000.0, None, (Charge(Gaussian(30.0), 1),)),  # Rényi divergences give less
+            SelectedBest("fixed", 3.0, None, (Charge(PoissonGaussian(0.05, 2.0), 30), Charge(Gaussian(8.0), 1))),
+        ],
+        (1, 3),
+    ),
     ids=lambda event: f"{event.distribution}-{event.mean:g}",
 )
 @pytest.mark.parametrize("relation", [ADD, pytest.param(REPLACE, marks=pytest.mark.slow)])

@@ -25,6 +25,7 @@ from dprecipe.training.engine.clipping import Clipping, layer_numbers  # noqa: E
 from dprecipe.training.losses import cross_entropy  # noqa: E402
 from dprecipe.training.probe.program import examine_module, require_passed  # noqa: E402
 from dprecipe.training.probe.sums import clipping_tests  # noqa: E402
+from tests.sweeps import sweep  # noqa: E402
 
 ALL = [
     "output",
@@ -502,7 +503,7 @@ CLIPPINGS = {
 }
 
 
-@pytest.mark.parametrize("rows", [None, 1, 4])
+@pytest.mark.parametrize("rows", sweep([None, 1, 4]))
 @pytest.mark.parametrize("clipping", CLIPPINGS.values(), ids=CLIPPINGS.keys())
 def test_every_clipping_of_records_and_of_units_of_several_rows_passes(clipping: Clipping, rows: int | None) -> None:
     checks = examine_module(

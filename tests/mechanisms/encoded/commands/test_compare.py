@@ -33,6 +33,7 @@ from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded, read_text
+from tests.sweeps import sweep
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "encoding.json").read_text(encoding="utf-8"))
 RECIPE = """\
@@ -103,7 +104,7 @@ def codeword(name: str) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize(
-    "record", GOLDEN["A_equal_eps"], ids=[f"{r['codeword']}-{r['family']}" for r in GOLDEN["A_equal_eps"]]
+    "record", sweep(GOLDEN["A_equal_eps"]), ids=[f"{r['codeword']}-{r['family']}" for r in GOLDEN["A_equal_eps"]]
 )
 def test_golden_errors_at_equal_privacy(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibration stops within 1e-4 of ε, which is 1e-4 of a scale, about."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dprecipe.mechanisms.pate.theory import exact_votes, votes
+from tests.sweeps import sweep
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "pate.json").read_text(encoding="utf-8"))
 NINE = GOLDEN["meta"]["orders9"]
@@ -81,7 +82,11 @@ def oracle(counts, sigma, orders):
 
 @pytest.mark.parametrize(
     ("counts", "sigma"),
-    [([240, 6, 4], 40.0), ([6, 5, 3], 300.0), ([30, 10], 2.0), ([9, 1, 0], 0.7), ([250, 0, 0], 40.0)],
+    sweep(
+        [([240, 6, 4], 40.0), ([6, 5, 3], 300.0), ([30, 10], 2.0), ([9, 1, 0], 0.7), ([250, 0, 0], 40.0)],
+        (0, 2, 4),
+        several=True,
+    ),
     ids=str,
 )
 def test_against_40_digits(counts, sigma):

@@ -20,6 +20,7 @@ from dprecipe.mechanisms.pate.train.learn import (
     train_one,
     use_deterministic_kernels,
 )
+from tests.sweeps import sweep
 
 CPU = torch.device("cpu")
 LOGISTIC: dict[str, Any] = {"kind": "logistic_regression"}
@@ -76,7 +77,7 @@ def test_parts_are_disjoint_and_whole() -> None:
 
 @pytest.mark.parametrize("preprocess", [(), ({"crop": {"padding": 2}},)], ids=["plain", "augmented"])
 @pytest.mark.parametrize("optimizer", [ADAM, SGD])
-@pytest.mark.parametrize("model", [LOGISTIC, MLP, LENET])
+@pytest.mark.parametrize("model", sweep([LOGISTIC, MLP, LENET], (0, 1)))
 def test_together_is_alone_to_rounding(model: dict[str, Any], optimizer: Adam | Sgd, preprocess: Any) -> None:
     if preprocess and optimizer is ADAM:  # with zeros around, many gradients are rounding: no sign of theirs may count
         optimizer = ADAM.model_copy(update={"eps": 1e-3})
@@ -147,7 +148,8 @@ def test_in_whichever_group_a_teacher_votes_the_same(model: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
-    ("model", "optimizer"), [(LOGISTIC, ADAM), (MLP, SGD), (LENET, ADAM), (FOREST, None), (LOGISTIC, None)]
+    ("model", "optimizer"),
+    sweep([(LOGISTIC, ADAM), (MLP, SGD), (LENET, ADAM), (FOREST, None), (LOGISTIC, None)], (0, 1, 3, 4), several=True),
 )
 @pytest.mark.parametrize("others", ["other records", "not a number", "removed"])
 def test_nothing_passes_between_teachers(model: dict[str, Any], optimizer: Any, others: str) -> None:

@@ -21,6 +21,7 @@ from dprecipe.mechanisms.pnsgd.train.losses import Huber, Logistic, Loss, Smooth
 from dprecipe.mechanisms.pnsgd.train.sets import Ball, Box, Simplex
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
+from tests.sweeps import sweep
 
 RECORDS, FEATURES = 47, 6
 
@@ -111,7 +112,7 @@ CASES: list[tuple[Loss, int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("numbers", [1 << 17, 60, 8], ids=lambda n: f"blocks of {n}")
+@pytest.mark.parametrize("numbers", sweep([1 << 17, 60, 8], (0, 1)), ids=lambda n: f"blocks of {n}")
 @pytest.mark.parametrize(("loss", "batch", "changes"), CASES, ids=lambda v: repr(v))
 def test_every_step_is_the_one_written_down(
     loss: Loss, batch: int, changes: dict[str, Any], numbers: int, monkeypatch: pytest.MonkeyPatch
