@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from dprecipe.data.encoders import Place
 from dprecipe.data.files import DataFile, locate_file
 from dprecipe.data.images import ImageForm
 from dprecipe.data.new_records import add_images, add_table
+from dprecipe.data.targets import SeveralTarget, name_classes
 from dprecipe.data.values import Values, as_list
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.libraries import importing_libraries
@@ -25,7 +27,7 @@ from dprecipe.models.file import ModelFile, find_model_folder
 from dprecipe.models.prepare import ROWS, Preparation
 
 if TYPE_CHECKING:
-    from dprecipe.models.load import Released
+    from dprecipe.models.load import Predicted, Released
 
 PREDICTION = "prediction"
 UNPROTECTED = (
@@ -154,10 +156,18 @@ class Answers:
             return
         outputs = np.concatenate(parts)
         values: list[Sequence[Any] | NDArray[Any]] = [as_list(columns[name]) for name in self.kept]
-        values.append(self._model.decide(outputs))
+        values.append(_join_names(self._model.decide(outputs), self._model))
         if self._probabilities:
             values += list(self._model.probabilities(outputs).T)
         self._writer.write(dict(zip(self._columns, values, strict=True)))
+
+
+def _join_names(predicted: Predicted, model: Released) -> Sequence[Any] | NDArray[Any]:
+    """Predictions as a column: where any of several names may apply, those that do, with the separator between them."""
+    target = model.file.facts.target
+    if not isinstance(target, SeveralTarget):
+        return predicted
+    return [target.separator.join(itertools.compress(name_classes(target), row)) for row in predicted.tolist()]
 
 
 def _name_columns(model: Released, keep: tuple[str, ...], probabilities: bool) -> list[str]:
@@ -166,7 +176,7 @@ def _name_columns(model: Released, keep: tuple[str, ...], probabilities: bool) -
     Raises:
         UsageFault: two have one name.
     """
-    classes = model.class_names or tuple(map(str, range(model.file.classes or 0)))
+    classes = model.class_names or tuple(map(str, range(model.file.facts.outputs)))
     names = [*keep, PREDICTION, *(f"probability_{name}" for name in classes if probabilities)]
     twice = [name for name in names if names.count(name) > 1]
     if twice:

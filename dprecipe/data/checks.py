@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dprecipe.data import step_checks
 from dprecipe.data.facts import column_facts, feature_shape, model_shape, source_shape
 from dprecipe.data.schema import AnySource, Data, Source
-from dprecipe.data.targets import ClassTarget, NumberTarget, Target
+from dprecipe.data.targets import ClassTarget, NumberTarget, SeveralTarget, Target
 from dprecipe.faults import Finding
 
 DENSE_LIMIT = 1 << 40
@@ -110,6 +110,8 @@ def _label_subject(one: Target, other: Target) -> str:
         return "kind of label"
     if isinstance(one, ClassTarget):
         return "classes" if one.outputs != other.outputs else "class names"
+    if isinstance(one, SeveralTarget):
+        return "names of what may apply"
     return "range of the labels" if isinstance(one, NumberTarget) else "largest count"
 
 

@@ -13,8 +13,8 @@ from dprecipe.faults import DataFault
 def named_columns(columns: Columns, label: Label | None) -> frozenset[str]:
     """The columns that are read by the names of their classes: those of which names or texts are declared."""
     named = {name for name, column in columns.items() if column.limits is None}
-    if label is not None and label.values is not None:
-        named.add(label.column)
+    if label is not None and (label.values is not None or label.several is not None):
+        named.update(label.read_columns)
     return frozenset(named)
 
 
@@ -35,18 +35,20 @@ def _names(column: Any, names: list[str]) -> Any:
     return pa.array(names, pa.string()).take(compute.if_else(known, column, None))
 
 
-def check_classes(stored: list[str], label: Label, subject: str) -> None:
-    """Check that all stored classes of a label are declared; in any order.
+def check_classes(stored: Mapping[str, list[str]], label: Label, subject: str) -> None:
+    """Check that all stored classes of a label's columns are declared; in any order.
 
     Raises:
         DataFault: one is not.
     """
     plain = [value.strip() for value in label.values or ()]
-    others = [name for name in stored if name.strip() not in plain] if plain else []
-    if others:
+    for column in label.read_columns if plain else ():
+        others = [name for name in stored.get(column, ()) if name.strip() not in plain]
+        if not others:
+            continue
         meant = Header(plain).nearest(others[0])
         raise DataFault(
-            f"{subject}, column {label.column!r}: a class of the data set is none of the {len(plain)} declared ones"
+            f"{subject}, column {column!r}: a class of the data set is none of the {len(plain)} declared ones"
             + (f", and nearly {meant!r}" if meant is not None else ""),
             "declare all classes in label.values as the data set names them",
             ", ".join(map(repr, others[:20])),

@@ -29,7 +29,7 @@ from dprecipe.data.sources.read_npz import as_features, check_labels
 from dprecipe.data.sources.shards import check_columns
 from dprecipe.data.sources.table import AnySource
 from dprecipe.data.table import Collector, read_names
-from dprecipe.data.targets import NumberTarget
+from dprecipe.data.targets import NumberTarget, SeveralTarget
 from dprecipe.faults import DataFault, UsageFault
 
 CHUNK_ROWS = 8192
@@ -146,7 +146,7 @@ class HeldArrow(HeldRecords):
             raise _no_table(source, reading)
         label = _label_of(source, reading)
         if label is not None:
-            check_classes(self._classes.get(label.column, []), label, f"`{reading.role}`")
+            check_classes(self._classes, label, f"`{reading.role}`")
         chunks = partial(self._chunks, source, reading, named_columns(source.table_columns or {}, label))
         return collect_chunks(chunks, source.table_columns, image, label, reading)
 
@@ -218,6 +218,14 @@ def _check_features(features: Any, shape: tuple[int, ...], count: int, name: str
 
 def _check_label_array(labels: Any, count: int, source: Labelled, name: str) -> NDArray[Any]:
     array = np.asarray(labels) if labels is not None else np.empty(0, object)
+    if isinstance(source.target, SeveralTarget):
+        shape = (count, source.target.outputs)
+        if array.shape != shape or array.dtype.kind not in "biu":
+            raise DataFault(
+                f"{name}: the labels are not one row of 0 and 1 a record",
+                f"pass labels of shape (N, {shape[1]}): 1 where a name applies, in the order of `several`",
+            )
+        return array
     numeric = isinstance(source.target, NumberTarget)
     if array.shape != (count,) or array.dtype.kind not in ("iuf" if numeric else "iu"):
         kind = "number" if numeric else "integer"
@@ -289,7 +297,8 @@ class DatasetItems:
             )
         columns = [[as_array(value) for value in column] for column in zip(*items, strict=True)]
         try:
-            features, labels = np.stack(columns[0]), np.array([label.item() for label in columns[1]])
+            features = np.stack(columns[0])
+            labels = np.array([label.item() if label.size == 1 else label for label in columns[1]])
         except ValueError:
             raise DataFault(
                 "items of the data set have features of different shapes, or several labels",

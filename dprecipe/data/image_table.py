@@ -38,8 +38,8 @@ class ImageCollector:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that are read beside the images, each once."""
-        label = None if self._label is None else self._label.column
-        return tuple(dict.fromkeys((*(() if label is None else (label,)), *self._reading.naming_columns)))
+        label = () if self._label is None else self._label.read_columns
+        return tuple(dict.fromkeys((*label, *self._reading.naming_columns)))
 
     def add(
         self, images: Sequence[EncodedImage], columns: Mapping[str, Values], place: Place, where: Place, subject: str
@@ -63,7 +63,7 @@ class ImageCollector:
         reading.counts.records += len(images)
         labels: Labels = drop_labels(len(images))
         if label is not None:
-            labels = encode_labels(columns[label.column], label, place, reading.problems, reading.counts)
+            labels = encode_labels(columns, label, place, reading.problems, reading.counts)
         self._records.append(pixels, labels)
 
     def raw(self) -> Raw:

@@ -20,7 +20,8 @@ from dprecipe.data.counts import ColumnCounts, SourceCounts
 from dprecipe.data.facts import ColumnFacts, Role, describe_data
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
+from dprecipe.data.several import unpack_answers
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
 
 BINS = 20
 ROWS = 1 << 16
@@ -179,6 +180,10 @@ def _count_labels(records: Records, target: Target) -> Bars:
         case ClassTarget(classes, names):
             counted = np.bincount(labels.astype(np.int64), minlength=classes)[:classes]
             return Bars.of_values(names or tuple(map(str, range(classes))), counted.tolist())
+        case SeveralTarget(applying):
+            parts = (labels[row : row + ROWS] for row in range(0, len(labels), ROWS))
+            yes = sum((unpack_answers(part, len(applying)).sum(axis=0) for part in parts), np.zeros(len(applying), int))
+            return Bars.of_values(applying, yes.tolist())
         case CountTarget(most) if most < BINS:
             counted = np.bincount(labels.astype(np.int64), minlength=most + 1)[: most + 1]
             return Bars.of_values(tuple(map(str, range(most + 1))), counted.tolist())

@@ -17,7 +17,8 @@ from dprecipe.data.facts import DataFacts, Role, describe_data
 from dprecipe.data.raw import Labels, is_count, size_fault
 from dprecipe.data.records import Records, RecordSource, describe_type, suggest_taker
 from dprecipe.data.schema import Data
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
+from dprecipe.data.several import are_answers, pack_answers
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget
 from dprecipe.faults import DataFault, UsageFault
 
 ACCEPTED = (
@@ -222,14 +223,24 @@ def _labels(labels: NDArray[np.generic], count: int, expected: DataFacts, role: 
     remedy = target.describe_labels()
     if role == "public":
         return np.zeros(count, np.int64)
+    if isinstance(target, SeveralTarget) and labels.shape == (count, target.outputs):
+        sound = labels.dtype.kind in "biu" and bool(are_answers(labels).all())
+        labels = pack_answers(labels) if sound else np.full(count, -1)
     if labels.shape != (count,):
         raise DataFault(
             f"`{role}` does not have one label a record",
-            f"pass labels of shape (N,), {remedy}",
+            f"pass labels that are {remedy}"
+            if isinstance(target, SeveralTarget)
+            else f"pass labels of shape (N,), {remedy}",
             f"labels of shape {list(labels.shape)}, {count:,} records",
         )
     numeric = labels.dtype.kind in "iuf"
     match target:
+        case SeveralTarget(names):
+            whole = labels.dtype.kind in "iu"
+            if not whole or (count and not (labels.min() >= 0 and int(labels.max()) >> len(names) == 0)):
+                raise DataFault(f"a label of `{role}` is neither 0 nor 1", f"pass labels that are {remedy}")
+            return labels.astype(np.int64, copy=False)
         case NumberTarget():
             if not numeric or not bool((np.abs(labels) <= 1).all()):  # nor is NaN
                 raise DataFault(f"a label of `{role}` is not a number from -1 to 1", f"pass labels that are {remedy}")

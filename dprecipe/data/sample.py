@@ -16,6 +16,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Literal, final
 
 from dprecipe.data.encoders import NO_WORDS, YES_WORDS
+from dprecipe.data.targets import MAX_NAMES
 from dprecipe.data.values import parse_number
 from dprecipe.data.words import MARKS
 
@@ -124,7 +125,7 @@ def _draft_texts(present: Sequence[str]) -> Drafted:
 
 
 def draft_label(texts: Sequence[str]) -> dict[str, Any]:
-    """What labels of these fields could be declared as: `classes`, `values` or a `range`."""
+    """What labels of these fields could be declared as: `classes`, `values`, a `range` or `several`."""
     present = [text for text in texts if not is_missing(text)]
     counted, numbers = Counter(present), [parse_number(text) for text in set(present)]
     known = [number for number in numbers if number is not None]
@@ -134,6 +135,11 @@ def draft_label(texts: Sequence[str]) -> dict[str, Any]:
             return {"classes": int(max(known)) + 1}
         if len(counted) > 2 or not whole:
             return {"range": list(round_outward(min(known), max(known)))}
+    for separator in (";", "|"):
+        names = Counter(part.strip() for text in present for part in text.split(separator)) - Counter([""])
+        if any(separator in text for text in present) and 2 <= len(names) <= MAX_NAMES and min(names.values()) > 1:
+            own = {} if separator == ";" else {"separator": separator}
+            return {"several": sorted(names), **own, **({} if len(present) == len(texts) else {"empty": "none"})}
     return {"values": sorted(counted)}
 
 

@@ -30,7 +30,8 @@ from dprecipe.data.raw import (
     map_labels,
 )
 from dprecipe.data.schema import Columns, Hash, Label, Step
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
+from dprecipe.data.several import encode_several
+from dprecipe.data.targets import CountTarget, NumberTarget, SeveralTarget
 from dprecipe.data.tokens import HashedWords, Tokens
 from dprecipe.data.values import (
     WORD,
@@ -133,7 +134,7 @@ class Collector:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that are read, each once."""
-        label = () if self._label is None else (self._label.column,)
+        label = () if self._label is None else self._label.read_columns
         return tuple(dict.fromkeys((*self._encoder.names, *label, *self._reading.naming_columns)))
 
     @property
@@ -141,7 +142,8 @@ class Collector:
         """The columns that may be read as numbers. One that names units, records or sides is not: 7 and 7.0 are two
         names, and which of them a text becomes must not depend on its neighbours."""
         label = self._label
-        target = () if label is None or isinstance(label.target, ClassTarget) else (label.column,)
+        is_number = label is not None and isinstance(label.target, NumberTarget | CountTarget)
+        target = label.read_columns if label is not None and is_number else ()
         return frozenset((*self._encoder.numeric, *target)).difference(self._reading.naming_columns)
 
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
@@ -159,7 +161,7 @@ class Collector:
         features = self._encoder.encode(columns, rows, place)
         labels: Labels = drop_labels(rows)
         if label is not None:
-            labels = encode_labels(columns[label.column], label, place, reading.problems, reading.counts)
+            labels = encode_labels(columns, label, place, reading.problems, reading.counts)
         self._records.append(features, labels)
         for name, values in self._encoder.texts.items():
             self._records.append_texts(name, values)
@@ -174,18 +176,22 @@ class Collector:
 
 
 def encode_labels(
-    values: Values, label: Label, place: Place, problems: Problems, counts: SourceCounts | None = None
+    columns: Mapping[str, Values], label: Label, place: Place, problems: Problems, counts: SourceCounts | None = None
 ) -> Labels:
     """Class numbers of label values: the position in `values`, or the integer itself. Numbers to be predicted are
-    clipped to their range and mapped to [-1, 1], counts are clipped to the largest one. A label that is none of what is
-    declared is added to the problems.
+    clipped to their range and mapped to [-1, 1], counts are clipped to the largest one; several answers become one
+    number (`several`). A label that is none of what is declared is added to the problems.
     """
-    report, target = ColumnReport(label.column, place, problems), label.target
-    if not isinstance(target, ClassTarget):
+    target = label.target
+    if isinstance(target, SeveralTarget):
+        return encode_several(columns, label, target, lambda name: ColumnReport(name, place, problems))
+    (column,) = label.read_columns
+    values, report = columns[column], ColumnReport(column, place, problems)
+    if isinstance(target, NumberTarget | CountTarget):
         numbers = _numbers(values, report)
         limits = target.range if isinstance(target, NumberTarget) else (0.0, float(target.max))
         if counts is not None:
-            count_clamped(counts.column(label.column, "label"), numbers, limits)
+            count_clamped(counts.column(column, "label"), numbers, limits)
         return _counts(numbers, target, report) if isinstance(target, CountTarget) else map_labels(numbers, limits)
     if label.values is not None:
         return _classes_by_name(values, label.values, report)

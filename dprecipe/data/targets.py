@@ -1,4 +1,5 @@
-"""What a label is, as it is declared and never measured: one of several classes, a number, or a count.
+"""What a label is, as it is declared and never measured: one of several classes, a number, a count, or any of several
+names.
 
 Each kind says how many outputs a model of it has. Labels are one value a record, whatever their kind, so that all
 records are sampled, grouped and clipped alike. No numpy.
@@ -6,11 +7,15 @@ records are sampled, grouped and clipped alike. No numpy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from typing import ClassVar, final
 
 MAX_COUNT = 1 << 24
 """Counts up to here are exact in single precision."""
+SEPARATOR = ";"
+"""Between the names in a field, where the recipe says no other."""
+MAX_NAMES = 62
+"""Names of which any may apply: a bit each, in a signed integer of 64 bits."""
 
 
 @final
@@ -20,6 +25,8 @@ class ClassTarget:
 
     classes: int
     names: tuple[str, ...] | None = None
+    is_choice: ClassVar[bool] = True
+    """Whether it is learned by probabilities of answers, and a record's answer is right or wrong."""
 
     @property
     def outputs(self) -> int:
@@ -42,6 +49,7 @@ class NumberTarget:
 
     lowest: float
     highest: float
+    is_choice: ClassVar[bool] = False
 
     @property
     def outputs(self) -> int:
@@ -68,6 +76,7 @@ class CountTarget:
     """How many there are: a whole number from 0 to `max`. Labels (N,) are float32."""
 
     max: int
+    is_choice: ClassVar[bool] = False
 
     @property
     def outputs(self) -> int:
@@ -83,11 +92,36 @@ class CountTarget:
         return f"whole numbers from 0 to {self.max}"
 
 
-def name_classes(target: ClassTarget) -> tuple[str, ...]:
-    """The names of the classes, without blanks around them; their numbers where they have none."""
+@final
+@dataclass(frozen=True, slots=True)
+class SeveralTarget:
+    """Any of several names, none or all of them: a yes or a no for each. Labels (N,) are int64: bit k is the answer for
+    the k-th name (`data.several`)."""
+
+    names: tuple[str, ...]
+    separator: str = field(default=SEPARATOR, compare=False)
+    """Between names, where those that apply are written as one text."""
+    is_choice: ClassVar[bool] = True
+
+    @property
+    def outputs(self) -> int:
+        """One for each name: the logit of its yes."""
+        return len(self.names)
+
+    def describe(self) -> str:
+        """In words."""
+        return f"any of {len(self.names)} names"
+
+    def describe_labels(self) -> str:
+        """What labels from Python are."""
+        return f"an array (N, {len(self.names)}) of 0 and 1"
+
+
+def name_classes(target: ClassTarget | SeveralTarget) -> tuple[str, ...]:
+    """The names of the classes, or of what may apply, without blanks around them; numbers where classes have none."""
     if target.names is None:
-        return tuple(map(str, range(target.classes)))
+        return tuple(map(str, range(target.outputs)))
     return tuple(name.strip() for name in target.names)
 
 
-Target = ClassTarget | NumberTarget | CountTarget
+Target = ClassTarget | NumberTarget | CountTarget | SeveralTarget

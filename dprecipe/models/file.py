@@ -26,8 +26,8 @@ from dprecipe.data.paid.fit import find_wrong_shape
 from dprecipe.data.paid.schema import PaidStep
 from dprecipe.data.preprocess import ReadyStep, is_pending
 from dprecipe.data.schema import Data, Step
-from dprecipe.data.sources.base import Classes, Columns, Count, Range, Shape, choose_target
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
+from dprecipe.data.sources.base import Classes, Columns, Count, Range, Several, Shape, choose_target
+from dprecipe.data.targets import SEPARATOR, ClassTarget, CountTarget, NumberTarget, SeveralTarget
 from dprecipe.faults import DataFault
 from dprecipe.language.base import Block, Text
 from dprecipe.models.hub_config import Config, check_config
@@ -42,10 +42,12 @@ class ModelFile(Block):
     schema_: Literal["dprecipe.model/v1"] = Field("dprecipe.model/v1", alias="schema")
     model: Model | None = Field(description="the recipe's `model` block; null for a module passed from Python")
     shape: Shape = Field(description="of one record's features as the module sees them")
-    classes: Classes | None = Field(None, description="null where a number or a count is predicted")
+    classes: Classes | None = Field(None, description="null where no class is predicted")
     class_names: tuple[Text, ...] | None = None
     target: Range | None = Field(None, description="the declared range of a number to be predicted, in its own units")
     count: Count | None = Field(None, description="the declared largest count, where a count is predicted")
+    several: Several | None = Field(None, description="the names of which any may apply, in the order of the outputs")
+    separator: Text | None = Field(None, description="between names that are written as one text; `;` when left out")
     columns: Columns | None = Field(None, description="of a table: raw features are rows")
     source_shape: Shape | None = Field(None, description="of an array: raw features as the source holds them")
     resize: Literal["stretch", "crop"] | None = Field(None, description="how images of another size are brought to it")
@@ -64,9 +66,11 @@ class ModelFile(Block):
     @property
     def facts(self) -> DataFacts:
         """What a model is built from and checked against."""
-        target = choose_target(self.classes, self.target, self.count)
+        target = choose_target(self.classes, self.target, self.count, self.several)
         if isinstance(target, ClassTarget):
             target = ClassTarget(target.classes, self.class_names)
+        elif isinstance(target, SeveralTarget):
+            target = SeveralTarget(target.names, self.separator or SEPARATOR)
         step = tokenize_step(self.preprocess)
         own = None if step is None else step.tokenizer
         tokens = count_vocabulary(self.preprocess)
@@ -87,7 +91,9 @@ def describe_file(
         classes=target.classes if isinstance(target, ClassTarget) else None,
         target=target.range if isinstance(target, NumberTarget) else None,
         count=Count(max=target.max) if isinstance(target, CountTarget) else None,
-        class_names=data.train.class_names,
+        class_names=target.names if isinstance(target, ClassTarget) else None,
+        several=target.names if isinstance(target, SeveralTarget) else None,
+        separator=target.separator if isinstance(target, SeveralTarget) and target.separator != SEPARATOR else None,
         columns=data.train.table_columns,
         source_shape=data.train.record_shape or None,
         resize=data.train.image_resize,
@@ -123,8 +129,8 @@ def parse_description(text: str | bytes) -> ModelFile:
         raise _damaged("a configuration belongs to a model of transformers, and to no other")
     if file.config is not None and check_config(file.config) != file.config:
         raise _damaged("its configuration holds more than numbers of a model")
-    if [file.classes, file.target, file.count].count(None) != 2:
-        raise _damaged("it predicts neither a class nor a number nor a count, or several of them")
+    if [file.classes, file.target, file.count, file.several].count(None) != 3:
+        raise _damaged("it predicts neither a class, a number, a count nor names, or more than one of these")
     if file.target is not None and not file.target[0] / 2 < file.target[1] / 2:
         raise _damaged("its range is empty")
     return file

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dprecipe.data.facts import tokenize_step
-from dprecipe.data.targets import ClassTarget
+from dprecipe.data.targets import ClassTarget, SeveralTarget, name_classes
 from dprecipe.data.tokens import TOKENIZER, Tokens, load_tokenizer
 from dprecipe.faults import DataFault
 from dprecipe.models.build import build
@@ -27,7 +27,7 @@ from dprecipe.models.prepare import ROWS, Preparation, UndeclaredValues
 from dprecipe.models.schema import HuberSvm, Model
 from dprecipe.models.zoo.forest import Forest
 
-Predicted: TypeAlias = "NDArray[np.str_] | NDArray[np.int64] | NDArray[np.float64]"
+Predicted: TypeAlias = "NDArray[np.str_] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.bool_]"
 
 
 @final
@@ -58,8 +58,8 @@ class Released(nn.Module):
         return load_tokenizer((self._folder or Path()) / TOKENIZER, step.tokenizer, step.length)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Prepared features (N, *shape) float32 to logits (N, classes); or to numbers or expected counts (N, 1), in the
-        units of the label."""
+        """Prepared features (N, *shape) float32 to logits (N, classes) or (N, names); or to numbers or expected counts
+        (N, 1), in the units of the label."""
         return interpret_outputs(self.module(features), self.file.facts.target)
 
     def prepare(self, raw: object) -> Tensor:
@@ -83,14 +83,16 @@ class Released(nn.Module):
 
     def predict(self, raw: object, batch_size: int = ROWS) -> Predicted:
         """Of each raw record, (N,), the name of its most likely class (its number, where the recipe names none), or the
-        number or the expected count, in the label's units. `batch_size`: records in memory at once.
+        number or the expected count, in the label's units; where any of several names may apply, whether each does,
+        (N, names) truth values: whether its probability is above one half. `batch_size`: records in memory at once.
 
         Warns and raises as `prepare`.
         """
         return self.decide(self._outputs(raw, batch_size))
 
     def predict_proba(self, raw: object, batch_size: int = ROWS) -> NDArray[np.float64]:
-        """Of each raw record its probabilities of the classes, (N, classes), in the order of `class_names`.
+        """Of each raw record its probabilities of the classes, (N, classes), in the order of `class_names`; where any
+        of several names may apply, the probability of each, (N, names), which do not add up to 1.
 
         They are what the model computes, and not calibrated: noise in training tends to make them less certain or more
         so than the records warrant.
@@ -105,7 +107,9 @@ class Released(nn.Module):
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        return self.file.class_names
+        """Of the classes, or of what may apply; None if there are none."""
+        target = self.file.facts.target
+        return name_classes(target) if isinstance(target, SeveralTarget) else self.file.class_names
 
     def outputs(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """What the module gives for prepared features, (N, outputs), on its own device."""
@@ -118,7 +122,11 @@ class Released(nn.Module):
 
     def decide(self, outputs: NDArray[np.float64]) -> Predicted:
         """What `predict` returns of outputs."""
-        if not isinstance(self.file.facts.target, ClassTarget):
+        target = self.file.facts.target
+        if isinstance(target, SeveralTarget):
+            applies: NDArray[np.bool_] = outputs > 0
+            return applies
+        if not isinstance(target, ClassTarget):
             return outputs[:, 0]
         numbers: NDArray[np.int64] = outputs.argmax(axis=1)
         if self.class_names is None:
@@ -138,6 +146,9 @@ class Released(nn.Module):
 
     def probabilities(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
         """What `predict_proba` returns of outputs."""
+        if isinstance(self.file.facts.target, SeveralTarget):
+            chances: NDArray[np.float64] = 0.5 * (1 + np.tanh(outputs / 2))  # never overflows
+            return chances
         exponentials: NDArray[np.float64] = np.exp(outputs - outputs.max(axis=1, keepdims=True))
         result: NDArray[np.float64] = exponentials / exponentials.sum(axis=1, keepdims=True)
         return result
@@ -165,7 +176,7 @@ def warn_of_undeclared(preparation: Preparation, stacklevel: int) -> None:
 def explain_no_probabilities(file: ModelFile) -> str | None:
     """Why a model has no probabilities of classes; None if it has."""
     target = file.facts.target
-    if not isinstance(target, ClassTarget):
+    if not target.is_choice:
         return f"the model predicts {target.describe()}, and there are no classes to have probabilities"
     if isinstance(file.model, HuberSvm):
         return "the outputs of a huber_svm are margins: its loss fits no probabilities"

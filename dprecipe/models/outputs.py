@@ -13,15 +13,15 @@ import math
 import torch
 from torch import Tensor
 
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
 
 
 def interpret_outputs(outputs: Tensor, target: Target) -> Tensor:
-    """Outputs of a module (N, outputs): of classes the logits, as they are; of a number or a count what is predicted,
-    (N, 1) float64, in the units of the label.
+    """Outputs of a module (N, outputs): of classes, and of names that may apply, the logits, as they are; of a number
+    or a count what is predicted, (N, 1) float64, in the units of the label.
     """
     match target:
-        case ClassTarget():
+        case ClassTarget() | SeveralTarget():
             return outputs
         case NumberTarget(lowest=lowest, highest=highest):
             return in_units(outputs, (lowest, highest))
@@ -52,4 +52,9 @@ def predict_rates(outputs: Tensor, largest: int) -> Tensor:
 
 def label_type(target: Target) -> torch.dtype:
     """The type of labels of this kind."""
-    return torch.int64 if isinstance(target, ClassTarget) else torch.float32
+    return torch.int64 if target.is_choice else torch.float32
+
+
+def unpack_labels(labels: Tensor, names: int) -> Tensor:
+    """Labels (N,) of which any of K names may apply as 0 and 1, (N, K) int64; as `data.several.unpack_answers`."""
+    return (labels.unsqueeze(-1) >> torch.arange(names, device=labels.device)) & 1

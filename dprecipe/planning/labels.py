@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
 from dprecipe.data.sources.base import ColumnLabelled
-from dprecipe.data.targets import ClassTarget, NumberTarget, Target, name_classes
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, name_classes
 from dprecipe.faults import Finding
 from dprecipe.language.training import Training
 from dprecipe.language.words import join_with_or
@@ -21,6 +21,17 @@ def check_label(recipe: Recipe) -> Iterator[Finding]:
     if check_data(recipe.data):
         return  # other rules report it
     target = describe_data(recipe.data).target
+    if is_convex(recipe) and isinstance(target, SeveralTarget):
+        others = join_with_or(list_kinds(lambda mechanism: not mechanism.has_student and not mechanism.is_convex))
+        yield Finding(
+            "R310",
+            f"{recipe.mechanism.kind} has proven constants for losses of one class or one number, and the label is "
+            f"{target.describe()}",
+            f"set mechanism.kind to {others}, with model.kind linear, which learns such labels; or learn one name at a "
+            "time: label.column, with values: ['no', 'yes']",
+            _place_of_label(recipe),
+        )
+        return
     if has_student(recipe) and not isinstance(target, ClassTarget):
         others = join_with_or(list_kinds(lambda mechanism: not mechanism.has_student and not mechanism.is_convex))
         yield Finding(
@@ -28,10 +39,14 @@ def check_label(recipe: Recipe) -> Iterator[Finding]:
             f"{recipe.mechanism.kind} counts votes for classes, and the label is {target.describe()}",
             "declare the classes of the label: `values`, or `classes`; or "
             f"set mechanism.kind to {others}, which learns such labels",
-            "data.train.label" if isinstance(recipe.data.train, ColumnLabelled) else "data.train",
+            _place_of_label(recipe),
         )
         return
     yield from check_loss(recipe.training, target, _own_loss(recipe))
+
+
+def _place_of_label(recipe: Recipe) -> str:
+    return "data.train.label" if isinstance(recipe.data.train, ColumnLabelled) else "data.train"
 
 
 def _own_loss(recipe: Recipe) -> str:
@@ -49,7 +64,7 @@ def check_loss(training: Training, target: Target, own_loss: str = "") -> Iterat
     if own_loss:
         yield Finding("R306", own_loss, "remove training.loss", "training.loss")
     elif not isinstance(target, NumberTarget):
-        loss = "cross entropy" if isinstance(target, ClassTarget) else "that of a Poisson distribution"
+        loss = "that of a Poisson distribution" if isinstance(target, CountTarget) else "cross entropy"
         yield Finding(
             "R311",
             f"{training.loss.kind} is a loss of numbers, and the label is {target.describe()}, whose loss is {loss}",
@@ -70,7 +85,7 @@ def _check_weights(training: Training, target: Target, own_loss: str) -> Iterato
             path,
         )
         return
-    if not isinstance(target, ClassTarget):
+    if not isinstance(target, ClassTarget | SeveralTarget):
         yield Finding(
             "R311",
             f"class_weights are of classes, and the label is {target.describe()}",
@@ -78,12 +93,13 @@ def _check_weights(training: Training, target: Target, own_loss: str) -> Iterato
             path,
         )
         return
+    one, many = ("class", "classes") if isinstance(target, ClassTarget) else ("name", "names")
     if isinstance(weights, tuple):
-        if len(weights) != target.classes:
+        if len(weights) != target.outputs:
             yield Finding(
                 "R311",
-                f"there are {target.classes} classes, and {len(weights)} weights",
-                f"write {target.classes} weights, in the order of the classes; or {{class: weight}}",
+                f"there are {target.outputs} {many}, and {len(weights)} weights",
+                f"write {target.outputs} weights, in the order of the {many}; or {{{one}: weight}}",
                 path,
             )
         return
@@ -92,7 +108,9 @@ def _check_weights(training: Training, target: Target, own_loss: str) -> Iterato
         known = ", ".join(name_classes(target)[:10])
         yield Finding(
             "R311",
-            f"{unknown[0]!r} is no declared class; the classes are {known}" + (" …" if target.classes > 10 else ""),
-            "name each class as the label declares it, or by its number where it declares `classes`",
+            f"{unknown[0]!r} is no declared {one}; the {many} are {known}" + (" …" if target.outputs > 10 else ""),
+            "name each class as the label declares it, or by its number where it declares `classes`"
+            if isinstance(target, ClassTarget)
+            else "write each name as the label declares it; one that is left out has weight 1",
             path,
         )

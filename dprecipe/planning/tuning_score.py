@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
-from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import Finding
 from dprecipe.language.tuning import TuningScore
 from dprecipe.recipe.root import Recipe
@@ -46,7 +45,7 @@ def _declare_public(recipe: Recipe) -> str:
 def _check_public(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
     if check_data(recipe.data):
         return  # other rules report it
-    numeric = not isinstance(describe_data(recipe.data).target, ClassTarget)
+    numeric = not describe_data(recipe.data).target.is_choice
     if score.metric != "loss" and numeric != (score.metric == "mean_absolute_error"):
         right = "mean_absolute_error" if numeric else "accuracy"
         yield Finding(
@@ -75,7 +74,7 @@ def _check_paid(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
             "tuning.score.noise_multiplier",
         )
     target = describe_data(recipe.data).target
-    if not isinstance(target, ClassTarget):
+    if not target.is_choice:
         yield Finding(
             "P184",
             f"what is paid for is a number of right answers, and this model predicts {target.describe()}",

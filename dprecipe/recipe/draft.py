@@ -36,6 +36,9 @@ PRIVATE = (
 SIZE = "                # number of training {what}; declared, and treated as public"
 
 
+LABEL_KINDS = "    # or classes: for integers from 0, range: for a number, several: names of which any may apply"
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -93,8 +96,7 @@ def _draft_table(table: Table, asked: Asked) -> str:
             *delimiter,
             "    columns:",
             *lines,
-            f"    label: {dump_inline({'column': label, **declared})}"
-            + ("" if asked.public else "    # or classes: for integers from 0, or range: for a number"),
+            f"    label: {dump_inline({'column': label, **declared})}" + ("" if asked.public else LABEL_KINDS),
             *([f"  test: {{split: {{by: unit, share: {HELD_OUT}}}}}"] if unit is not None else []),
             f"  size: {size if asked.public else BLANK}{SIZE.format(what=what)}",
             _write_unit(unit, units, asked.public),

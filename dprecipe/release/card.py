@@ -8,13 +8,14 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from dprecipe.language.base import Block
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.release import origins
 from dprecipe.release.no_model import SENTENCE, has_no_model
 from dprecipe.release.schema import Predicate
-from dprecipe.release.scores import list_rows, name_loss
+from dprecipe.release.scores import BY_NAME, list_names, list_rows, name_loss
 
 METRICS = "dprecipe.metrics/v1"
 METRIC_NAMES = frozenset({"accuracy", "loss", "mean_absolute_error", "clip_norm"})
@@ -32,7 +33,7 @@ def list_metrics(predicate: Predicate, history: Sequence[Mapping[str, float]]) -
         "schema": METRICS,
         "epsilon": predicate.claim.epsilon,
         "delta": predicate.claim.delta,
-        "public_evaluation": None if evaluation.released is None else evaluation.released.model_dump(),
+        "public_evaluation": None if evaluation.released is None else evaluation.released.model_dump(mode="json"),
         "history": _select_points(history, predicate) if evaluation.status == "public" else [],
     }
 
@@ -72,8 +73,8 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
         shown = list_rows(score, name_loss(plan.data))
         rows = "\n".join(f"| {row.name} | {row.value} | {row.baseline} |" for row in shown)
         results = (
-            f"| metric | value | without a model |\n|---|---|---|\n{rows}\n| records | {score.records} | |\n\nMeasured "
-            f"{evaluation.text}."
+            f"| metric | value | without a model |\n|---|---|---|\n{rows}\n| records | {score.records} | |\n\n"
+            f"{_name_table(score)}Measured {evaluation.text}."
         )
     else:
         results = f"No score is published: evaluation was {evaluation.text}."
@@ -126,6 +127,13 @@ def _statement_section(predicate: Predicate) -> str:
     rows = "".join(f"| {name} | {plain_text(text)} |\n" for name, text in stated.list_rows())
     head = "In the words of the recipe's author; declared, and checked by nobody."
     return f"## Statement of the curator\n\n{head}\n\n| | |\n|---|---|\n{rows}"
+
+
+def _name_table(score: Block) -> str:
+    """The scores of each name that may apply; empty of other models."""
+    rows = list_names(score)
+    lines = [BY_NAME, tuple("---" for _ in BY_NAME), *(tuple(map(plain_text, row)) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" if rows else ""
 
 
 def _lost_paragraph(predicate: Predicate) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal
+from typing import Any, Literal
 
 from dprecipe import __version__
 from dprecipe.mechanisms.facts import Published
@@ -76,14 +76,14 @@ class ReleasedTensor:
 
 @dataclass(frozen=True, slots=True)
 class PublicScore:
-    """The score of the released model on records that the recipe declares public: a classifier's accuracy, or a
-    regression's error in the units of its predictions."""
+    """The score of the released model on records that the recipe declares public: an accuracy (of several names, of
+    records with every answer right), or a regression's error in the units of its predictions."""
 
     accuracy: float | None
     loss: float
     records: int
     mean_absolute_error: float | None = None
-    full: Mapping[str, float] = field(default_factory=dict)
+    full: Mapping[str, Any] = field(default_factory=dict)
     """Further scores of the same records, and those that take no model, by the names of the certificate's block."""
 
 

@@ -128,9 +128,10 @@ def find_task(model: ModelFile) -> str:
     """The hub's word for what a model does."""
     if model.facts.vocabulary is not None or isinstance(model.model, Transformers):
         return "text-classification"
+    chooses = model.facts.target.is_choice
     if model.columns is None and len(model.source_shape or ()) >= IMAGE_AXES:
-        return "other" if model.classes is None else "image-classification"
-    return "tabular-regression" if model.classes is None else "tabular-classification"
+        return "image-classification" if chooses else "other"
+    return "tabular-classification" if chooses else "tabular-regression"
 
 
 def _read_card(source: Path) -> str | None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from dprecipe.data.facts import describe_data
-from dprecipe.data.targets import ClassTarget
+from dprecipe.data.targets import SeveralTarget, Target, name_classes
 from dprecipe.faults import Fault, PlanRefused, RecipeError
 from dprecipe.mechanisms.plan import Plan, PolicyRecord, RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
@@ -25,7 +25,8 @@ from dprecipe.recipe.read import read_source
 from dprecipe.release import certificate, checks, endings, no_model, origins, tensors, tuned
 from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, SpentBudget
-from dprecipe.release.schema import ClassifierScore, NumericScore, Predicate
+from dprecipe.release.schema import Predicate
+from dprecipe.release.score_blocks import AnyScore, SeveralScore, score_block
 
 MAX_EVENTS = 10**9
 OWN_FACTS = RunFacts((), {}, "", "", "")
@@ -253,16 +254,22 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             result += tensors.find_contradictions(stated, plan)
         result += _find_told_duration(stated, plan)
         score = stated.data_access.evaluation.released
-        is_class = isinstance(describe_data(plan.data).target, ClassTarget)
-        if score is not None and isinstance(score, ClassifierScore) != is_class:
+        target = describe_data(plan.data).target
+        if score is not None and not isinstance(score, score_block(target)):
             result.append("data_access.evaluation.released: the score of another kind of model")
+        elif isinstance(score, SeveralScore) and [each.name for each in score.by_name] != _list_names(target):
+            result.append("data_access.evaluation.released.by_name: not the names of the label")
     result += origins.find_contradictions(stated)
     result += _check_recorded(stated)
     result += _check_times(stated)
     return result
 
 
-def _read_score(stated: ClassifierScore | NumericScore) -> PublicScore:
+def _list_names(target: Target) -> list[str]:
+    return list(name_classes(target)) if isinstance(target, SeveralTarget) else []
+
+
+def _read_score(stated: AnyScore) -> PublicScore:
     full = stated.model_dump()
     loss, records = full.pop("loss"), full.pop("records")
     return PublicScore(full.pop("accuracy", None), loss, records, full.pop("mean_absolute_error", None), full)

@@ -154,6 +154,8 @@ def _scores(plan: Plan, predicate: Predicate) -> list[str]:
     if any(row.baseline for row in rows):
         head = ("score", "without a model", "this model")
         table = render_table(head, [(row.name, row.baseline or "–", row.value) for row in rows])
+    by_name = scores.list_names(released)
+    table += render_table(scores.BY_NAME, by_name) if by_name else ""
     text = f"Measured {predicate.data_access.evaluation.text}. There are {released.records:,} of them."
     return [render_section("How good the model is", f"{table}<p>{escape_html(text)}</p>")]
 

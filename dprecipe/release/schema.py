@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, GetCoreSchemaHandler, SerializerFunctionWrapHandler, StringConstraints, model_serializer
+from pydantic import Field, GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema
 
 from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -27,6 +27,7 @@ from dprecipe.mechanisms.table import mechanism_facts
 from dprecipe.privacy.charge_shapes import charge_type
 from dprecipe.release.facts import Dtype
 from dprecipe.release.schema_provenance import Hex, Provenance
+from dprecipe.release.score_blocks import AnyScore
 
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -119,52 +120,10 @@ class AssumptionFacts(Block):
     checked_by: Literal["code", "test", "declaration"]
 
 
-class ReleasedScore(Block):
-    """A score on public records. What was not measured is left out."""
-
-    @model_serializer(mode="wrap")
-    def drop_unmeasured(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The fields that have a value."""
-        return {name: value for name, value in serialize(self).items() if value is not None}
-
-
-class ClassifierScore(ReleasedScore):
-    """Score of a released classifier on public records."""
-
-    accuracy: Probability
-    accuracy_baseline: Probability | None = Field(None, description="of the commonest class of these records")
-    balanced_accuracy: Probability | None = None
-    balanced_accuracy_baseline: Probability | None = None
-    f1: Probability | None = Field(None, description="mean over the classes that occur")
-    f1_baseline: Probability | None = None
-    auc: Probability | None = Field(None, description="of two classes the second; else the mean of each against all")
-    auc_baseline: Probability | None = None
-    average_precision: Probability | None = None
-    average_precision_baseline: Probability | None = None
-    calibration_error: Probability | None = Field(None, description="expected, in ten equal parts of [0, 1]")
-    loss: NonNegativeFloat
-    records: PositiveInt
-
-
-class NumericScore(ReleasedScore):
-    """Score of a released regression on public records, in the units of its predictions."""
-
-    mean_absolute_error: NonNegativeFloat
-    mean_absolute_error_baseline: NonNegativeFloat | None = Field(None, description="of the median label")
-    root_mean_squared_error: NonNegativeFloat | None = None
-    root_mean_squared_error_baseline: NonNegativeFloat | None = Field(None, description="of the mean label")
-    r2: float | None = None
-    r2_baseline: float | None = None
-    poisson_deviance: NonNegativeFloat | None = None
-    poisson_deviance_baseline: NonNegativeFloat | None = Field(None, description="of the mean label")
-    loss: NonNegativeFloat = Field(description="the mean squared error; of counts, the mean Poisson deviance")
-    records: PositiveInt
-
-
 class EvaluationAccess(Access):
     """Evaluation, and the score that was released."""
 
-    released: ClassifierScore | NumericScore | None
+    released: AnyScore | None
 
 
 class DataAccess(Block):

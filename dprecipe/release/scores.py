@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 from dprecipe.data.facts import describe_data
 from dprecipe.data.schema import Data
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget
 from dprecipe.language.base import Block
+from dprecipe.release.score_blocks import SeveralScore
 
 SHARES = frozenset({"accuracy", "balanced_accuracy"})
 """Scores that are shares of records, shown in percent."""
 ALONG_A_RUN = ("accuracy", "mean_absolute_error")
 """Scores that a history may have; a history has one of them."""
+EVERY_ANSWER = "records with every answer right"
+"""What accuracy is where any of several names may apply."""
 BASELINE = "_baseline"
 """What ends the key of a baseline; before it is the score's own key."""
 
@@ -37,14 +40,34 @@ def list_rows(released: Block, loss: str = "loss") -> list[Row]:
         for key, value in released.model_dump().items()
         if isinstance(value, int | float) and not isinstance(value, bool) and key != "records"
     }
+    spelt = {"loss": loss, **({"accuracy": EVERY_ANSWER} if isinstance(released, SeveralScore) else {})}
     return [
         Row(
-            loss if key == "loss" else key.replace("_", " "),
+            spelt.get(key, key.replace("_", " ")),
             format_score(key, numbers[key + BASELINE]) if key + BASELINE in numbers else "",
             format_score(key, value),
         )
         for key, value in numbers.items()
         if not key.endswith(BASELINE)
+    ]
+
+
+BY_NAME = ("name", "share", "F1", "F1 of always yes", "AUC", "average precision")
+"""The columns of `list_names`."""
+
+
+def list_names(released: Block) -> list[tuple[str, ...]]:
+    """The scores of each name that may apply, as `BY_NAME` says; empty of other models."""
+    if not isinstance(released, SeveralScore):
+        return []
+    return [
+        (
+            each.name,
+            f"{each.share:.2%}",
+            *("–" if value is None else f"{value:.4g}" for value in figures),
+        )
+        for each in released.by_name
+        for figures in [(each.f1, each.f1_baseline, each.auc, each.average_precision)]
     ]
 
 
@@ -75,3 +98,5 @@ def name_loss(data: Data) -> str:
             return "mean squared error"
         case CountTarget():
             return "mean Poisson deviance"
+        case SeveralTarget():
+            return "mean binary cross entropy"

@@ -1,4 +1,6 @@
-"""Scores on held-out records: of classes accuracy and loss, of numbers and counts the errors, in declared units."""
+"""Scores on held-out records: of classes and names accuracy and loss, of numbers and counts the errors, in declared
+units.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ from torch.func import functional_call
 
 from dprecipe import durable
 from dprecipe.data.raw import Labels
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
-from dprecipe.models.outputs import interpret_outputs, label_units
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
+from dprecipe.models.outputs import interpret_outputs, label_units, unpack_labels
 from dprecipe.timeline import phase
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.losses import BinaryCrossEntropy, cross_entropy
 from dprecipe.training.metrics import describe_metrics, measure
 
 
@@ -30,9 +32,10 @@ from dprecipe.training.metrics import describe_metrics, measure
 class Score:
     """Over all held-out records.
 
-    Of classes `accuracy` and the cross entropy as `loss`. Of a number or a count, whose `accuracy` is None, the
-    `mean_absolute_error` in the label's units, and as `loss` the mean squared error, of a count the mean Poisson
-    deviance. `full`: what `training.metrics` measures, of a finished model.
+    Of classes `accuracy` and the cross entropy as `loss`. Of names that may apply `accuracy` is the share of records
+    of which every answer is right, and `loss` the binary cross entropy. Of a number or a count, whose `accuracy` is
+    None, the `mean_absolute_error` in the label's units, and as `loss` the mean squared error, of a count the mean
+    Poisson deviance. `full`: what `training.metrics` measures, of a finished model.
     """
 
     accuracy: float | None
@@ -128,6 +131,11 @@ class HeldOut:
                     correct += int((outputs.argmax(1) == labels).sum())
                     loss += float(cross_entropy(outputs, labels).sum())
                     predicted = outputs.double().softmax(1) if full else outputs
+                elif isinstance(target, SeveralTarget):
+                    loss += float(BinaryCrossEntropy(target.outputs)(outputs, labels).sum())
+                    labels = unpack_labels(labels, target.outputs)
+                    correct += int(((outputs > 0) == labels).all(dim=1).sum())
+                    predicted = outputs.double().sigmoid() if full else outputs
                 else:
                     predicted, labels = interpret_outputs(outputs.double(), target), label_units(labels, target)
                     loss += float(_sum_errors(predicted[:, 0], labels, target))
@@ -139,7 +147,7 @@ class HeldOut:
         if full and count:
             scores = measure(np.concatenate(all_predicted), np.concatenate(all_labels), target)
         mean_loss = loss / max(1, count)
-        if isinstance(target, ClassTarget):
+        if target.is_choice:
             return Score(correct / max(1, count), mean_loss, count, full=scores)
         return Score(None, mean_loss, count, absolute / max(1, count), scores)
 

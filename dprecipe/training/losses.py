@@ -2,7 +2,7 @@
 
 A loss is a value: two of the same constants are equal, so that plans and programs made for one serve the other.
 
-Axes: N records, C classes.
+Axes: N records, C classes, K names.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target, name_classes
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, name_classes
 from dprecipe.language.training import HuberLoss, Training
+from dprecipe.models.outputs import unpack_labels
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs (N, outputs), labels (N,)) -> losses (N,), one for each record."""
@@ -25,7 +26,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 def choose_loss(target: Target, training: Training) -> Loss:
     """The loss of a label: cross entropy of classes, half the squared error (or Huber's loss) of a number, Poisson's of
-    a count. `training` chooses where there is a choice, and has passed `planning.labels`.
+    a count, binary cross entropy of names that may apply. `training` chooses where there is a choice, and has passed
+    `planning.labels`.
     """
     match target:
         case ClassTarget():
@@ -35,6 +37,8 @@ def choose_loss(target: Target, training: Training) -> Loss:
             return HuberError(training.loss.delta) if isinstance(training.loss, HuberLoss) else SquaredError()
         case CountTarget(max=largest):
             return PoissonLoss(largest)
+        case SeveralTarget(names):
+            return BinaryCrossEntropy(len(names), weigh_classes(target, training.class_weights))
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -43,9 +47,9 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def weigh_classes(
-    target: ClassTarget, declared: Mapping[str, float] | tuple[float, ...] | None
+    target: ClassTarget | SeveralTarget, declared: Mapping[str, float] | tuple[float, ...] | None
 ) -> tuple[float, ...] | None:
-    """The weight of each class, in order; None where none are declared. A class that is left out has weight 1."""
+    """The weight of each class or name, in order; None where none are declared. One that is left out has weight 1."""
     if declared is None or isinstance(declared, tuple):
         return declared
     return tuple(declared.get(name, 1.0) for name in name_classes(target))
@@ -72,6 +76,27 @@ class WeightedCrossEntropy:
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """(N, C), (N,) -> (N,)."""
         return cross_entropy(outputs, labels) * outputs.new_tensor(self.weights)[labels]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BinaryCrossEntropy:
+    """The mean over K names of the negative log-likelihood of a yes or a no. `weights` multiply those of a yes.
+
+    One loss a record, whatever its answers: its gradient is clipped as a whole, so that neither the number of names
+    nor their weights change a sensitivity (`WeightedCrossEntropy` says why).
+    """
+
+    names: int
+    weights: tuple[float, ...] | None = None
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(N, K), (N,) -> (N,)."""
+        answers = unpack_labels(labels, self.names).to(outputs)
+        losses = functional.softplus(outputs) - answers * outputs
+        if self.weights is not None:
+            losses = losses * (1 + answers * (outputs.new_tensor(self.weights) - 1))
+        return losses.mean(dim=1)
 
 
 @final
@@ -129,6 +154,10 @@ def generalised_cross_entropy(outputs: Tensor, labels: Tensor, q: float) -> Tens
     return losses if q == 0 else -torch.expm1(-q * losses) / q
 
 
+ODD = 6364136223846793005
+"""A factor that changes all bits of a whole number, and keeps different ones different. Source: D. Knuth, MMIX."""
+
+
 def synthetic_labels(numbers: Tensor, target: Target) -> Tensor:
     """Synthetic labels (N,), one for each whole number: neighbouring numbers have different ones."""
     match target:
@@ -138,3 +167,5 @@ def synthetic_labels(numbers: Tensor, target: Target) -> Tensor:
             return (numbers % 7).float() / 3 - 1
         case CountTarget(max=largest):
             return (numbers % (min(largest, 20) + 1)).float()
+        case SeveralTarget(names):
+            return numbers * ODD % (1 << len(names))

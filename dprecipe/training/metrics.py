@@ -4,7 +4,7 @@ They go to `private/metrics.json`, for the run's owner; and into the certificate
 without the confusion matrix. scikit-learn computes them, and is imported when they are asked for: once, at the end of a
 run.
 
-Axes: N records, C classes.
+Axes: N records, C classes, K names of which any may apply.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.targets import ClassTarget, CountTarget, Target
+from dprecipe.data.targets import ClassTarget, CountTarget, SeveralTarget, Target, name_classes
 
 Floats = NDArray[np.float64]
 BASELINE = "_baseline"
 """What ends the name of a score that takes no model: that of the commonest class, or of the mean label."""
 BINS = 10
 """Of the calibration error."""
+THRESHOLD = 0.5
+"""The probability above which a name is said to apply."""
 MAX_CONFUSION = 100
 """Classes of a confusion matrix, at most."""
 
 
 def measure(predicted: Floats, labels: Floats, target: Target) -> dict[str, Any]:
-    """Scores by name. `predicted`: of classes their probabilities, (N, C), else predictions (N, 1), in the label's
-    units; `labels` (N,): class numbers, or numbers in these units.
+    """Scores by name. `predicted`: of classes their probabilities, (N, C), of names theirs, (N, K), else predictions
+    (N, 1), in the label's units; `labels` (N,): class numbers, or numbers in these units; of names 0 and 1, (N, K).
 
     | records | result |
     |---|---|
@@ -40,6 +42,8 @@ def measure(predicted: Floats, labels: Floats, target: Target) -> dict[str, Any]
         return {}
     if isinstance(target, ClassTarget):
         return _of_classes(predicted, labels.astype(np.int64))
+    if isinstance(target, SeveralTarget):
+        return _of_names(predicted, labels.astype(np.bool_), name_classes(target))
     return _of_numbers(predicted[:, 0], labels, counts=isinstance(target, CountTarget))
 
 
@@ -72,6 +76,44 @@ def _of_classes(probabilities: Floats, labels: NDArray[np.int64]) -> dict[str, A
     if classes <= MAX_CONFUSION:
         result["confusion"] = metrics.confusion_matrix(labels, chosen, labels=np.arange(classes)).tolist()
     return result
+
+
+def _of_names(probabilities: Floats, answers: NDArray[np.bool_], names: tuple[str, ...]) -> dict[str, Any]:
+    """Each name by itself under `by_name`; of all, means over names (`macro`) and counts over all answers (`micro`).
+
+    The baseline of F1 always says yes, which no other constant answer beats; of `accuracy` it is the commonest
+    combination of these records. AUC and average precision are of names that have both answers here.
+    """
+    from sklearn import metrics
+
+    said = probabilities > THRESHOLD
+    _, combinations = np.unique(answers, axis=0, return_counts=True)
+    yes = np.ones_like(answers)
+    result: dict[str, Any] = {
+        "accuracy": float((said == answers).all(axis=1).mean()),
+        "accuracy" + BASELINE: float(combinations.max() / len(answers)),
+    }
+    by_name = []
+    for place, name in enumerate(names):
+        truth, share = answers[:, place], float(answers[:, place].mean())
+        found: dict[str, Any] = {"name": name, "share": share}
+        for key, each in (("f1", said), ("f1" + BASELINE, yes)):
+            found[key] = float(metrics.f1_score(truth, each[:, place], zero_division=0))
+        if 0 < share < 1:
+            chances = probabilities[:, place]
+            found["auc"] = float(metrics.roc_auc_score(truth, chances))
+            found["average_precision"] = min(float(metrics.average_precision_score(truth, chances)), 1.0)
+        by_name.append(found)
+    for key in ("f1", "f1" + BASELINE):
+        result[key.replace("f1", "f1_macro")] = float(np.mean([found[key] for found in by_name]))
+    for key, each in (("f1_micro", said), ("f1_micro" + BASELINE, yes)):
+        result[key] = float(metrics.f1_score(answers.ravel(), each.ravel(), zero_division=0))
+    both = [found for found in by_name if "auc" in found]
+    if both:
+        result |= {"auc": float(np.mean([found["auc"] for found in both])), "auc" + BASELINE: 0.5}
+        result["average_precision"] = float(np.mean([found["average_precision"] for found in both]))
+        result["average_precision" + BASELINE] = float(np.mean([found["share"] for found in both]))
+    return {**result, "by_name": tuple(by_name)}
 
 
 def find_calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:

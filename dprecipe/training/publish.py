@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dprecipe.data.facts import describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.mechanisms.facts import Published
@@ -27,7 +28,7 @@ from dprecipe.privacy.ledger import Ledger, lock_ledger
 from dprecipe.progress import report_progress
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
-from dprecipe.release.schema import ClassifierScore, NumericScore
+from dprecipe.release.score_blocks import score_block
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
@@ -136,7 +137,7 @@ def run_facts(
         provenance.facts(tensors, commitment, *state_times(plan, started)),
         steps_lost=finished.steps_lost,
         insecure_seed=ledger.insecure_seed,
-        score=_published(finished.score) if _is_public(plan, finished) else None,
+        score=_published(finished.score, plan) if _is_public(plan, finished) else None,
         published=finished.published,
         stages=tuple(map(digest_constants, constants)),
     )
@@ -223,11 +224,12 @@ def _possible(plan: Plan, point: Mapping[str, float]) -> bool:
     return point["step"] <= plan.length.steps and 0 <= point["epsilon"] <= plan.budget.epsilon
 
 
-def _published(score: Score | None) -> PublicScore | None:
+def _published(score: Score | None, plan: Plan) -> PublicScore | None:
     """A diverged model has no loss that could be stated: it is released without a score."""
     if score is None or not math.isfinite(score.loss):
         return None
-    known = (ClassifierScore if score.accuracy is not None else NumericScore).model_fields
+    known = score_block(describe_data(plan.data).target).model_fields
     others = {name: value for name, value in score.full.items() if name in known and name not in score.metrics}
-    full = {name: value for name, value in others.items() if math.isfinite(value)}  # the square of a range overflows
+    # The square of a range overflows.
+    full = {name: value for name, value in others.items() if not isinstance(value, float) or math.isfinite(value)}
     return PublicScore(score.accuracy, score.loss, score.records, score.mean_absolute_error, full)

@@ -78,3 +78,10 @@ def test_dates_that_fit_two_formats_are_remarked() -> None:
 )
 def test_labels(fields: list[str], declared: dict[str, object]) -> None:
     assert draft_label(fields) == declared
+
+
+def test_fields_of_several_names_are_drafted_as_such() -> None:
+    fields = ["fever;cough", "cough", "", "rash; fever", "rash"]
+    assert draft_label(fields) == {"several": ["cough", "fever", "rash"], "empty": "none"}
+    assert draft_label(["a|b", "b", "a"]) == {"several": ["a", "b"], "separator": "|"}
+    assert draft_label(["a;b", "a", "c"]) == {"values": ["a", "a;b", "c"]}  # a name that is there once

@@ -158,8 +158,8 @@ def test_model_json_of_a_regression(release) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"classes": 2}, "neither a class nor a number nor a count"),
-        ({"target": None}, "neither a class nor a number nor a count"),
+        ({"classes": 2}, "neither a class, a number, a count nor names"),
+        ({"target": None}, "neither a class, a number, a count nor names"),
         ({"target": [3, 3]}, "its range is empty"),
         ({"target": [3]}, "is not what dprecipe writes"),
         ({"target": None, "classes": 2}, "predicts a number, and the label is 2 classes"),

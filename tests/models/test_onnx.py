@@ -24,6 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     "logistic": {"model": {"kind": "logistic_regression"}, "shape": (5,), "classes": 3},
     "regression": {"model": {"kind": "least_squares"}, "shape": (5,), "target": (1900.0, 2011.5)},
     "counts": {"model": {"kind": "mlp", "hidden": [8]}, "shape": (5,), "count": Count(max=20)},
+    "names": {"model": {"kind": "linear"}, "shape": (5,), "several": ("a", "b", "c")},
     "mlp": {"model": {"kind": "mlp", "hidden": [8]}, "shape": (1, 8, 8), "classes": 10},
     "cnn": {"model": {"kind": "cnn", "preset": "lenet"}, "shape": (1, 28, 28), "classes": 10},
     "wide_resnet": {"model": {"kind": "wide_resnet", "depth": 10, "width": 1}, "shape": (3, 32, 32), "classes": 10},
@@ -37,14 +38,15 @@ def make_model(
     classes: int | None = None,
     target: tuple[float, float] | None = None,
     count: Count | None = None,
+    several: tuple[str, ...] | None = None,
 ) -> Any:
     spec = TypeAdapter(Model).validate_json(json.dumps(model))
-    module = build(spec, shape, classes or 1, 0)
+    module = build(spec, shape, classes or len(several or "1"), 0)
     generator = torch.Generator().manual_seed(0)
     for tensor in module.parameters():
         tensor.data += 0.1 * torch.randn(tensor.shape, generator=generator)
     names = None if classes is None else tuple(f"class {number}" for number in range(classes))
-    kinds: dict[str, Any] = {"classes": classes, "target": target, "count": count}
+    kinds: dict[str, Any] = {"classes": classes, "target": target, "count": count, "several": several}
     file = ModelFile(model=spec, shape=shape, class_names=names, source_shape=shape, **kinds)
     return Released(module, file)
 

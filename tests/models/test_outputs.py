@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dprecipe.data.raw import map_labels  # noqa: E402
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget  # noqa: E402
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget  # noqa: E402
 from dprecipe.models.outputs import in_units, interpret_outputs, label_units, predict_rates  # noqa: E402
 
 
@@ -34,6 +34,7 @@ def test_outputs_are_interpreted_in_the_units_of_the_label() -> None:
     assert interpret_outputs(outputs, NumberTarget(-3.0, 5.0)).tolist() == [[-3.0], [1.0], [5.0], [9.0]]
     assert interpret_outputs(outputs, ClassTarget(1)) is outputs
     assert label_units(outputs[:, 0], NumberTarget(-3.0, 5.0)).tolist() == [-3.0, 1.0, 5.0, 9.0]
+    assert interpret_outputs(outputs, SeveralTarget(("a", "b"))) is outputs
     assert label_units(torch.tensor([3.0]), CountTarget(9)).tolist() == [3.0]
 
 

@@ -305,6 +305,12 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r306-semi-supervised": ("training.semi_supervised=null",),
     "r306-pnsgd-loss": ("training.loss=null",),
     "r310-pate-number": ("data.train.label={range: null, values: [home, died]}",),
+    "r310-pate-several": (
+        "data.train.label={several: null, values: [home, died]}",
+        "data.train.label={several: null, classes: 2}",
+    ),
+    "r253-several": ("model={kind: linear}", "model={kind: mlp, hidden: [8]}"),
+    "r311-weights-several": ("training.class_weights=[3, 1]",),
     "r306-pnsgd-weights": ("training.class_weights=null",),
     "r311-weights": ("training.class_weights=[1, 1, 10]",),
     "r311-weights-count": ("training.class_weights=[1, 1, 10]", "training.class_weights={died: 10}"),
@@ -445,6 +451,13 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "r302-all": ("budget.epsilon=3", "training.epochs=20"),
     "r220-tokens": ("data.preprocess=[{hash: {columns: [text], buckets: 4096, tokens: words}}]",),
     "r221-scattering": ("data.preprocess=[{scattering: {scales: 1}}]",),
+    "r310-pnsgd-several": (
+        "mechanism={kind: dpsgd, clip: {norm: 1.0}, noise: {family: gaussian, multiplier: auto}, "
+        "sampling: {scheme: poisson, batch_size: 64}}",
+        "model={kind: linear}",
+        "training.optimizer={kind: sgd, lr: 0.1}",
+        "budget.neighbouring=add_or_remove_one",
+    ),
     "r280-timm": ("model={kind: mlp, hidden: [32]}", "mechanism.group_noise=[1.0, 2.0]"),
     "r280-regression": (
         "mechanism={kind: pnsgd, constraint: {kind: ball, radius: 10.0}, learning_rate: 0.1, "

@@ -8,7 +8,7 @@ import pytest
 
 from dprecipe.language.base import Block
 from dprecipe.release import scores
-from dprecipe.release.schema import ClassifierScore, NumericScore
+from dprecipe.release.score_blocks import ClassifierScore, NumericScore
 
 
 class WithBaseline(Block):
@@ -51,6 +51,7 @@ def test_a_score_without_a_baseline() -> None:
         ("classes: 2", "mean loss"),
         ("range: [0, 5]", "mean squared error"),
         ("count: {max: 9}", "mean Poisson deviance"),
+        ("several: [a, b]", "mean binary cross entropy"),
     ],
 )
 def test_what_a_loss_is_depends_on_what_is_learned(label: str, name: str, plan_of: Any) -> None:

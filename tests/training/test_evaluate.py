@@ -7,10 +7,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import numpy as np  # noqa: E402
-from sklearn.metrics import mean_poisson_deviance  # noqa: E402
+from sklearn.metrics import log_loss, mean_poisson_deviance, roc_auc_score  # noqa: E402
 
 from dprecipe.data.records import Records  # noqa: E402
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget  # noqa: E402
+from dprecipe.data.several import pack_answers  # noqa: E402
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.schema import LeastSquares, Linear, SoftmaxRegression  # noqa: E402
 from dprecipe.training.evaluate import HeldOut, Score  # noqa: E402
@@ -38,6 +39,22 @@ def test_a_classifier(batch: int) -> None:
     assert (score.records, score.mean_absolute_error) == (23, None)
     assert score.metrics == {"accuracy": score.accuracy, "loss": score.loss}
     assert score.summary == f"accuracy {score.accuracy:.2%}"
+
+
+@pytest.mark.parametrize("batch", [4, 23])
+def test_names_that_may_apply(batch: int) -> None:
+    answers = GENERATOR.integers(2, size=(23, 3))
+    module = build(Linear(kind="linear"), (3,), 3, 0)
+    state = state_of(module)
+    target, records = SeveralTarget(("a", "b", "c")), Records(FEATURES, pack_answers(answers))
+    score = HeldOut(module, records, CPU, batch, target).score(state, full=True)
+    logits = (torch.from_numpy(FEATURES) @ state["1.weight"].T + state["1.bias"]).double().numpy()
+    assert score.accuracy == pytest.approx(((logits > 0) == answers).all(1).mean())
+    chances = 1 / (1 + np.exp(-logits))
+    assert score.loss == pytest.approx(log_loss(answers.ravel(), chances.ravel()), rel=1e-5)
+    assert score.full["accuracy"] == score.accuracy
+    assert score.full["by_name"][1]["auc"] == pytest.approx(roc_auc_score(answers[:, 1], chances[:, 1]))
+    assert score.mean_absolute_error is None
 
 
 @pytest.mark.parametrize("batch", [4, 23, 100])

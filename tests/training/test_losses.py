@@ -10,13 +10,14 @@ from sklearn.metrics import mean_poisson_deviance
 from dprecipe.data.facts import DataFacts
 from dprecipe.data.python_records import check_records
 from dprecipe.data.records import Records
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, Target
+from dprecipe.data.targets import MAX_NAMES, ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
 from dprecipe.language.training import HuberLoss, Training
 from dprecipe.models.outputs import label_type
 from dprecipe.training.engine.clipped_sum import clipped_sum, per_record_gradients
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.losses import (
+    BinaryCrossEntropy,
     HuberError,
     Loss,
     PoissonLoss,
@@ -97,9 +98,26 @@ def test_the_loss_follows_from_the_label_and_equal_losses_are_one() -> None:
     assert choose_loss(NumberTarget(0, 9), robust) == HuberError(0.1)
     assert choose_loss(CountTarget(9), plain) == PoissonLoss(9)
     assert hash(choose_loss(CountTarget(9), plain)) == hash(PoissonLoss(9))
+    assert choose_loss(SEVERAL, plain) == BinaryCrossEntropy(3)
+    assert choose_loss(SEVERAL, Training(class_weights={"b": 4.0})) == BinaryCrossEntropy(3, (1.0, 4.0, 1.0))
 
 
-TARGETS = [ClassTarget(3), NumberTarget(-5.0, 9.0), CountTarget(1), CountTarget(100)]
+@pytest.mark.parametrize("weights", [None, (0.5, 1.0, 30.0)])
+def test_the_loss_of_names_is_torchs(weights: tuple[float, ...] | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs, answers = 9 * torch.randn(40, 3, generator=generator), torch.randint(2, (40, 3), generator=generator)
+    labels = (answers * torch.tensor([1, 2, 4])).sum(1)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(
+        outputs, answers.float(), reduction="none", pos_weight=None if weights is None else torch.tensor(weights)
+    ).mean(1)
+    torch.testing.assert_close(BinaryCrossEntropy(3, weights)(outputs, labels), expected)
+    far = BinaryCrossEntropy(2)(torch.tensor([[1e4, -1e4], [-1e4, 1e4]]), torch.tensor([1, 1]))
+    torch.testing.assert_close(far, torch.tensor([0.0, 1e4]))
+
+
+SEVERAL = SeveralTarget(("a", "b", "c"))
+MANY = SeveralTarget(tuple(map(str, range(MAX_NAMES))))
+TARGETS = [ClassTarget(3), NumberTarget(-5.0, 9.0), CountTarget(1), CountTarget(100), SEVERAL, MANY]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
@@ -116,6 +134,8 @@ LOSSES = [
     (NumberTarget(0.0, 9.0), SquaredError()),
     (NumberTarget(0.0, 9.0), HuberError(0.2)),
     (CountTarget(50), PoissonLoss(50)),
+    (SEVERAL, BinaryCrossEntropy(3)),
+    (SEVERAL, BinaryCrossEntropy(3, (1.0, 20.0, 0.1))),
 ]
 
 
@@ -123,7 +143,7 @@ LOSSES = [
 @pytest.mark.parametrize("of_units", [False, True], ids=["records", "units"])
 def test_clipped_sums_are_those_of_a_loop_over_single_records(target: Target, loss: Loss, of_units: bool) -> None:
     torch.manual_seed(3)
-    net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+    net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, target.outputs))
     features, labels = torch.randn(9, 4), synthetic_labels(torch.arange(9), target)
     units = np.array([0, 0, 0, 1, 1, 2, 3, 4, 4]) if of_units else None
     grads = []
@@ -151,10 +171,13 @@ def test_the_probe_passes_and_refuses_a_module_of_another_number_of_outputs(
 ) -> None:
     torch.manual_seed(0)
     tests = clipping_tests(clipped_sum, None, rows)
-    good = examine_module(torch.nn.Linear(4, 1), loss, (4,), target, per_record_gradients, tests)
+    good = examine_module(torch.nn.Linear(4, target.outputs), loss, (4,), target, per_record_gradients, tests)
     assert [check.measured for check in good if not check.passed] == []
-    bad = examine_module(torch.nn.Linear(4, 2), loss, (4,), target, per_record_gradients, tests)
-    assert (bad[0].passed, bad[0].measured) == (False, "shape [6, 2], expected [6, 1]")
+    bad = examine_module(torch.nn.Linear(4, target.outputs + 1), loss, (4,), target, per_record_gradients, tests)
+    assert (bad[0].passed, bad[0].measured) == (
+        False,
+        f"shape [6, {target.outputs + 1}], expected [6, {target.outputs}]",
+    )
 
 
 def test_weights_by_hand_and_by_name() -> None:

@@ -10,11 +10,12 @@ import pytest
 from sklearn import metrics
 
 import dprecipe
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget
 from dprecipe.faults import CertificateInvalid
 from dprecipe.planning.make import plan as plan_of
 from dprecipe.recipe.read import read_text
 from dprecipe.release.certificate import to_bytes
+from dprecipe.release.score_blocks import SeveralScore
 from dprecipe.training.metrics import find_calibration_error, measure
 from dprecipe.training.run import run
 
@@ -78,6 +79,34 @@ def test_what_can_not_be_scored() -> None:
     one = measure(np.array([[0.6, 0.4]]), np.zeros(1), ClassTarget(2))
     assert "auc" not in one
     assert one["accuracy"] == 1
+
+
+def test_names_that_may_apply() -> None:
+    generator = np.random.default_rng(3)
+    answers = generator.random((300, 4)) < [0.5, 0.3, 0.05, 0.0]  # of the last nobody has any
+    chances = np.clip(0.4 * answers + 0.6 * generator.random((300, 4)), 0, 1)
+    found = measure(chances, answers.astype(float), SeveralTarget(("a", " b", "c", "d")))
+    said = chances > 0.5
+    assert found["accuracy"] == pytest.approx((said == answers).all(1).mean())
+    rows = [tuple(row) for row in answers.tolist()]
+    assert found["accuracy_baseline"] == max(rows.count(row) for row in rows) / 300
+    for kind in ("macro", "micro"):
+        expected = metrics.f1_score(answers, said, average=kind, zero_division=0)
+        assert found[f"f1_{kind}"] == pytest.approx(expected)
+        expected = metrics.f1_score(answers, np.ones_like(answers), average=kind, zero_division=0)
+        assert found[f"f1_{kind}_baseline"] == pytest.approx(expected)
+    assert found["auc"] == pytest.approx(metrics.roc_auc_score(answers[:, :3], chances[:, :3]))
+    assert found["average_precision"] == pytest.approx(metrics.average_precision_score(answers[:, :3], chances[:, :3]))
+    assert (found["auc_baseline"], found["average_precision_baseline"]) == (0.5, pytest.approx(answers[:, :3].mean()))
+    assert [each["name"] for each in found["by_name"]] == ["a", "b", "c", "d"]
+    assert found["by_name"][0]["f1"] == pytest.approx(metrics.f1_score(answers[:, 0], said[:, 0]))
+    share = answers[:, 1].mean()
+    assert found["by_name"][1]["f1_baseline"] == pytest.approx(2 * share / (1 + share))
+    assert set(found["by_name"][3]) == {"name", "share", "f1", "f1_baseline"}
+    nobody = measure(chances, np.zeros((300, 4)), SeveralTarget(("a", "b", "c", "d")))
+    assert (nobody["accuracy_baseline"], nobody["f1_micro_baseline"]) == (1.0, 0.0)
+    assert "auc" not in nobody
+    SeveralScore.model_validate({**found, "loss": 0.5, "records": 300})
 
 
 RECIPE = """\

@@ -18,7 +18,16 @@ from pydantic import Discriminator, Field, Tag
 from dprecipe.data.columns import Columns as Columns
 from dprecipe.data.columns import find_repeated
 from dprecipe.data.files import find_existing, is_pattern, leaves_root
-from dprecipe.data.targets import MAX_COUNT, ClassTarget, CountTarget, NumberTarget, Target
+from dprecipe.data.targets import (
+    MAX_COUNT,
+    MAX_NAMES,
+    SEPARATOR,
+    ClassTarget,
+    CountTarget,
+    NumberTarget,
+    SeveralTarget,
+    Target,
+)
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt, Text
 
@@ -31,6 +40,9 @@ Records = Annotated[tuple[NonNegativeInt, ...], Field(min_length=2, max_length=2
 Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)]
 Classes = Annotated[int, Field(ge=2, le=100_000)]
 Range = Annotated[tuple[float, ...], Field(min_length=2, max_length=2)]
+Several = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(min_length=2, max_length=MAX_NAMES)
+]
 Paths = Annotated[
     Annotated[Text, Tag("text")] | Annotated[Annotated[tuple[Text, ...], Field(min_length=1)], Tag("list")],
     Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "text"),
@@ -51,30 +63,53 @@ class Count(Block):
 
 
 COUNT = "how many there are, predicted as the rate of a Poisson distribution"
+SEVERAL = "names of which any may apply to a record: a yes or a no for each; declared, never measured"
 
 
 class Label(Block):
-    """The column to be learned, declared and never measured: a class (`values` or `classes`), a number (`range`) or a
-    count (`count`)."""
+    """What is to be learned, declared and never measured. The `column` holds a class (`values` or `classes`), a number
+    (`range`), a count (`count`) or the names that apply (`several`); `columns` hold a yes or a no each."""
 
-    column: Text
+    column: Text | None = None
+    columns: Several | None = Field(None, description="in place of `column`: each holds a yes or a no")
     values: Annotated[tuple[Text, ...], Field(min_length=2)] | None = Field(
-        None, description="class names; a label that is none of them is an error"
+        None,
+        description="class names; a label that is none of them is an error; of `columns` the texts for no and yes",
     )
     classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
     range: Range | None = Field(None, description=RANGE)
     count: Count | None = Field(None, description=COUNT)
+    several: Several | None = Field(None, description=SEVERAL)
+    separator: Annotated[str, Field(min_length=1, max_length=4)] | None = Field(
+        None, description=f"between the names of `several` in a field; `{SEPARATOR}` when left out"
+    )
+    empty: Literal["none"] | None = Field(
+        None, description="that in an empty field none of `several` applies; without it, such a field is an error"
+    )
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns that hold it."""
+        return self.columns or ((self.column,) if self.column is not None else ())
 
     @property
     def target(self) -> Target:
         """See `Labelled`."""
+        if self.columns is not None:
+            return SeveralTarget(self.columns)
         if self.values is not None:
             return ClassTarget(len(self.values), self.values)
+        if self.several is not None:
+            return SeveralTarget(self.several, self.separator or SEPARATOR)
         return choose_target(self.classes, self.range, self.count)
 
 
-def choose_target(classes: int | None, limits: Range | None, count: Count | None) -> Target:
-    """The target of labels without names, of which exactly one key is declared."""
+def choose_target(
+    classes: int | None, limits: Range | None, count: Count | None, several: tuple[str, ...] | None = None
+) -> Target:
+    """The target of labels, of which exactly one of these keys is declared."""
+    if several is not None:
+        return SeveralTarget(several)
     if limits is not None:
         return NumberTarget(limits[0], limits[1])
     return ClassTarget(classes or 1) if count is None else CountTarget(count.max)
@@ -220,8 +255,8 @@ class Labelled(SourceBlock):
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The declared names of the classes; None if they have none."""
-        return self.target.names if isinstance(self.target, ClassTarget) else None
+        """The declared names of the classes, or of what may apply; None if there are none."""
+        return self.target.names if isinstance(self.target, ClassTarget | SeveralTarget) else None
 
     @property
     def described(self) -> frozenset[str]:
@@ -235,7 +270,7 @@ class Labelled(SourceBlock):
 
 
 class ColumnLabelled(Labelled):
-    """A source with its label in a column of a file."""
+    """A source with its label in a column of a file, or in several."""
 
     if TYPE_CHECKING:
         label: Label
@@ -246,27 +281,70 @@ class ColumnLabelled(Labelled):
 
     @property
     def described(self) -> frozenset[str]:
-        return frozenset((*(self.table_columns or {}), self.label.column))
+        return frozenset((*(self.table_columns or {}), *self.label.read_columns))
 
     @property
     def label_columns(self) -> frozenset[str]:
-        return frozenset((self.label.column,))
+        return frozenset(self.label.read_columns)
 
 
 def label_contradictions(label: Label, columns: Columns | None, path: str) -> Iterator[Finding]:
     """The contradictions within the label of a table or of images; `path` is the source's."""
-    kinds = {"values": label.values, "classes": label.classes, "range": label.range, "count": label.count}
-    yield from not_one_kind(kinds, f"{path}.label")
-    yield from empty_range(label.range, f"{path}.label.range")
-    if label.values is not None:
-        yield from find_repeated(label.values, f"{path}.label.values")
-    if label.column in (columns or {}):
+    where = f"{path}.label"
+    if (label.column is None) == (label.columns is None):
         yield Finding(
-            "R216",
-            f"column {label.column!r} is the label and a feature: the model would read the answer",
-            f"remove {label.column!r} from `columns`",
-            f"{path}.columns.{label.column}",
+            "R330",
+            "the label has no column" if label.column is None else "the label has both `column` and `columns`",
+            "write column: name, or columns: [name, name] where several columns hold a yes or a no each",
+            where,
         )
+        return
+    if label.columns is None:
+        kinds = {key: getattr(label, key) for key in _KINDS}
+        yield from not_one_kind(kinds, where)
+    yield from _misused_keys(label, where)
+    yield from empty_range(label.range, f"{where}.range")
+    for key in ("values", "several", "columns"):
+        if getattr(label, key) is not None:
+            yield from find_repeated(getattr(label, key), f"{where}.{key}")
+    separator = label.separator or SEPARATOR
+    for name in label.several or label.columns or ():
+        if separator in name:
+            yield Finding(
+                "R331",
+                f"{name!r} contains {separator!r}, which stands between two names",
+                "write another label.separator" if label.several else "rename the column in the file, and here",
+                f"{where}.{'several' if label.several else 'columns'}",
+            )
+    for name in label.read_columns:
+        if name in (columns or {}):
+            yield Finding(
+                "R216",
+                f"column {name!r} is the label and a feature: the model would read the answer",
+                f"remove {name!r} from `columns`",
+                f"{path}.columns.{name}",
+            )
+
+
+def _misused_keys(label: Label, path: str) -> Iterator[Finding]:
+    """Keys that have no meaning beside the others."""
+    if label.columns is not None:
+        reason = "`columns` hold a yes or a no each"
+        keys = ["classes", "range", "count", "several", "separator", "empty"]
+        if label.values is not None and len(label.values) != 2:
+            yield Finding(
+                "R331",
+                f"{reason}, and {len(label.values)} `values` are named",
+                "write two texts, the one for no first: values: ['no', 'yes']; or remove `values`",
+                f"{path}.values",
+            )
+    else:
+        reason = "the column holds one value a record"
+        keys = [] if label.several is not None else ["separator", "empty"]
+    for key in keys:
+        if getattr(label, key) is not None:
+            instead = "" if label.columns is not None else ", or name in `several` what the fields may hold"
+            yield Finding("R331", f"{reason}: `{key}` says nothing of them", f"remove it{instead}", f"{path}.{key}")
 
 
 _KINDS = {
@@ -274,6 +352,7 @@ _KINDS = {
     "classes": "`classes` (for integers 0 … classes-1)",
     "range": "`range` (for a number to be predicted)",
     "count": "`count` (for how many there are)",
+    "several": "`several` (names of which any may apply)",
 }
 """The kinds of label, by the key that declares each."""
 

@@ -86,12 +86,12 @@ class _ImageFolder(SourceBlock):
     def contradictions(self, path: str) -> Iterator[Finding]:
         if self.table is not None:
             yield from wrong_delimiter(self.delimiter, path)
-        elif isinstance(self, ImageFolder) and self.label.column != "folder":
+        elif isinstance(self, ImageFolder) and self.label.read_columns not in ((), ("folder",)):
             yield Finding(
                 "R241",
-                f"an image folder without a table has no column {self.label.column!r}",
+                f"an image folder without a table has no column {self.label.read_columns[0]!r}",
                 "write label.column: folder, where each class has a folder of its own; or name a CSV file in `table`",
-                f"{path}.label.column",
+                f"{path}.label.{'column' if self.label.columns is None else 'columns'}",
             )
 
     def read(self, root: Path, reading: Reading) -> Raw:

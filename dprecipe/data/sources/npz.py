@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from dprecipe.data.columns import find_repeated
 from dprecipe.data.sources.base import (
     ACCESS,
     COUNT,
     RANGE,
     RECORDS,
+    SEVERAL,
     UNREAD,
     Access,
     Classes,
@@ -21,6 +23,7 @@ from dprecipe.data.sources.base import (
     Labelled,
     Range,
     Records,
+    Several,
     Shape,
     choose_target,
     empty_range,
@@ -59,14 +62,15 @@ class Npz(_Npz, Labelled):
     classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
     range: Range | None = Field(None, description=RANGE)
     count: Count | None = Field(None, description=COUNT)
+    several: Several | None = Field(None, description=f"{SEVERAL}, in an array (N, K) of 0 and 1")
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
 
-    shared: ClassVar[tuple[str, ...]] = ("features", "labels", "shape", "classes", "range", "count")
+    shared: ClassVar[tuple[str, ...]] = ("features", "labels", "shape", "classes", "range", "count", "several")
 
     @property
     def target(self) -> Target:
-        return choose_target(self.classes, self.range, self.count)
+        return choose_target(self.classes, self.range, self.count, self.several)
 
     @property
     def described(self) -> frozenset[str]:
@@ -77,8 +81,11 @@ class Npz(_Npz, Labelled):
         return frozenset((self.labels,))
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from not_one_kind({"classes": self.classes, "range": self.range, "count": self.count}, path)
+        kinds = {"classes": self.classes, "range": self.range, "count": self.count, "several": self.several}
+        yield from not_one_kind(kinds, path)
         yield from empty_range(self.range, f"{path}.range")
+        if self.several is not None:
+            yield from find_repeated(self.several, f"{path}.several")
 
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_npz import read_npz
@@ -97,6 +104,7 @@ class PublicNpz(_Npz):
     classes: Classes | None = Field(None, description=UNREAD)
     range: Range | None = Field(None, description=UNREAD)
     count: Count | None = Field(None, description=UNREAD)
+    several: Several | None = Field(None, description=UNREAD)
     records: Records | None = Field(None, description=RECORDS)
     access: Literal["public"] = "public"
 

@@ -215,7 +215,7 @@ class NamedClasses:
             # A unit would be a name in one shard and a number in another.
             raise file.fault("its columns name other classes than those of the first shard", "save the data set again")
         if self._label is not None:
-            check_classes(classes.get(self._label.column, []), self._label, file.name)
+            check_classes(classes, self._label, file.name)
         return count
 
     def batches(self, file: DataFile, part: slice, names: tuple[str, ...], max_bytes: int) -> Iterator[tuple[int, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ from dprecipe.data.raw import (
     number_labels,
     record_number,
 )
+from dprecipe.data.several import several_labels
 from dprecipe.data.sources.base import Labelled
 from dprecipe.data.sources.npz import Npz
 from dprecipe.data.table import read_names
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
 from dprecipe.faults import DataFault
 
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
@@ -41,7 +43,7 @@ def read_npz(
     reading: Reading,
 ) -> Raw:
     """The selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0, classes),
-    mapped from their range to [-1, 1], or counts.
+    mapped from their range to [-1, 1], counts, or several answers as one number.
 
     The headers are checked against the recipe before an array is unpacked.
 
@@ -49,14 +51,12 @@ def read_npz(
         DataFault: the file is missing, is not an archive, holds Python objects, or is not what the recipe declares.
     """
     file = locate_file(path, root)
-    target = None if labelled is None else labelled.target
-    of_labels = ("numbers", _is_number) if isinstance(target, NumberTarget) else ("integers", is_integer)
     with open_archive(file, SAVE) as archive:
         count = archive.dims(features, shape, "numbers", _is_number)[0]
-        others = [] if labelled is None else [(labelled.labels, *of_labels)]
-        others += [(array, "texts or integers", _is_id) for array in reading.naming_columns]
-        for name, expected, accepts in others:
-            if archive.dims(name, (), expected, accepts)[0] != count:
+        others = [] if labelled is None else [(labelled.labels, _label_form(labelled.target))]
+        others += [(array, NAMES) for array in reading.naming_columns]
+        for name, form in others:
+            if archive.dims(name, *form)[0] != count:
                 raise DataFault(
                     f"{file}: {features!r} and {name!r} have different numbers of records",
                     "store one entry per record in each array",
@@ -66,7 +66,7 @@ def read_npz(
         chosen = _choose(file, archive, part, collector, reading)
         labels: NDArray[Any] = drop_labels(len(chosen))
         if labelled is not None:
-            labels = archive.array(labelled.labels, (), *of_labels, part)[chosen]
+            labels = archive.array(labelled.labels, *_label_form(labelled.target), part)[chosen]
             subject = f"{file.name}, {labelled.labels!r}"
             labels = check_labels(labels, labelled, subject, reading, part.start + chosen)
         start = 0
@@ -85,7 +85,7 @@ def _choose(
     """Which records of a part are used, (B,), by the arrays that name them, which are read some at a time."""
     chosen, start, arrays = [], 0, reading.naming_columns
     read = archive.chunks if len(arrays) == 1 else lambda *asked: iter([archive.array(*asked)])
-    every = [read(array, (), "texts or integers", _is_id, part) for array in arrays]
+    every = [read(array, *NAMES, part) for array in arrays]
     for some in zip(*every, strict=True) if arrays else [()]:
         rows = len(some[0]) if arrays else part.stop - part.start
         columns = {array: values.tolist() for array, values in zip(arrays, some, strict=True)}
@@ -106,6 +106,8 @@ def check_labels(
             return number_labels(labels, (lowest, highest), subject, reading, numbers)
         case CountTarget(max=largest):
             return count_labels(labels, largest, subject, reading, numbers)
+        case SeveralTarget():
+            return several_labels(labels, subject, reading.problems, numbers)
 
 
 def as_features(numbers: NDArray[Any], reading: Reading) -> NDArray[Any]:
@@ -124,9 +126,24 @@ def _place(file: Path, first: int, row: int) -> str:
     return f"{file.name}, {record_number(first + row)}"
 
 
+def _is_answer(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biu"
+
+
 def _is_number(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "iuf"
 
 
 def _is_id(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "iuU"
+
+
+Form = tuple[tuple[int | None, ...], str, Callable[[np.dtype[Any]], bool]]
+"""Of an array: the shape of an entry, what it holds in words, and which types that is."""
+NAMES: Form = ((), "texts or integers", _is_id)
+
+
+def _label_form(target: Target) -> Form:
+    if isinstance(target, SeveralTarget):
+        return (len(target.names),), "0 and 1, or truth values", _is_answer
+    return ((), "numbers", _is_number) if isinstance(target, NumberTarget) else ((), "integers", is_integer)

@@ -26,9 +26,11 @@ import torch
 from dprecipe import durable
 from dprecipe.data.paid.release import release_right_answers
 from dprecipe.data.records import Records
+from dprecipe.data.targets import SeveralTarget
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import Released, load
+from dprecipe.models.outputs import unpack_labels
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.stages.events import NoisyCount
 from dprecipe.privacy.tuning.events import SelectedBest
@@ -71,12 +73,18 @@ def _take_row(records: Records, row: int) -> Records:
 
 
 def count_right_answers(model: Released, records: Records) -> int:
-    """How many prepared records the model classifies as they are labelled; each is predicted by itself."""
+    """How many prepared records the model predicts as they are labelled, with every answer right where there are
+    several; each is predicted by itself."""
+    target = model.file.facts.target
     right = 0
     with torch.no_grad():
         for row in range(len(records)):
             features, labels = records.batch(slice(row, row + 1))
-            right += int(int(model(torch.from_numpy(features)).argmax(1)) == int(labels[0]))
+            outputs = model(torch.from_numpy(features))
+            if isinstance(target, SeveralTarget):
+                right += int(bool(((outputs > 0) == unpack_labels(torch.from_numpy(labels), target.outputs)).all()))
+            else:
+                right += int(int(outputs.argmax(1)) == int(labels[0]))
     return right
 
 

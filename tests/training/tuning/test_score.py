@@ -19,6 +19,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.load import Released
+from dprecipe.models.schema import Linear
 from dprecipe.noise.entropy import Secrets
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.untrusted import ContentError
@@ -58,6 +59,18 @@ def held_out(tuned: Tuned, tmp_path: Path) -> tuple[Released, Records]:
     records = read(plan.data.test, plan.data, tmp_path, "test")[0]
     few = replace(records, features=records.features[:30], labels=records.labels[:30])
     return Released(module, parse_description(json.dumps(describe_file(plan.model, plan.data)))), few
+
+
+def test_where_any_of_several_names_may_apply_every_answer_has_to_be_right() -> None:
+    module = build(Linear(kind="linear"), (2,), 2, 0)
+    with torch.no_grad():
+        module[1].weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        module[1].bias.fill_(-0.5)
+    content = {"schema": "dprecipe.model/v1", "model": {"kind": "linear"}, "shape": [2], "source_shape": [2]}
+    model = Released(module, parse_description(json.dumps({**content, "several": ["a", "b"]})))
+    features = np.array([[1, 1], [1, 0], [0, 0], [0, 1]], np.float32)
+    assert count_right_answers(model, Records(features, np.array([3, 1, 0, 2]))) == 4
+    assert count_right_answers(model, Records(features, np.array([3, 0, 1, 2]))) == 2
 
 
 def take(records: Records, rows: list[int]) -> Records:

@@ -1,0 +1,92 @@
+"""The scores that a certificate states, one block for each kind of label. What was not measured is left out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from dprecipe.data.targets import MAX_NAMES, ClassTarget, SeveralTarget, Target
+from dprecipe.language.base import Block, NonNegativeFloat, PositiveInt
+from dprecipe.mechanisms.facts import Probability, Word
+
+
+class ReleasedScore(Block):
+    """A score on public records. What was not measured is left out."""
+
+    @model_serializer(mode="wrap")
+    def drop_unmeasured(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The fields that have a value."""
+        return {name: value for name, value in serialize(self).items() if value is not None}
+
+
+class ClassifierScore(ReleasedScore):
+    """Score of a released classifier on public records."""
+
+    accuracy: Probability
+    accuracy_baseline: Probability | None = Field(None, description="of the commonest class of these records")
+    balanced_accuracy: Probability | None = None
+    balanced_accuracy_baseline: Probability | None = None
+    f1: Probability | None = Field(None, description="mean over the classes that occur")
+    f1_baseline: Probability | None = None
+    auc: Probability | None = Field(None, description="of two classes the second; else the mean of each against all")
+    auc_baseline: Probability | None = None
+    average_precision: Probability | None = None
+    average_precision_baseline: Probability | None = None
+    calibration_error: Probability | None = Field(None, description="expected, in ten equal parts of [0, 1]")
+    loss: NonNegativeFloat
+    records: PositiveInt
+
+
+class NumericScore(ReleasedScore):
+    """Score of a released regression on public records, in the units of its predictions."""
+
+    mean_absolute_error: NonNegativeFloat
+    mean_absolute_error_baseline: NonNegativeFloat | None = Field(None, description="of the median label")
+    root_mean_squared_error: NonNegativeFloat | None = None
+    root_mean_squared_error_baseline: NonNegativeFloat | None = Field(None, description="of the mean label")
+    r2: float | None = None
+    r2_baseline: float | None = None
+    poisson_deviance: NonNegativeFloat | None = None
+    poisson_deviance_baseline: NonNegativeFloat | None = Field(None, description="of the mean label")
+    loss: NonNegativeFloat = Field(description="the mean squared error; of counts, the mean Poisson deviance")
+    records: PositiveInt
+
+
+class NameScore(ReleasedScore):
+    """Score of one of the names that may apply."""
+
+    name: Word
+    share: Probability = Field(description="of these records: what average precision is without a model")
+    f1: Probability
+    f1_baseline: Probability = Field(description="of always yes")
+    auc: Probability | None = Field(None, description="of names with both answers in these records")
+    average_precision: Probability | None = None
+
+
+class SeveralScore(ReleasedScore):
+    """Score of a released model of several names, of which any may apply, on public records."""
+
+    accuracy: Probability = Field(description="records of which every answer is right")
+    accuracy_baseline: Probability | None = Field(None, description="of the commonest combination of these records")
+    f1_macro: Probability = Field(description="mean over the names")
+    f1_macro_baseline: Probability | None = Field(None, description="of always yes")
+    f1_micro: Probability | None = Field(None, description="of all answers together")
+    f1_micro_baseline: Probability | None = Field(None, description="of always yes")
+    auc: Probability | None = Field(None, description="mean over the names with both answers in these records")
+    auc_baseline: Probability | None = None
+    average_precision: Probability | None = Field(None, description="mean over the same names")
+    average_precision_baseline: Probability | None = None
+    by_name: Annotated[tuple[NameScore, ...], Field(max_length=MAX_NAMES)] = ()
+    loss: NonNegativeFloat
+    records: PositiveInt
+
+
+AnyScore = ClassifierScore | NumericScore | SeveralScore
+
+
+def score_block(target: Target) -> type[AnyScore]:
+    """The block that states scores of a model of this label."""
+    if isinstance(target, SeveralTarget):
+        return SeveralScore
+    return ClassifierScore if isinstance(target, ClassTarget) else NumericScore
