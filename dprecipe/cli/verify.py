@@ -11,6 +11,7 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.policy.verified import hold_certificate
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.exports import EXPORTS
+from dprecipe.release.meaning import list_risk
 from dprecipe.release.origins import list_declared
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
@@ -62,6 +63,7 @@ def verified_lines(verified: Verified) -> list[str]:
         *([f"  lacks         {missing}"] if missing else []),
         f"  released      {', '.join(claim.released) or 'nothing that was learned'}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
+        *(f"  attack        {name}: {text}" for name, text in list_risk(claim)),
         *(f"  DECLARED      {text}" for text in list_declared(predicate)),
         *(f"  {name:<13} {text}" for name, text in part.list_statements(mechanism)),
         *_statement_lines(predicate.statement),

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from dprecipe import __version__
 from dprecipe.mechanisms.facts import Published
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.plan import Plan, PlanBudget
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning import places, split
-from dprecipe.privacy import accountants, cross_check, gdp, rounding, whole_runs
+from dprecipe.privacy import accountants, cross_check, gdp, risk, rounding, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import summarise_charges
 from dprecipe.release.no_model import SENTENCE
-from dprecipe.release.schema import Accountant, Claim, GaussianBound, ProfilePoint, Role
+from dprecipe.release.schema import Accountant, AttackRate, Claim, GaussianBound, ProfilePoint, RiskFacts, Role
 
 GRID = 200
 """Points at which the Gaussian bound is compared with the profile."""
@@ -59,6 +59,7 @@ class Numbers:
     profile: tuple[ProfilePoint, ...]
     gdp: GaussianBound | None
     accounting: tuple[Accountant, ...]
+    risk: RiskFacts
     own: object = None
     """Numbers of the mechanism's own part of the certificate; the mechanism's folder defines the type."""
 
@@ -90,7 +91,25 @@ def compute_numbers(plan: Plan, charges: Sequence[Charge], published: Published 
             _row(bounds, second.accountant, version, "alternative", rounding.round_up(second.value)),
             _row(bounds, third.name, third.version, "cross_check", rounding.round_up(third.epsilon)),
         ),
+        assess_risk(charges, epsilon, plan.budget),
         mechanism_of(plan.mechanism).certificate.compute_numbers(plan, charges, epsilon, published),
+    )
+
+
+def assess_risk(charges: Sequence[Charge], epsilon: float, budget: PlanBudget) -> RiskFacts:
+    """What attacks of any kind attain against these charges, which are claimed to cost ε: upper bounds."""
+    return describe_risk(risk.assess_charges(charges, epsilon, budget.delta, budget.neighbouring, budget.accountant))
+
+
+def describe_risk(assessed: risk.AttackRisk) -> RiskFacts:
+    """A risk as a certificate states it."""
+    return RiskFacts(
+        true_positive_rates=tuple(
+            AttackRate(false_positive_rate=x, true_positive_rate=rate) for x, rate in assessed.true_positive_rates
+        ),
+        advantage=assessed.advantage,
+        odds_factor=assessed.odds_factor if math.isfinite(assessed.odds_factor) else None,
+        odds_failure=assessed.odds_failure,
     )
 
 
@@ -182,6 +201,7 @@ def make_claim(plan: Plan, numbers: Numbers, insecure: bool, has_no_model: bool 
         not_protected=list_unprotected(plan),
         profile=numbers.profile,
         gdp=numbers.gdp,
+        risk=numbers.risk,
     )
 
 

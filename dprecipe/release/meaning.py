@@ -54,10 +54,14 @@ def bound_advantage(claim: Claim) -> float:
     return min(1.0, min(bounds) * MARGIN)
 
 
+def ask_question(claim: Claim) -> str:
+    """What an attacker guesses, in words."""
+    return QUESTIONS[Neighbouring(claim.neighbouring)].format(unit=claim.unit.name)
+
+
 def describe_attack(claim: Claim) -> str:
     """The claim as what an attacker gains, in two sentences. Every number is rounded up."""
-    relation = Neighbouring(claim.neighbouring)
-    question = QUESTIONS[relation].format(unit=claim.unit.name)
+    relation, question = Neighbouring(claim.neighbouring), ask_question(claim)
     change = relation.words.format(unit=claim.unit.name)
     guesses = read_up(min(100.0, rounding.round_up(100 * (1 + bound_advantage(claim)) / 2 * MARGIN)))
     guess = (
@@ -71,6 +75,27 @@ def describe_attack(claim: Claim) -> str:
     return (
         f"{guess} Nothing they may look for becomes more than {odds} times as probable (exp(ε)), plus δ, by {change}."
     )
+
+
+def list_risk(claim: Claim) -> list[tuple[str, str]]:
+    """What attacks attain at most, in words. Every number is rounded up; those of the odds belong together."""
+    stated = claim.risk
+    rows = [
+        (
+            f"an attack that accuses falsely in at most {100 * rate.false_positive_rate:g}% of cases",
+            f"accuses rightly in at most {_read_percent(rate.true_positive_rate)}",
+        )
+        for rate in stated.true_positive_rates
+    ]
+    rows.append(("true minus false accusations, of any attack", f"at most {_read_percent(stated.advantage)}"))
+    failure = f"except with a chance of at most {stated.odds_failure:g}"
+    factor = stated.odds_factor
+    odds = "no bound" if factor is None or factor > MAX_READ else f"at most {read_up(factor)} times the odds before"
+    return [*rows, ("odds of any guess after seeing the release", f"{odds}, {failure}")]
+
+
+def _read_percent(share: float) -> str:
+    return f"{read_up(min(100.0, rounding.round_up(100 * share * MARGIN)))}%"
 
 
 def describe_protected(claim: Claim) -> tuple[str, str]:

@@ -92,6 +92,10 @@ def _epsilon(predicate: Predicate) -> Answer:
     return "recomputed", f"ε = {claim.epsilon!r}. {meaning.describe_attack(claim)}"
 
 
+def _risk(predicate: Predicate) -> Answer:
+    return "recomputed", "; ".join(f"{name}: {text}" for name, text in meaning.list_risk(predicate.claim))
+
+
 def _delta(predicate: Predicate) -> Answer:
     claim, size = predicate.claim, predicate.sampling.size
     return "recomputed", (
@@ -187,6 +191,7 @@ def _genuine(predicate: Predicate) -> Answer:
 PARTS: dict[str, tuple[tuple[str, Rule], ...]] = {
     "The guarantee": (
         ("How large is ε, and what does it mean?", _epsilon),
+        ("What can an attacker find out at most?", _risk),
         ("Which variant of differential privacy, and how large is δ?", _delta),
         ("What is the unit of privacy, and is its contribution bounded?", _unit),
         ("Which data sets are neighbours (bounded or unbounded)?", _relation),

@@ -16,7 +16,7 @@ from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.events import Charge
 from dprecipe.release import claim as claims
 from dprecipe.release.rebuild import Rebuilt
-from dprecipe.release.schema import Accountant, Predicate
+from dprecipe.release.schema import Accountant, Predicate, RiskFacts
 
 RENYI_ORDERS = 2e-2
 """Largest relative difference of two Rényi bounds of the same events, which are taken over different orders."""
@@ -134,4 +134,24 @@ def _check_profile(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         if (gdp.from_epsilon, gdp.to_epsilon) != (claim.gdp.from_epsilon, claim.gdp.to_epsilon):
             problems.append("claim.gdp: stated for another interval than the events imply")
         problems += compare_number("claim.gdp.mu", claim.gdp.mu, gdp.mu)
-    return problems
+    return problems + _check_risk(claim.risk, claims.assess_risk(charges, claim.epsilon, plan.budget))
+
+
+def _check_risk(stated: RiskFacts, recomputed: RiskFacts) -> list[str]:
+    rates, expected = stated.true_positive_rates, recomputed.true_positive_rates
+    if [rate.false_positive_rate for rate in rates] != [rate.false_positive_rate for rate in expected]:
+        return ["claim.risk.true_positive_rates: not at the false-positive rates of every certificate"]
+    pairs = [
+        *((f"true_positive_rates.{i}.true_positive_rate", rate.true_positive_rate, expected[i].true_positive_rate)
+          for i, rate in enumerate(rates)),
+        ("advantage", stated.advantage, recomputed.advantage),
+        ("odds_factor", stated.odds_factor, recomputed.odds_factor),
+        ("odds_failure", stated.odds_failure, recomputed.odds_failure),
+    ]  # fmt: skip
+    return [
+        problem
+        for name, ours, theirs in pairs
+        for problem in compare_number(
+            f"claim.risk.{name}", math.inf if ours is None else ours, math.inf if theirs is None else theirs
+        )
+    ]

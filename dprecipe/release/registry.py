@@ -109,6 +109,7 @@ def _privacy_loss(predicate: Predicate) -> dict[str, Any]:
     points = ", ".join(f"({point.epsilon:g}, {point.delta:g})" for point in claim.profile)
     details = [
         meaning.describe_attack(claim),
+        *(f"{name}: {text}" for name, text in meaning.list_risk(claim)),
         *([f"The same release is (ε, δ)-DP for every pair of: {points}"] if points else []),
         *(
             [f"No worse than Gaussian DP of μ = {claim.gdp.mu:g}, for every ε"]

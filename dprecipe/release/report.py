@@ -56,6 +56,7 @@ def render_html(
             if has_no_model(predicate)
             else [_glance(predicate), _claim(predicate)]
         ),
+        *_risk(predicate),
         _declared(predicate),
         *_statement(predicate),
         *([] if has_no_model(predicate) else _list_mechanism_sections(plan, predicate)),
@@ -118,6 +119,16 @@ def _claim(predicate: Predicate) -> str:
         + "".join(f"<p>{text}</p>" for text in rest)
         + "</section>"
     )
+
+
+def _risk(predicate: Predicate) -> list[str]:
+    """What attacks attain at most; nothing where nobody is protected."""
+    if predicate.randomness.insecure_seed is not None:
+        return []
+    question = meaning.ask_question(predicate.claim)
+    text = f"Of attacks that find out {question}, whatever else the attacker knows. All numbers are upper bounds."
+    table = render_table(("", ""), meaning.list_risk(predicate.claim))
+    return [render_section("What an attack can attain", f'<p class="small">{escape_html(text)}</p>{table}')]
 
 
 def _declared(predicate: Predicate) -> str:

@@ -50,6 +50,24 @@ class GaussianBound(Block):
     to_epsilon: NonNegativeFloat | None = Field(description="null: for every ε; the bound is exact")
 
 
+class AttackRate(Block):
+    """The largest true-positive rate of any attack that has at most this false-positive rate."""
+
+    false_positive_rate: Probability
+    true_positive_rate: Probability
+
+
+class RiskFacts(Block):
+    """What anyone can find out about one unit, from the profile: upper bounds for every attacker."""
+
+    true_positive_rates: Annotated[tuple[AttackRate, ...], Field(max_length=16)]
+    advantage: Probability = Field(description="largest difference of true- and false-positive rate of any attack")
+    odds_factor: Annotated[float, Field(ge=1)] | None = Field(
+        description="by which the odds of any guess grow at most, but for outcomes of chance `odds_failure`; null: none"
+    )
+    odds_failure: Probability
+
+
 class Claim(Block):
     """What is guaranteed."""
 
@@ -62,6 +80,7 @@ class Claim(Block):
     not_protected: Annotated[tuple[Sentence, ...], Field(max_length=100)]
     profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64)]
     gdp: GaussianBound | None
+    risk: RiskFacts
 
 
 class SamplingFacts(Block):

@@ -13,8 +13,9 @@ from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import count_events
+from dprecipe.privacy.risk import assess_point
 from dprecipe.release import certificate, tensors
-from dprecipe.release.claim import Numbers
+from dprecipe.release.claim import Numbers, describe_risk
 from dprecipe.release.facts import ReleasedTensor, SpentBudget
 from dprecipe.release.folder import list_released_files
 from dprecipe.release.schema import Accountant, Statement
@@ -95,4 +96,5 @@ def draft_numbers(plan: Plan) -> Numbers:
     """What the accountants will say, as far as its length goes; what a mechanism states of its own is worked out."""
     statement = mechanism_of(plan.mechanism).certificate.compute_numbers(plan, plan.events, plan.budget.epsilon, None)
     row = Accountant(name="pld", version="dprecipe 0", role="claim", epsilon=plan.budget.epsilon, bound="upper")
-    return Numbers(plan.budget.epsilon, (), None, (row, row, row), statement)
+    risk = describe_risk(assess_point(plan.budget.epsilon, plan.budget.delta))
+    return Numbers(plan.budget.epsilon, (), None, (row, row, row), risk, statement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from dprecipe.mechanisms.facts import PrivacyUnit
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.risk import assess_point
 from dprecipe.release import meaning
+from dprecipe.release.claim import describe_risk
 from dprecipe.release.schema import Claim, GaussianBound, ProfilePoint
 
 
@@ -35,6 +38,7 @@ def claim_of(
         not_protected=(),
         profile=tuple(ProfilePoint(epsilon=e, delta=d) for e, d in profile),
         gdp=None if mu is None else GaussianBound(mu=mu, from_epsilon=0.0, to_epsilon=None),
+        risk=describe_risk(assess_point(epsilon, delta)),
     )
 
 
@@ -119,3 +123,28 @@ def test_who_is_protected() -> None:
 @pytest.mark.parametrize(("delta", "words"), [(1e-5, "1 in 100,000"), (3e-6, "1 in 333,333"), (0.5, "1 in 2")])
 def test_delta_in_words_is_never_too_small(delta: float, words: str) -> None:
     assert meaning.describe_delta(delta) == words
+
+
+def test_the_risk_in_words_is_never_below_its_numbers() -> None:
+    claim = claim_of(1.0, 1e-5)
+    rows = dict(meaning.list_risk(claim))
+    assert [name for name in rows if name.startswith("an attack")] == [
+        f"an attack that accuses falsely in at most {x}% of cases" for x in ("0.1", "1", "10")
+    ]
+    read = [Decimal(text.split()[-1].rstrip("%")) for name, text in rows.items() if name.startswith("an attack")]
+    for shown, (x, rate) in zip(read, assess_point(1.0, 1e-5).true_positive_rates, strict=True):
+        assert Decimal(repr(rate)) * 100 <= shown
+        assert shown <= Decimal(repr(min(1.0, math.e * x + 1e-5))) * 100 * Decimal("1.01")
+    assert rows["odds of any guess after seeing the release"].endswith("except with a chance of at most 2e-05")
+    assert "no bound" in dict(meaning.list_risk(claim_of(12.0, 1e-5)))["odds of any guess after seeing the release"]
+
+
+def test_the_risk_of_a_gaussian_claim_is_that_of_the_gaussian(finished: Any) -> None:
+    """A certificate's risk is at most what its point alone gives, and not below the best attack on its profile."""
+    from dprecipe.release.verify import verify
+
+    claim = verify(finished.release).claim
+    alone = assess_point(claim.epsilon, claim.delta)
+    assert claim.risk.advantage < alone.advantage
+    for rate, (_, most) in zip(claim.risk.true_positive_rates, alone.true_positive_rates, strict=True):
+        assert rate.false_positive_rate < rate.true_positive_rate < most
