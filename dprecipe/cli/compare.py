@@ -9,10 +9,10 @@ from typing import Any
 
 from dprecipe.cli.documents import replace_output
 from dprecipe.faults import UsageFault
-from dprecipe.libraries import importing_libraries
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_plan
 from dprecipe.recipe.read import read
+from dprecipe.release.plots import render_svg
 from dprecipe.release.scores import format_score
 from dprecipe.release.verify import verify
 from dprecipe.screen import as_json, show_document, write_output
@@ -200,10 +200,6 @@ def _write_plot(result: Sequence[Standing], plot: Path) -> None:
             "these are different claims, and one plot of them would compare them", "plot those of one claim alone"
         )
     (standing,) = result
-    if all(row.score is None for row in standing.rows):
+    if all(row.score is None or math.isinf(row.epsilon) for row in standing.rows):
         raise UsageFault("no score was released, so there is nothing to draw", "leave --plot out")
-    with importing_libraries():
-        from dprecipe.release.plots import render_svg
-
-        svg = render_svg("compare", lambda axes: standings.draw_standing(axes, standing))
-    replace_output(plot, svg.encode())
+    replace_output(plot, render_svg("compare", lambda axes: standings.draw_standing(axes, standing)).encode())

@@ -10,8 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from dprecipe.mechanisms.drawing import INK, MARK, SOFT, Axes
 from dprecipe.standings.contenders import ClaimTerms, Contender, list_common_metrics
 
 LEVEL = 0.95
@@ -165,21 +165,29 @@ def adjust_by_holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
     ]
 
 
-def draw_standing(axes: Any, standing: Standing) -> None:
+def draw_standing(axes: Axes, standing: Standing) -> None:
     """Score against ε: a point for each method with a score, with its interval; runs as small points."""
-    from dprecipe.mechanisms.drawing import INK, MARK, SOFT
-
     metric = standing.metric or "score"
+    drawn: list[tuple[float, float]] = []
     for row in standing.rows:
         if row.score is None or not math.isfinite(row.epsilon):
             continue
-        if len(row.runs) > 1:
-            scores = [run.scores[metric] for run in row.runs]
-            axes.plot([row.epsilon] * len(scores), scores, "o", color=SOFT, markersize=2.5)
-        axes.errorbar(
-            [row.epsilon], [row.score.mean], yerr=[row.score.half_width or 0.0], fmt="o", color=MARK, capsize=3
-        )
+        half = row.score.half_width or 0.0
+        ends = [(row.epsilon, row.score.mean - half), (row.epsilon, row.score.mean + half)]
+        runs = [(row.epsilon, run.scores[metric]) for run in row.runs] if len(row.runs) > 1 else []
+        axes.plot(ends, MARK)
+        for point in runs:
+            axes.plot([point, point], SOFT, dots=True)
+        axes.mark(row.epsilon, row.score.mean, MARK)
         label = re.sub(r"[^A-Za-z0-9._ ()/-]", "_", row.name)[:30]  # a path may hold anything, also markup
-        axes.annotate(label, (row.epsilon, row.score.mean), (6, 5), textcoords="offset points", color=INK, size=8)
-    axes.set(xlabel=f"ε at δ = {standing.delta:g}", ylabel=metric.replace("_", " "))
-    axes.margins(x=0.2, y=0.2)
+        axes.write(label, (row.epsilon, row.score.mean), INK, shift=(8, -6))
+        drawn += [*ends, *runs]
+    left, right = (pick(x for x, _ in drawn) for pick in (min, max))
+    low, high = (pick(y for _, y in drawn) for pick in (min, max))
+    margin = 0.15 * (high - low) or 0.1 * abs(high) or 1.0
+    axes.set(
+        f"ε at δ = {standing.delta:g}",
+        metric.replace("_", " "),
+        (max(0.0, left - 0.2 * right), 1.3 * right or 1.0),
+        (low - margin, high + margin),
+    )

@@ -135,7 +135,6 @@ def test_a_single_value_has_no_interval() -> None:
 
 
 def test_a_name_brings_no_markup_into_the_drawing(run: Contender) -> None:
-    pytest.importorskip("matplotlib")
     evil = replace(run, place="<script>$x$&", method="m2")
     (standing,) = compare_all([run, evil])
     assert any("<script>" in row.name for row in standing.rows)
