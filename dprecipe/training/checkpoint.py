@@ -44,11 +44,17 @@ def load(path: Path) -> dict[str, Any] | None:
         with open(durable.open_regular(path, os.O_RDONLY), "rb") as file:
             state = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RunFailed(f"{path}: not a checkpoint: {reason}", "start the run anew in another folder") from None
+        raise RunFailed(
+            f"{path}: not a checkpoint: {first_line(error)}", "start the run anew in another folder"
+        ) from None
     if not isinstance(state, dict):
         raise RunFailed(f"{path}: not a checkpoint", "start the run anew in another folder")
     return state
+
+
+def first_line(error: Exception) -> str:
+    """What an error says of a damaged state, in one line."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def of_ledger(state: dict[str, Any] | None, ledger: Ledger | None) -> dict[str, Any] | None:
@@ -80,5 +86,6 @@ def restore(module: Any, state: dict[str, Any], path: Path) -> None:
     try:
         module.restore(state)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RunFailed(f"{path}: not a checkpoint of this program: {reason}", "start the run anew") from None
+        raise RunFailed(
+            f"{path}: not a checkpoint of this program: {first_line(error)}", "start the run anew"
+        ) from None

@@ -73,7 +73,7 @@ class KeptState:
                 torch.cuda.set_rng_state(state["draws"][1], device)
             return int(state["step"])
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = checkpoint.first_line(error)
             raise RunFailed(f"{self.path}: not the state of this run: {reason}", "delete it and start anew") from None
 
     @property
