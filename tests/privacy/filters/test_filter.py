@@ -103,6 +103,24 @@ def test_delta_is_never_below_the_exact_maximum(epsilon, delta, shape):
             assert got <= max(exact * (1 + 1e-8), 1e-300)
 
 
+@pytest.mark.parametrize(
+    "record", [r for r in GOLDEN if r["group"] == "account_budget_per_order"], ids=lambda record: record["id"]
+)
+def test_what_one_order_admits_by_its_share_the_mixture_admits(record):
+    given = record["inputs"]
+    epsilon, delta = given["eps"], given["delta"]
+    cap = AnyOrders(delta, tuple(given["orders"]), tuple(given["weights"]), epsilon)
+    for index, limit in enumerate(record["value"]):
+        if limit <= 0:  # the order alone never admits anything
+            continue
+        for factor, admitted in ((1 - 1e-7, True), (1 + 1e-6, False)):
+            rdp = [math.inf] * len(cap.orders)
+            rdp[index] = limit * factor
+            assert admits(round_up_cost(rdp, 0.0), cap) is admitted
+        helped = [(order / cap.orders[index]) * limit * (1 + 1e-6) for order in cap.orders]
+        assert admits(round_up_cost(helped, 0.0), cap)  # other orders help
+
+
 def test_epsilon_is_on_the_safe_side_and_the_filter_agrees():
     cap = Cap(3, 1e-5)
     for scale in (1e-4, 0.01, 0.05, 0.2):
