@@ -87,6 +87,8 @@ class Event:
     """Whether it has a privacy-loss distribution. If not, it has only a Rényi curve."""
     exact_losses: ClassVar[bool] = True
     """Whether its distribution is no looser than its Rényi curve."""
+    exact_curve: ClassVar[bool] = True
+    """Whether its Rényi curve is no looser than that of its dominating pair."""
     hides_iterates: ClassVar[bool] = False
     """Whether nothing of it is seen before its end. If it is restarted, or continued by a later attempt, it still
     releases one transcript and is charged once."""

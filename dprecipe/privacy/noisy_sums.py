@@ -234,6 +234,7 @@ class FixedSizeGaussian(GaussianEvent):
 
     kind: ClassVar[str] = "fixed_size_gaussian"
     integrates: ClassVar[bool] = True
+    exact_curve: ClassVar[bool] = False
     size: PositiveInt
     batch: PositiveInt
     noise_multiplier: PositiveFloat

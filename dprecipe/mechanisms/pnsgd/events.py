@@ -67,6 +67,7 @@ class ProjectedDescent(Event):
     hides_iterates: ClassVar[bool] = True
     composes: ClassVar[bool] = True
     exact_losses: ClassVar[bool] = False
+    exact_curve: ClassVar[bool] = False
     cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-2, 2e-3)
     """The cross-check groups positions. Over random sizes, orders, stages and sets it was at most 0.1 % of ε above our
     bound, and 1.1 % with a random stop or with Laplace noise in several stages."""

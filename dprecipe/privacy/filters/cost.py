@@ -9,16 +9,18 @@ least over orders of anything.
 |---|---|
 | Gaussian without sampling | α μ²/2 |
 | any with a Rényi curve | the curve, at most its largest loss |
-| a truncated Poisson batch | its curve, which mixes full batches in; no δ' |
+| a truncated Poisson batch | its curve, which mixes full batches in; where these are rare, that without: a δ' (1) |
 | votes, the rest of a filter's limit | as any Gaussian; together the limit, whatever was answered |
-| published cost of votes | its own curve, for every pair (1) |
-| nothing seen before its end (2) | the curve, or the moments of its dominating pair; its mass at infinity is a δ' (3) |
+| published cost of votes | its own curve, for every pair (2) |
+| one with a loose curve (3) | the curve, or the moments of its dominating pair; its mass at infinity is a δ' (4) |
 | a profile alone | the moments of the pair of the profile, for its own relation |
 | items of a unit | the worst number of shared and of unique items, order by order; unique ones told: a δ' |
 | replaced by group privacy | removing one and adding another: the weak triangle inequality |
 
-(1) Infinite above its largest order. What the number says of these very votes is no cost. (2) A last iterate, a tuned
-run. (3) Whichever is less at the middle order.
+(1) Of chance at most 1e-15 in a step. Whether a batch is full, and which others then stay in it, does not depend on the
+unit: who sees that too sees no less, and if it is not full, the unit joins as it would without a maximum. (2) Infinite
+above its largest order. What the number says of these very votes is no cost. (3) A last iterate, a tuned run, batches
+of one size. (4) Whichever is less at the middle order.
 
 The moments of a pair. If (A, B) dominates a release at every ε, the release is post-processing of it (Blackwell): who
 sees (A, B) in its place sees no less, and choices that depend on the release alone stay what they are. With masses a of
@@ -54,6 +56,8 @@ _ROUNDING = 4e-9
 """More than the relative rounding error of a curve."""
 _EXPONENTS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 11.0)
 """Hölder exponents that are tried for the weak triangle inequality."""
+_RARE = 1e-15
+"""Chance of a full batch up to which it is charged as a δ': a million steps then take 1e-9 of δ."""
 _KNOTS = 600
 _DENSER = 1.5
 _CELLS = 200
@@ -102,15 +106,28 @@ def cost_of(charges: Iterable[Charge], neighbouring: Neighbouring, orders: Seque
     """
     if not all(order > 1 for order in orders):
         raise ValueError(f"expected orders above 1, got {list(orders)}")
-    counts, requested = count_by_event(charges), Neighbouring(neighbouring)
+    requested = Neighbouring(neighbouring)
+    charges, delta = _separate_full_batches(charges)
+    counts = count_by_event(charges)
     relation = relation_of_all(counts, requested)
-    total_A, delta = np.zeros(len(orders)), 0.0
+    total_A = np.zeros(len(orders))
     for event, count in counts.items():
         if count:
             curve_A, failure = _cost_of_one(event, relation, requested, tuple(map(float, orders)))
             total_A, delta = total_A + count * curve_A, delta + count * failure
     usable_A = np.where(np.isnan(total_A), np.inf, np.maximum(total_A, 0.0))
     return round_up_cost((usable_A * (1 + _ROUNDING)).tolist(), min(delta * (1 + _ROUNDING), 1.0))
+
+
+def _separate_full_batches(charges: Iterable[Charge]) -> tuple[list[Charge], float]:
+    """The charges without maximum batch sizes that are hardly ever reached, and the chance that any is."""
+    separated, failure = [], 0.0
+    for charge in charges:
+        chance = charge.event.full_chance
+        rare = 0 < chance <= _RARE
+        separated.append(Charge(charge.event.uncapped(), charge.count) if rare else charge)
+        failure += chance * charge.count if rare else 0.0
+    return separated, failure
 
 
 @functools.lru_cache(maxsize=512)
@@ -144,7 +161,7 @@ def _cost_of_one(
     if event.needs_group_privacy(relation):
         return np.minimum(_replace_in_two_steps(event, orders_A), steps * event.max_loss), 0.0
     curve_A = np.minimum(event.rdp(orders, relation), steps * event.max_loss)
-    return _less_by_pair(event, relation, orders_A, curve_A) if event.hides_iterates else (curve_A, 0.0)
+    return (curve_A, 0.0) if event.exact_curve else _less_by_pair(event, relation, orders_A, curve_A)
 
 
 def _cost_of_items(items: Items, relation: Neighbouring, orders_A: Array) -> tuple[Array, float]:

@@ -46,6 +46,7 @@ class SelectedBest(Event):
     kind: ClassVar[str] = "selected_best"
     hides_iterates: ClassVar[bool] = True
     exact_losses: ClassVar[bool] = False
+    exact_curve: ClassVar[bool] = False
     cross_check_tolerance: ClassVar[tuple[float, float]] = (1e-2, 1e-3)
     """The cross-check rounds losses, and cuts the scores, in cells of its own."""
     distribution: Annotated[str, one_of("negative_binomial", "poisson", "fixed")]

@@ -96,6 +96,16 @@ def test_a_truncated_batch_costs_its_mixture_at_every_order():
     assert got.delta == 0
 
 
+def test_full_batches_that_hardly_happen_are_a_failure():
+    event = TruncatedPoissonGaussian(0.02, 1.2, 5000, 200)
+    assert 1e-30 < event.full_chance < 1e-15
+    got, plain = cost(event, count=500), cost(PoissonGaussian(0.02, 1.2), count=500)
+    assert got.rdp == plain.rdp
+    assert 500 * event.full_chance <= got.delta <= 500 * event.full_chance * 1.01 + 1e-18
+    # a unit that is blanked out: as if removed, unless the batch is full
+    assert cost(event, ZERO).rdp == cost(PoissonGaussian(0.02, 1.2), ADD).rdp
+
+
 def test_bounded_losses_have_a_cost_at_far_orders():
     event = PoissonLaplace(1.0, 20.0)
     assert event.rdp((5000.0,), ADD)[0] == math.inf
@@ -274,11 +284,14 @@ def test_batches_of_one_size_have_no_cost_for_adding_a_unit():
         cost(event)
     assert refusal.value.exit_code == 3
     assert "scheme: poisson" in refusal.value.remedy
-    got = cost(event, REPLACE)
-    between = cost(event, REPLACE, orders=(3.0, 3.5, 4.0))
-    whole = [(a - 1) * r for a, r in zip((3.0, 3.5, 4.0), between.rdp, strict=True)]
+    event, orders = FixedSizeGaussian(1000, 10, 2.0), (3.0, 3.5, 4.0, 6.0)
+    got, curve = cost(event, REPLACE, orders=orders), event.rdp(orders, REPLACE)
+    whole = [(a - 1) * r for a, r in zip(orders, curve, strict=True)]
     assert whole[1] == pytest.approx((whole[0] + whole[2]) / 2, rel=1e-7)  # convex, interpolated between whole orders
-    assert got.rdp[7] < math.inf
+    for order, value, loose in zip(orders, got.rdp, curve, strict=True):
+        least = sampled_gaussian(0.01, 1.0, order)  # a replaced unit moves the sum by two
+        assert least * (1 - 1e-9) <= value <= min(loose * (1 + 1e-8), least * 1.2)
+    assert got.delta <= 1e-15
 
 
 def test_relations_of_runs():
