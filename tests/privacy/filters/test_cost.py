@@ -8,6 +8,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from scipy import integrate
 
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
@@ -289,8 +290,14 @@ def test_batches_of_one_size_have_no_cost_for_adding_a_unit():
     whole = [(a - 1) * r for a, r in zip(orders, curve, strict=True)]
     assert whole[1] == pytest.approx((whole[0] + whole[2]) / 2, rel=1e-7)  # convex, interpolated between whole orders
     for order, value, loose in zip(orders, got.rdp, curve, strict=True):
-        least = sampled_gaussian(0.01, 1.0, order)  # a replaced unit moves the sum by two
-        assert least * (1 - 1e-9) <= value <= min(loose * (1 + 1e-8), least * 1.2)
+
+        def integrand(e, order=order):
+            """Of the profile: sampling turns ε into log(1 + (exp(ε) - 1)/q); a replaced unit moves the sum by two."""
+            delta = 0.01 * gdp.delta(1.0, math.log1p(math.expm1(e) / 0.01))
+            return (math.exp((order - 1) * e) + math.exp(-order * e)) * delta
+
+        want = math.log1p(order * (order - 1) * integrate.quad(integrand, 0, 6, limit=400)[0]) / (order - 1)
+        assert want * (1 - 1e-6) <= value <= want * 1.002 < loose
     assert got.delta <= 1e-15
 
 
