@@ -7,6 +7,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+from dprecipe.account.schema import statement_schema
 from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.nonprivate.documents import provenance_schema
 from dprecipe.nonprivate.plan import public_plan_schema
@@ -165,6 +166,7 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
     "policy.schema.json": policy_schema,
     "public-plan.schema.json": public_plan_schema,
     "provenance.schema.json": provenance_schema,
+    "account-statement.schema.json": statement_schema,
 }
 """The generators by file name. A mechanism's commands define their own."""
 

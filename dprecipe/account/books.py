@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from dprecipe.account.canonical import digest_of, tell_time, to_line
@@ -69,7 +70,7 @@ class Books:
             )
         facts, secret, totals = rows[0]
         with self._checking("the account's row"):
-            self.facts: AccountFacts = read_facts(json.loads(facts))
+            self.facts: AccountFacts = _parse_facts(facts)
             self.secret = bytes.fromhex(secret)
             self.totals: Totals = read_totals(json.loads(totals))
             if self.facts.name != name:
@@ -174,6 +175,12 @@ class Books:
 
     def _checking(self, subject: str) -> _Checking:
         return _Checking(self._place, subject)
+
+
+@lru_cache(maxsize=64)
+def _parse_facts(text: str) -> AccountFacts:
+    """The facts of a row, which are the same in every transaction."""
+    return read_facts(json.loads(text))
 
 
 class _Checking:

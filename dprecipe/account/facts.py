@@ -6,6 +6,7 @@ import math
 import re
 import secrets
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from dprecipe.account.canonical import Fields, digest_of, tell_time, to_line
@@ -45,7 +46,7 @@ class AccountFacts:
 
     @property
     def cap(self) -> Cap:
-        return Cap(self.epsilon, self.delta)
+        return _make_cap(self.epsilon, self.delta)
 
     @property
     def digest(self) -> str:
@@ -115,6 +116,12 @@ def read_facts(content: Any) -> AccountFacts:
     if len(own) != len(facts.orders) or not all(map(_is_same, own, facts.orders)):
         raise ValueError("the orders are not those of the cap")
     return facts
+
+
+@lru_cache(maxsize=64)
+def _make_cap(epsilon: float, delta: float) -> Cap:
+    """A cap keeps its orders, which take a millisecond to find."""
+    return Cap(epsilon, delta)
 
 
 def _is_same(first: float, second: float) -> bool:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,45 +26,6 @@ LESS = (Charge(Gaussian(20.0), 1),)
 DATA = b"data".ljust(32)
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """The address of a server of its own."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    programs = [shutil.which(name) for name in ("initdb", "pg_ctl")]
-    if None in programs:
-        pytest.skip("no PostgreSQL server (initdb, pg_ctl) is installed")
-    initdb, pg_ctl = map(str, programs)
-    folder = Path(tempfile.mkdtemp(prefix="dprecipe-pg-"))
-    user: dict[str, Any] = {}
-    if os.getuid() == 0:  # the server does not run as root
-        user = {"user": 65534, "group": 65534, "env": {"PATH": os.environ["PATH"], "HOME": str(folder)}}
-        os.chown(folder, 65534, 65534)
-    data = folder / "data"
-    try:
-        subprocess.run(
-            [initdb, "-D", data, "-U", "tests", "-A", "trust", "--no-sync"], check=True, capture_output=True, **user
-        )
-        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c max_connections=250"
-        subprocess.run([pg_ctl, "-D", data, "-w", "-o", options, "-l", folder / "log", "start"], check=True, **user)
-        yield f"postgresql:///postgres?host={folder}&user=tests"
-        subprocess.run([pg_ctl, "-D", data, "-m", "immediate", "stop"], check=True, **user)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def database(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of a new database."""
-    import psycopg
-
-    name = f"d{abs(hash(request.node.name))}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    yield server.replace("/postgres?", f"/{name}?")
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from dprecipe.account.account import DataAccount
 from dprecipe.account.faults import AccountInvalid
+from dprecipe.account.schema import statement_schema
 from dprecipe.account.statement import export_statement, verify_statement
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian
@@ -44,6 +46,18 @@ def test_no_secret_is_in_it(account: DataAccount, statement: dict[str, Any]) -> 
     text = json.dumps(statement)
     assert secret.hex() not in text
     assert b"the data's digest".hex() not in text
+
+
+def test_it_fits_its_schema(statement: dict[str, Any], account: DataAccount) -> None:
+    validator = Draft202012Validator(statement_schema())
+    validator.validate(statement)
+    account.void("b", 1)
+    with account.snapshot() as books:
+        validator.validate(json.loads(json.dumps(export_statement(books))))
+    for entry in range(len(statement["entries"])):
+        forged = copy.deepcopy(statement)
+        forged["entries"][entry]["more"] = 1
+        assert not validator.is_valid(forged)
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

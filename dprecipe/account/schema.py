@@ -1,0 +1,86 @@
+"""The JSON Schema of an account's public statement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dprecipe.account.entries import MAX_ATTEMPTS, MAX_WHAT
+from dprecipe.account.facts import SCHEMA
+from dprecipe.account.statement import STATEMENT_SCHEMA
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.charge_shapes import charge_schemas
+
+DIGEST = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
+TIME = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"}
+COUNT = {"type": "integer", "minimum": 0}
+NUMBER = {"type": "number", "minimum": 0}
+NUMBER_OR_INFINITE = {"type": ["number", "null"], "minimum": 0, "description": "null: infinite"}
+RUN = {
+    "run": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"},
+    "attempt": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
+}
+EVENTS = {"type": "array", "items": {"$ref": "#/$defs/charge"}}
+SPENT = {"$ref": "#/$defs/spent"}
+ENTRIES: dict[str, dict[str, Any]] = {
+    "bind": {"commitment": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
+    "reserve": {
+        **RUN,
+        "what": {"type": "string", "maxLength": MAX_WHAT},
+        "nonce": {"type": "string", "pattern": "^[A-Za-z0-9]{0,64}$"},
+        "events": EVENTS,
+        "cost": SPENT,
+        "claim": {"oneOf": [{"$ref": "#/$defs/claim"}, {"type": "null"}]},
+    },
+    "settle": {**RUN, "final": {"type": "boolean"}, "events": EVENTS, "cost": SPENT},
+    "void": RUN,
+}
+
+
+def statement_schema() -> dict[str, Any]:
+    """The document `dprecipe.account-statement/v1`: its form. `dprecipe account verify` checks what it says."""
+    place = {"seq": COUNT, "prev": DIGEST, "time": TIME}
+    entries = [_close(**place, type={"const": kind}, **fields) for kind, fields in ENTRIES.items()]
+    facts = _close(
+        schema={"const": SCHEMA},
+        name={"type": "string", "maxLength": 80},
+        id={"type": "string", "pattern": "^[0-9a-f]{32}$"},
+        created=TIME,
+        epsilon={"type": "number", "exclusiveMinimum": 0},
+        delta={"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        unit={"type": "string", "minLength": 1, "maxLength": 200},
+        neighbouring={"enum": [relation.value for relation in Neighbouring]},
+        max_epsilon_per_run={"type": ["number", "null"], "exclusiveMinimum": 0},
+        orders={"type": "array", "items": {"type": "number", "exclusiveMinimum": 1}, "minItems": 1},
+    )
+    document = _close(
+        schema={"const": STATEMENT_SCHEMA},
+        facts=facts,
+        entries={"type": "array", "items": {"oneOf": entries}},
+        count=COUNT,
+        head=DIGEST,
+        runs=COUNT,
+        open_reservations=COUNT,
+        spent=SPENT,
+        epsilon_so_far=NUMBER_OR_INFINITE,
+        odometer=NUMBER_OR_INFINITE,
+    )
+    definitions = {
+        "spent": _close(rdp={"type": "array", "items": NUMBER_OR_INFINITE, "minItems": 1}, delta=NUMBER),
+        "claim": _close(epsilon=NUMBER, delta=NUMBER),
+        "charge": {"oneOf": charge_schemas()},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "dprecipe account statement",
+        **document,
+        "$defs": definitions,
+    }
+
+
+def _close(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
