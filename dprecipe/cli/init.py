@@ -64,6 +64,10 @@ def init_from(
     declared = Path(os.path.relpath(file, data_root(None, path))).as_posix()
     data = draft_data(sample, Asked(public, declared, label, unit))
     _write(path, _fit_batches(make_starter(mechanism, source, make_name(path), data), data))
+    if private:
+        kinds = "" if isinstance(sample, Arrays) else f", and the kind of each by its first {PRIVATE_ROWS} rows"
+        names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
+        write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
     following = f"dprecipe validate {path}" if public else f"fill in each FILL_IN, then dprecipe validate {path}"
     write_output([f"wrote {path}; next: {following}"])
 

@@ -22,7 +22,7 @@ from dprecipe.data.raw import Raw, Reading, empty_side_fault, size_fault
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource, Data, Hash, OneHot, Tokenize
 from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING, Storage
-from dprecipe.data.tokens import open_tokens
+from dprecipe.data.tokens import Tokens, open_tokens
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 
@@ -65,9 +65,11 @@ def read(
     identity: str | None = None,
     copies: Path | None = None,
     held: HeldRecords | None = None,
+    tokens: Tokens | None = None,
 ) -> tuple[Records, SourceCounts]:
     """As `load`, before any step of preprocessing, and the counts of missing, clamped and undeclared values. `held`:
-    records in memory, in the place of the source's files.
+    records in memory, in the place of the source's files. `tokens`: of the recipe's `tokenize` step, where they are
+    opened already.
 
     Raises:
         UsageFault: `held` is of another kind than the source.
@@ -76,7 +78,8 @@ def read(
     describe_data(data, role)
     name_column = _name_column(source, data, role, identity)
     step = tokenize_step(data.preprocess)
-    tokens, own = open_tokens(step, root), None if step is None else step.tokenizer
+    own = None if step is None else step.tokenizer
+    tokens = open_tokens(step, root) if tokens is None else tokens
 
     def reading_to(storage: Storage) -> Reading:
         return replace(Reading.of(source, data, role, name_column, storage), tokens=tokens)

@@ -192,7 +192,7 @@ class Records:
         # `take` copies whole rows, in half the time of an array as an index.
         return prepare_features(self.features.take(indices, axis=0), self.pending), self.labels.take(indices)
 
-    def prepared(self, limit: int = PREPARE_ONCE_BYTES) -> Records:
+    def prepared(self, limit: float = PREPARE_ONCE_BYTES) -> Records:
         """The same records with their constant steps applied, if that takes at most `limit` bytes.
 
         With `scattering` among the steps it is done whatever it takes; where it takes long, a terminal shows progress.

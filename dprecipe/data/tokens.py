@@ -117,9 +117,9 @@ def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryT
         tokenizer = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
     except OSError as error:
         raise DataFault(f"{path.name}: can't be read: {error.strerror}", "check its permissions") from None
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:  # the library's own, and panics of its language, are no `Exception`
+    except BaseException as error:
+        if not _is_of_library(error):
+            raise
         reason = (str(error).splitlines() or [""])[0][:200]
         raise DataFault(
             f"{path.name}: is no tokeniser that the library reads: {reason}",
@@ -131,6 +131,12 @@ def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryT
     tokenizer.no_padding()
     _check_added(tokenizer, declared, length, path.name)
     return LibraryTokens(tokenizer, declared.padding, content, path.name)
+
+
+def _is_of_library(error: BaseException) -> bool:
+    """Whether the library has raised it: panics of its language are no `Exception`."""
+    own = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+    return own and not isinstance(error, MemoryError)
 
 
 def _check_tokens(tokenizer: Any, declared: TokenizerFile, name: str) -> None:
@@ -168,10 +174,10 @@ def _check_added(tokenizer: Any, declared: TokenizerFile, length: int, name: str
 def _encode(tokenizer: Any, texts: list[str], name: str) -> Sequence[Any]:
     try:
         encodings: Sequence[Any] = tokenizer.encode_batch(texts)
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException:  # as above; its text may be of a record
-        raise DataFault(
+    except BaseException as error:
+        if not _is_of_library(error):
+            raise
+        raise DataFault(  # without the error's text, which may be of a record
             f"{name}: has no token for a part of a text, or fails on it",
             "name a token for unknown words in the file's model (`unk_token`), as checkpoints have one",
         ) from None

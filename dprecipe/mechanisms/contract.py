@@ -218,6 +218,10 @@ class MechanismPlan(Protocol):
         """Upper bound on the batch size, in units; `None`: no bound."""
 
     @property
+    def hides_duration(self) -> bool:
+        """Whether the guarantee is an average over how long the run takes, so that its length is secret."""
+
+    @property
     def copies(self) -> int:
         """Rows that the model sees for each record."""
 
@@ -321,6 +325,8 @@ class Mechanism:
     events are planned, and hyper-parameters that cost nothing leave them as they are."""
     runtime_options: frozenset[RuntimeOption] = frozenset()
     """The mechanism-specific keys of `runtime` that it reads."""
+    hides_duration: Callable[[object], bool] = lambda block: False
+    """Whether a recipe's block has a guarantee that is an average over how long the run takes: its plan says so too."""
     relations: tuple[str, ...] = ("add_or_remove_one", "replace_one", "zero_out_one")
     """The neighbouring relations that its guarantee covers (`privacy.adjacency.Neighbouring`)."""
     relations_reason: str = ""

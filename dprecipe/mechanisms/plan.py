@@ -132,6 +132,10 @@ class UsualPlan:
         return None
 
     @property
+    def hides_duration(self) -> bool:
+        return False
+
+    @property
     def copies(self) -> int:
         return 1
 
@@ -280,9 +284,9 @@ class Plan:
 
     @property
     def hides_duration(self) -> bool:
-        """How long the run takes tells of a number that is secret, of runs or of training units: no release and no log
-        states it."""
-        return self.tuning is not None or self.data.hides_training_units
+        """How long the run takes tells of a number that is secret, of runs, of training units or of steps: no release
+        and no log states it."""
+        return self.tuning is not None or self.data.hides_training_units or self.room.hides_duration
 
     @property
     def digest(self) -> str:

@@ -6,7 +6,7 @@ import math
 import warnings
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import torch
@@ -27,7 +27,11 @@ from dprecipe.models.prepare import ROWS, Preparation, UndeclaredValues
 from dprecipe.models.schema import HuberSvm, Model
 from dprecipe.models.zoo.forest import Forest
 
-Predicted: TypeAlias = "NDArray[np.str_] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.bool_]"
+Predicted: TypeAlias = (
+    "NDArray[np.str_] | NDArray[np.object_] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.bool_]"
+)
+MAX_FIXED_NAME = 64
+"""Letters of a class name up to which an array of names has room for the longest of them in each row (4 bytes each)."""
 
 
 @final
@@ -131,7 +135,8 @@ class Released(nn.Module):
         numbers: NDArray[np.int64] = outputs.argmax(axis=1)
         if self.class_names is None:
             return numbers
-        names: NDArray[np.str_] = np.asarray(self.class_names)[numbers]
+        are_long = max(map(len, self.class_names)) > MAX_FIXED_NAME
+        names: NDArray[Any] = np.array(self.class_names, np.object_ if are_long else np.str_)[numbers]
         return names
 
     def check_probabilities(self) -> None:

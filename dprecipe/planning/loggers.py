@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dprecipe.faults import Finding
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.root import Recipe
+
+PRIVATELY = "log with kind tensorboard or csv and values: private, into files under private/"
 
 
 def check_loggers(recipe: Recipe) -> Iterator[Finding]:
@@ -32,6 +35,14 @@ def check_loggers(recipe: Recipe) -> Iterator[Finding]:
                 "P195",
                 f"how long a step takes tells of the number of units, which {why}, and a logger notes the time of each "
                 "value and of the run's end",
-                "log with kind tensorboard or csv and values: private, into files under private/",
+                PRIVATELY,
+                path,
+            )
+        elif logger.values == "covered" and mechanism_of(recipe.mechanism.kind).hides_duration(recipe.mechanism):
+            yield Finding(
+                "P195",
+                "the guarantee is an average over the number of steps, which is secret, and a logger notes the time of "
+                "the run's end",
+                PRIVATELY,
                 path,
             )

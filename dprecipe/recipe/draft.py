@@ -29,7 +29,8 @@ PUBLIC = (
     "  # does not.",
 )
 PRIVATE = (
-    "  # Drafted from a private file: its names{kinds}.",
+    "  # Drafted from a private file: its names{kinds}. Nothing else was read off it.",
+    "  # The recipe is published with the certificate: keep no kind that can't be said without the file.",
     "  # Fill in each FILL_IN from what is known of the subject: ranges, categories and numbers of records are",
     "  # declared, and never measured on the private records.",
 )
@@ -120,10 +121,11 @@ def _write_column(made: Drafted, public: bool) -> str:
         return dump_inline({"kind": kind, **made.declared}) + remark
     blanks = {"numeric": ("min", "max"), "integer": ("min", "max"), "date": ("min", "max"), "category": ("values",)}
     declared = dict.fromkeys(blanks.get(kind, ()), BLANK)
-    form = {key: made.declared[key] for key in ("format",) if key in made.declared}
     incomplete = kind in ("numeric", "integer", "date", "boolean")
-    return dump_inline({"kind": kind, **declared, **form}) + (
-        "    # missing: what an empty field counts as" if incomplete else ""
+    # How dates are written, single records would decide: one of them has a day after the 12th.
+    form = "format: how dates are written, unless in ISO 8601; " if "format" in made.declared else ""
+    return dump_inline({"kind": kind, **declared}) + (
+        f"    # {form}missing: what an empty field counts as" if incomplete else ""
     )
 
 

@@ -28,7 +28,7 @@ from typing import final
 
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
-from dprecipe.faults import Interrupted, RunFailed
+from dprecipe.faults import Fault, Interrupted, RunFailed
 from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
@@ -218,5 +218,13 @@ def open_attempt(
                     raise EndedWithoutModel(attempt.publish_nothing(lost.message)) from None
         with phase("loop"):
             yield attempt
+    except Exception as error:
+        # Whatever ended it: its owner sees how far it got. Of one run of several the whole has a report.
+        if plan.release.report and not start.trial:
+            folder.write_timing()
+            why = error.message if isinstance(error, Fault) else type(error).__name__
+            why = "; ".join(error.run.remarks) if isinstance(error, EndedWithoutModel) else why
+            write_private_report(folder, plan, plan.publishes_scores and provenance.data == "recipe", why)
+        raise
     finally:
         ledger.abandon()

@@ -150,7 +150,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         if block is None or (value is not None and held is None):
             continue
         identity = plan.room.identity if role == "train" else None
-        both = attempt(partial(read, block, plan.data, root, role, identity, copies, held))
+        both = attempt(partial(read, block, plan.data, root, role, identity, copies, held, tokens))
         if both is not None:
             gathered.sources[role], gathered.counts[role] = both
     if not faults:

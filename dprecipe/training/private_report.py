@@ -1,11 +1,12 @@
 """`private/report.html`: a run for its owner's eyes. Nothing in it is covered by the claim, and no release has it.
 
-It has the scores along the run, on training records and on held-out ones that may be private; what the records were
-found to be; and where the time went.
+It has the scores along the run, on training records and on held-out ones that may be private; of a tuned run all runs;
+what the records were found to be; and where the time went. An attempt that was stopped, or failed, has one too.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from dprecipe.screen import write_note
 from dprecipe.timeline import phase
 from dprecipe.training.folder import TRAINING, WHEN, RunFolder
 
-NAME = "report.html"
+NAME, TRIALS = "report.html", "trials.csv"
 BANNER = (
     "Keep this page as safe as the records. It shows what the privacy claim does not cover: scores on private records, "
     "and counts of them. Publish nothing of it, and choose nothing by it that is released later: a choice by a private "
@@ -41,8 +42,9 @@ Points = Sequence[Mapping[str, float]]
 
 
 @phase("report")
-def write_private_report(folder: RunFolder, plan: Plan, is_test_public: bool) -> None:
-    """Write the page into the private folder. `is_test_public`: the held-out records are declared public.
+def write_private_report(folder: RunFolder, plan: Plan, is_test_public: bool, end: str = "") -> None:
+    """Write the page into the private folder. `is_test_public`: the held-out records are declared public. `end`: how an
+    attempt without a release ended, in words.
 
     No run needs it: whatever goes wrong is told in one line, and the run goes on.
     """
@@ -50,17 +52,25 @@ def write_private_report(folder: RunFolder, plan: Plan, is_test_public: bool) ->
     try:
         points, _ = folder.history()
         checks = _read_text(folder.private / "data-check.txt")
-        page = render_private_report(plan, points, checks, _read_phases(folder), is_test_public)
+        trials = _read_table(folder.private / TRIALS)
+        page = render_private_report(plan, points, checks, _read_phases(folder), is_test_public, trials, end)
         durable.replace_file(path, page.encode())
     except Exception as error:  # a finished run has its release, whatever a plotting library does
         write_note(f"{path}: can't be written ({type(error).__name__}); the run goes on without it")
 
 
 def render_private_report(
-    plan: Plan, points: Points, checks: str, phases: Sequence[tuple[str, float]], is_test_public: bool
+    plan: Plan,
+    points: Points,
+    checks: str,
+    phases: Sequence[tuple[str, float]],
+    is_test_public: bool,
+    trials: Sequence[Sequence[str]] = (),
+    end: str = "",
 ) -> str:
     """The page. `points`: scores by step, as `metrics.csv` has them; `checks`: what the records were found to be;
-    `phases`: names and seconds."""
+    `phases`: names and seconds; `trials`: the header and the rows of `trials.csv`; `end`: how it ended without a
+    release."""
     nouns = mechanism_of(plan.mechanism).certificate.progress[1]
     held_out = "public records" if is_test_public else "private held-out records"
     names = list_names(points)
@@ -75,6 +85,8 @@ def render_private_report(
     sections = [
         '<section class="private"><h2>Private: not for release</h2>'
         f'<p class="plain">{escape_html(BANNER)}</p></section>',
+        render_section("No release", f'<p class="plain">{escape_html(end)}</p>') if end else "",
+        render_section("All runs of this tuned run", render_table(tuple(trials[0]), trials[1:])) if trials else "",
         render_section("The last scores", render_tiles(_list_tiles(points, names, held_out))) if points else "",
         render_section("Along the run", figures) if figures else "",
         render_section("What the records were found to be", f"<pre>{escape_lines(checks)}</pre>") if checks else "",
@@ -134,6 +146,10 @@ def _read_phases(folder: RunFolder) -> list[tuple[str, float]]:
         return [(str(each["phase"]), float(each["seconds"])) for each in content["phases"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
+
+
+def _read_table(path: Path) -> list[list[str]]:
+    return list(csv.reader(_read_text(path).splitlines()))
 
 
 def _read_text(path: Path) -> str:

@@ -67,9 +67,9 @@ class Store:
         self._of_units: tuple[Indices, Indices] | None = None
         if records.units is not None:
             # The records of unit u are order[starts[u]:starts[u + 1]].
-            counts = np.bincount(records.units, minlength=self.units)
-            order = np.argsort(records.units, kind="stable")
-            self._of_units = (order, np.concatenate([[0], np.cumsum(counts)]))
+            starts = np.zeros(self.units + 1, np.int64)
+            np.cumsum(np.bincount(records.units, minlength=self.units), out=starts[1:])
+            self._of_units = (np.argsort(records.units, kind="stable"), starts)
 
     def batch(self, units: Indices, seed: int, groups: Indices | None = None) -> StoredBatch:
         """The records of these units, not yet on the device; increasing unit numbers, or else with `groups`.

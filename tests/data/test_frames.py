@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,3 +109,12 @@ def test_decimals_that_are_equal_are_one_name() -> None:
     written = [Decimal("7"), Decimal("7.00"), Decimal("7.50"), Decimal("1E+2"), Decimal("-0.10"), Decimal("NaN")]
     ((_, _, columns),) = chunk_table({"who": written}, ("who",), 10)
     assert texts_of(columns["who"]) == ["7", "7", "7.5", "100", "-0.1", ""]
+
+
+def test_a_decimal_that_is_a_signalling_nan_is_missing() -> None:
+    """Whatever is done with it raises, comparing it included."""
+    rows: list[Any] = [Decimal("sNaN"), Decimal("1.50"), "x"]
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    for table in ({"a": rows}, [{"a": value} for value in rows], pd.DataFrame({"a": rows})):
+        ((_, _, columns),) = chunk_table(table, ("a",), 10)
+        assert list(columns["a"]) == [None, "1.5", "x"]

@@ -386,7 +386,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r307-dpsgd": ("runtime.compile=auto",),
     "r307-encoded": ("runtime.compile=auto",),
     "r307-pate": ("runtime.precision=32",),
-    "r307-loggers": ("runtime.loggers=[]",),
+    "p195-stop": ("runtime.loggers.0.values=private", "runtime.loggers=[]"),
     "p195-duration": ("runtime.loggers=[{kind: tensorboard, values: private}]",),
     "p195-network": ("runtime.loggers.1.values=covered", "runtime.loggers=[{kind: csv, values: private}]"),
     "p195-tuned": ("runtime.loggers=[]",),

@@ -105,6 +105,9 @@ def test_a_private_draft_has_no_value_of_its_file_and_names_each_blank(kind: str
     file = write(kind, folder)
     made = init(folder, "--from", str(file), "--private", "--label", "outcome", "--unit", "patient")
     assert made.exit_code == 0, made.output
+    assert made.output.startswith("read off the private file: names ")
+    assert ("its first 100 rows" in made.output) == (kind != "npz")
+    assert "%" not in (folder / "draft.yaml").read_text("utf-8")  # no format of dates
     path = folder / "draft.yaml"
     text = path.read_text("utf-8")
     words = {

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import dprecipe
+from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.training import private_report
+from dprecipe.training import private_report, stepwise
 from dprecipe.training.evaluate import MAX_SAMPLE, Sample
 from dprecipe.training.run import run
 
@@ -87,6 +88,28 @@ def test_texts_are_escaped_and_curves_pass_over_what_is_no_number(small: Small) 
     assert page.count("<svg ") == 2
     assert "<td>1.2 s</td>" in page
     assert private_report.list_names(POINTS) == ["accuracy", "loss"]
+
+
+def test_runs_of_a_tuned_run_and_how_an_attempt_ended_are_told(small: Small) -> None:
+    trials = [["training.optimizer.lr", "accuracy"], ["0.5", "0.75"], ["<b>", ""]]
+    page = private_report.render_private_report(small(), [], "", [], True, trials, "no <room> on the disk")
+    assert "no &lt;room&gt; on the disk" in page
+    assert ">0.75<" in page
+    assert "<b>" not in page
+
+
+def test_an_attempt_that_fails_leaves_its_report(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RunFailed("the disk is on fire", "call somebody")
+
+    monkeypatch.setattr(stepwise, "fit_steps", fail)
+    with pytest.raises(RunFailed, match="on fire"):
+        run(small("release.report=true"), tmp_path / "run")
+    page = (tmp_path / "run" / "private" / "report.html").read_text("utf-8")
+    assert "No release" in page
+    assert "the disk is on fire" in page
+    assert "Where the time of the last attempt went" in page
+    assert not (tmp_path / "run" / "release").exists()
 
 
 def test_a_sample_is_spread_over_the_records_and_always_the_same() -> None:

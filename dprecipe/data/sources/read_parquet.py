@@ -68,13 +68,13 @@ class ParquetShards:
         its header."""
         import pyarrow.parquet as pq
 
-        schema = pq.read_schema(file.path)
-        texts = [name for name in names if is_text(schema.field(name).type)]
+        metadata, schema = pq.read_metadata(file.path), pq.read_schema(file.path)
+        stored = _stored_dictionaries(metadata)
+        texts = [name for name in names if is_text(schema.field(name).type) and name in stored]
         rows = max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max_bytes))
         # Texts stay in their stored dictionaries: a long text that every row repeats is in memory once. Without
         # pre_buffer=False all row groups would be in memory, and stay there to the end.
         with pq.ParquetFile(file.path, read_dictionary=texts, pre_buffer=False) as table:
-            metadata = table.metadata
             groups, first, start = [], 0, None
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
@@ -137,6 +137,18 @@ def _check_footer(metadata: Any, file: DataFile) -> None:
         os._exit(0)
     if os.waitpid(child, 0)[1] != 0:
         raise file.unreadable(ValueError())
+
+
+def _stored_dictionaries(metadata: Any) -> set[str]:
+    """The columns that begin with a dictionary in every row group. Where one has none, pyarrow would make a dictionary
+    of all texts of the file, and hand it over with each batch: names of many units would not fit into memory."""
+    found: set[str] | None = None
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = (group.column(column) for column in range(group.num_columns))
+        own = {column.path_in_schema for column in columns if column.has_dictionary_page}
+        found = own if found is None else found & own
+    return found or set()
 
 
 def _check_unpacked(group: Any, names: tuple[str, ...], max_bytes: int, file: DataFile) -> None:

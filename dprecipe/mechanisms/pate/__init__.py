@@ -10,5 +10,6 @@ MECHANISM = Mechanism(
     summary="teachers on disjoint parts of the records vote; a student learns from their noisy votes on public ones",
     has_student=True,
     composes_paid_steps=True,
+    runtime_options=frozenset({"loggers"}),
     can_split=True,
 )

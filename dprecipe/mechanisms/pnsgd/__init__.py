@@ -10,6 +10,8 @@ MECHANISM = Mechanism(
     summary="projected noisy steps on a convex loss; only the last iterate is released",
     is_convex=True,
     composes_paid_steps=True,
+    runtime_options=frozenset({"loggers"}),
+    hides_duration=lambda spec: getattr(spec, "stop", None) == "random",
     relations=("replace_one", "zero_out_one"),
     relations_reason="adding or removing a record moves all later ones to other steps",
 )

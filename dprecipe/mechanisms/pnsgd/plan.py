@@ -112,6 +112,10 @@ class PnsgdPlan(UsualPlan):
         return self.events
 
     @property
+    def hides_duration(self) -> bool:
+        return self.descent.stop == "random"
+
+    @property
     def length(self) -> Length:
         return Length(self.event.steps, self.event.batches)
 

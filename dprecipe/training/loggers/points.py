@@ -2,14 +2,15 @@
 
 Formal guarantee: a `CoveredPoint` holds numbers that anyone may compute from the recipe and the noisy results of events
 that are already paid: the step, ε so far, the learning rate, what noisy sums have decided, and scores of the released
-iterate on records that are declared public. `make_covered_point` is the only maker (a test), and decides by the plan
-what goes in; nobody passes it a score's figures by name.
+iterate on records that are declared public. `make_covered_point` and `make_end_point` are the only makers (a test), and
+decide by the plan what goes in; nobody passes them a score's figures by name.
 
 | plan | covered points |
 |---|---|
 | its duration is protected (`Plan.hides_duration`) | none: when a point is made tells how long a step takes |
 | the claim covers the last iterate alone | none on the way |
 | held-out records are private, or came from Python | without scores |
+| its mechanism takes no steps that are seen | one, when its release is made: ε and scores that are in it |
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class CoveredPoint:
-    """Numbers at a step that the claim covers; made by `make_covered_point` alone."""
+    """Numbers at a step that the claim covers; made in this module alone."""
 
     step: int
     values: Mapping[str, float]
@@ -63,6 +64,18 @@ def make_covered_point(
     return CoveredPoint(step, {"epsilon": epsilon, "learning_rate": learning_rate, **decided, **scores})
 
 
-def make_private_point(step: int, epsilon: float, learning_rate: float, figures: Mapping[str, float]) -> PrivatePoint:
-    """The private point of a step: all that was measured."""
-    return PrivatePoint(step, {"epsilon": epsilon, "learning_rate": learning_rate, **figures})
+def make_end_point(plan: Plan, epsilon: float, score: Score | None, test_from_python: bool) -> CoveredPoint | None:
+    """The covered point of a release, at the planned number of steps or queries: nothing is in it that is not in the
+    release. `epsilon`: the certificate's; `score`: of the released model. None where the duration is protected."""
+    if plan.hides_duration:
+        return None
+    scores = score.metrics if score is not None and plan.publishes_scores and not test_from_python else {}
+    return CoveredPoint(plan.length.steps, {"epsilon": epsilon, **scores})
+
+
+def make_private_point(
+    step: int, epsilon: float, learning_rate: float | None, figures: Mapping[str, float]
+) -> PrivatePoint:
+    """The private point of a step: all that was measured. `learning_rate`: None where there is none."""
+    rate = {} if learning_rate is None else {"learning_rate": learning_rate}
+    return PrivatePoint(step, {"epsilon": epsilon, **rate, **figures})

@@ -15,9 +15,15 @@ from dprecipe import durable
 from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.language.loggers import LoggerBlock, MlflowLog
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.training.folder import RunFolder
+from dprecipe.training.folder import WHEN, RunFolder
 from dprecipe.training.loggers.background import BackgroundSink
-from dprecipe.training.loggers.points import CoveredPoint, PrivatePoint, make_covered_point, make_private_point
+from dprecipe.training.loggers.points import (
+    CoveredPoint,
+    PrivatePoint,
+    make_covered_point,
+    make_end_point,
+    make_private_point,
+)
 from dprecipe.training.loggers.sinks import Identity, Sink, Status, close_to_others, open_sink
 
 if TYPE_CHECKING:
@@ -72,10 +78,15 @@ class RunLoggers:
             plan, from_python = self._plan, self._test_from_python
             self._send_covered(make_covered_point(plan, step, epsilon, learning_rate, decided, score, from_python))
 
-    def log_private(self, step: int, epsilon: float, learning_rate: float, figures: Mapping[str, float]) -> None:
+    def log_private(self, step: int, epsilon: float, learning_rate: float | None, figures: Mapping[str, float]) -> None:
         """Log all that was measured at a step, in the owner's files."""
         if self._sinks:
             self._send_private(make_private_point(step, epsilon, learning_rate, figures))
+
+    def log_end(self, epsilon: float, score: Score | None) -> None:
+        """Log what a release says of its run; arguments as of `make_end_point`."""
+        if self._sinks:
+            self._send_covered(make_end_point(self._plan, epsilon, score, self._test_from_python))
 
     def _send_covered(self, point: CoveredPoint | None) -> None:
         for sink, stream in self._sinks.items():
@@ -119,6 +130,16 @@ def open_loggers(plan: Plan, folder: RunFolder, test_from_python: bool) -> Itera
     finally:
         loggers.finish(status)
         close_to_others(folder.private / FOLDER)
+
+
+def log_release(plan: Plan, folder: RunFolder, epsilon: float, score: Score | None, test_from_python: bool) -> None:
+    """Log a run of whose course nothing may be seen, when its release is made: what the release says, in covered
+    loggers; all scores that the run has recorded, in private ones. `epsilon`: the certificate's."""
+    with open_loggers(plan, folder, test_from_python) as loggers:
+        for row in folder.history()[0]:
+            figures = {name: value for name, value in row.items() if name not in WHEN}
+            loggers.log_private(int(row[WHEN[0]]), row[WHEN[1]], None, figures)
+        loggers.log_end(epsilon, score)
 
 
 def _open(block: LoggerBlock, place: Path, identity: Identity) -> Sink:

@@ -37,6 +37,7 @@ from dprecipe.screen import is_watched, write_note
 from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
+from dprecipe.training.private_report import write_private_report
 from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Start, runner_of, show_run
 from dprecipe.training.spend_once import check_affordable, is_reserved, is_settled, spend_once
@@ -146,6 +147,9 @@ def tune(
     report_progress("computing the certificate, and verifying the release from its folder alone")
     chosen, epsilon = publish_winner(plan, folder, winner, commitment, start.moment, stages)
     remove_losers(plan, folder, pool.trials, recipient)
+    folder.write_timing()
+    if plan.release.report:
+        write_private_report(folder, plan, plan.publishes_scores)
     return TunedRun(folder.path, folder.release, chosen, epsilon, winner.facts.score)
 
 

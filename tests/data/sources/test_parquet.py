@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from dprecipe.data import arrow_table
+from dprecipe.data.files import DataFile
 from dprecipe.data.load import load
 from dprecipe.data.sources import read_parquet
+from dprecipe.data.sources.read_parquet import ParquetShards
 from dprecipe.faults import DataFault
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -263,3 +265,15 @@ def test_an_id_that_is_no_number_is_nobody_s(table) -> None:
 def test_a_nested_column_is_a_fault(table, kind) -> None:
     with pytest.raises(DataFault, match="column 'sex' holds"):
         table({"sex": kind})
+
+
+def test_names_without_a_stored_dictionary_are_in_memory_a_batch_at_a_time(tmp_path: Path) -> None:
+    """pyarrow would make one of all names of the file, and hand it over with each batch."""
+    table = pa.table({"who": [f"person {number}" for number in range(4000)], "town": ["Bern", "Rom"] * 2000})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=1000, use_dictionary=["town"])
+    file, names = DataFile.of(tmp_path / "t.parquet"), ("who", "town")
+    batches = list(ParquetShards().batches(file, slice(0, 4000), names, 1000))
+    assert len(batches) > 1
+    assert all(not pa.types.is_dictionary(batch.column("who").type) for _, batch in batches)
+    assert max(len(batch.column("town").dictionary) for _, batch in batches) == 2
+    assert [name for _, batch in batches for name in batch.column("who").to_pylist()] == table["who"].to_pylist()

@@ -11,7 +11,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.evaluate import Score
-from dprecipe.training.loggers.points import make_covered_point, make_private_point
+from dprecipe.training.loggers.points import make_covered_point, make_end_point, make_private_point
 
 PACKAGE = Path(__file__).parents[3] / "dprecipe"
 TEXT = """\
@@ -42,6 +42,7 @@ def plan() -> Callable[..., Plan]:
 
 
 SCORE = Score(0.9, 0.3, 359)
+STOPS = ("last", "random")
 
 
 def test_public_scores_are_covered_and_private_ones_are_not(plan: Callable[..., Plan]) -> None:
@@ -66,9 +67,33 @@ def test_nothing_is_covered_on_the_way_where_the_duration_is_protected(plan: Cal
     assert make_covered_point(hidden, 5, 0.5, 0.1, {}, SCORE, test_from_python=False) is None
 
 
+def test_the_point_of_a_release_holds_what_the_release_says(plan: Callable[..., Plan]) -> None:
+    public = make_end_point(plan(), 2.5, SCORE, test_from_python=False)
+    assert public is not None
+    assert (public.step, dict(public.values)) == (20, {"epsilon": 2.5, "accuracy": 0.9, "loss": 0.3})
+    for private in (
+        make_end_point(plan("private_internal"), 2.5, SCORE, test_from_python=False),
+        make_end_point(plan(), 2.5, SCORE, test_from_python=True),
+        make_end_point(plan(), 2.5, None, test_from_python=False),
+    ):
+        assert private is not None
+        assert dict(private.values) == {"epsilon": 2.5}
+    hidden = plan(size="{max: 2000}", paid="{dp_count: {share: 0.1}}, ")
+    assert make_end_point(hidden, 2.5, SCORE, test_from_python=False) is None
+
+
+def test_a_random_number_of_steps_is_told_by_nothing() -> None:
+    text = (Path(__file__).parents[2] / "golden" / "rules" / "fine-pnsgd.yaml").read_text("utf-8")
+    fixed, drawn = (make_plan(read_text(text.replace("rate: 1.0", f"rate: 1.0\n  stop: {stop}"))) for stop in STOPS)
+    assert (fixed.hides_duration, drawn.hides_duration) == (False, True)
+    assert make_end_point(fixed, 4.0, SCORE, test_from_python=False) is not None
+    assert make_end_point(drawn, 4.0, SCORE, test_from_python=False) is None
+
+
 def test_the_owner_gets_everything() -> None:
     point = make_private_point(5, 0.5, 0.1, {"accuracy": 0.8, "training_loss": 0.2})
     assert set(point.values) == {"epsilon", "learning_rate", "accuracy", "training_loss"}
+    assert set(make_private_point(5, 0.5, None, {"accuracy": 0.8}).values) == {"epsilon", "accuracy"}
 
 
 def test_covered_points_are_made_in_one_place() -> None:

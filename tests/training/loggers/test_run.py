@@ -23,6 +23,9 @@ from safetensors.torch import load_file  # noqa: E402
 
 from dprecipe.faults import Interrupted, UsageFault  # noqa: E402
 from dprecipe.mechanisms.plan import Plan  # noqa: E402
+from dprecipe.planning.make import plan as make_plan  # noqa: E402
+from dprecipe.recipe.read import read_text  # noqa: E402
+from dprecipe.release.verify import verify  # noqa: E402
 from dprecipe.training.evaluate import Score  # noqa: E402
 from dprecipe.training.folder import RunFolder  # noqa: E402
 from dprecipe.training.loggers import run as module  # noqa: E402
@@ -265,3 +268,22 @@ def test_weights_and_biases_offline(small: Callable[..., Plan], tmp_path: Path) 
     assert b"learning_rate" in written
     assert b"training_" not in written
     assert b"spent" not in written  # nothing of what was printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pnsgd", "pate"])
+@pytest.mark.parametrize("access", ["public", "private_internal"])
+def test_a_run_without_steps_that_are_seen_logs_what_its_release_says(kind: str, access: str, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "golden" / "rules" / f"fine-{kind}.yaml").read_text("utf-8")
+    text = text.replace("access: public", f"access: {access}")
+    text += "runtime: {loggers: [{kind: csv}, {kind: csv, values: private}]}\n"
+    done = run(make_plan(read_text(text)), tmp_path / "run")
+    (row,) = read_csv(tmp_path / "run" / "logs" / "csv" / "metrics.csv")
+    assert (int(row["step"]), float(row["epsilon"])) == (done.plan.length.steps, done.epsilon)
+    scores = {"accuracy", "loss"} if access == "public" else set()
+    assert set(row) - {"step", "epsilon"} >= scores
+    assert scores or set(row) == {"step", "epsilon"}
+    (*_, last) = read_csv(tmp_path / "run" / "private" / "logs" / "csv-2" / "metrics.csv")
+    assert done.score is not None
+    assert float(last["accuracy"]) == pytest.approx(done.score.accuracy, abs=1e-5)
+    verify(done.release)

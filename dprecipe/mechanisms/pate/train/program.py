@@ -216,11 +216,14 @@ def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
 
 
 def features_of(records: RecordSource, expected: tuple[int, ...]) -> Floats:
-    """The public records' features, (R, …); of labels nothing is ever read.
+    """The public records' features, (R, …), prepared: in memory, or mapped from a file where they take more than
+    `storage.IN_MEMORY_BYTES`. Of labels nothing is ever read.
 
     Raises:
-        DataFault: they have another shape.
+        DataFault: they have another shape; the disk refuses.
     """
+    if isinstance(records, Records) and (records.pending or records.features.dtype != np.float32):
+        records = records.prepared(math.inf)
     features, _ = records.batch(slice(None))
     if features.shape[1:] != expected:
         raise DataFault(

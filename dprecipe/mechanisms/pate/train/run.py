@@ -42,6 +42,7 @@ from dprecipe.release.stages import digest_constants
 from dprecipe.training.attempt import open_attempt
 from dprecipe.training.evaluate import METRICS, HeldOut, Score, keep_metrics
 from dprecipe.training.folder import RunFolder
+from dprecipe.training.loggers.run import log_release
 from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.program import device_of
 from dprecipe.training.provenance import private_of
@@ -130,7 +131,9 @@ class VotingRunner(Runner[PateProgram]):
             write=lambda path: _write_labels(plan, program, ballot, path),
             remarks=tuple(remarks),
         )
-        return attempt.publish(finished)
+        done = attempt.publish(finished)
+        log_release(plan, folder, done.epsilon, done.score, finished.test_from_python)
+        return done
 
     def rehearse(self, plan: Plan) -> Rehearsal:
         """A group of teachers on synthetic records, who vote on a few synthetic queries."""

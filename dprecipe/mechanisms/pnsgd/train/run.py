@@ -58,6 +58,7 @@ from dprecipe.training.attempt import open_attempt
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.evaluate import METRICS, HeldOut, Score, keep_metrics
 from dprecipe.training.folder import RunFolder
+from dprecipe.training.loggers.run import log_release
 from dprecipe.training.program import Sets, Synthetic, check_width, declared_records, device_of
 from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.publish import Finished
@@ -194,7 +195,9 @@ class PnsgdRunner(Runner[PnsgdProgram]):
             score=score,
             test_from_python=program.sets.custom_test,
         )
-        return attempt.publish(finished)
+        done = attempt.publish(finished)
+        log_release(plan, folder, done.epsilon, done.score, finished.test_from_python)
+        return done
 
     def rehearse(self, plan: Plan) -> Rehearsal:
         """Steps on synthetic records, for about a second."""
