@@ -1,7 +1,8 @@
 """The full set of scores of a finished model on held-out records, each beside the score that takes no model.
 
 They go to `private/metrics.json`, for the run's owner; and into the certificate where the records are declared public,
-without the confusion matrix. They are those of scikit-learn, whose import would take longer than a small run's steps.
+without the confusion matrix. scikit-learn computes them, and is imported when they are asked for: once, at the end of a
+run.
 
 Axes: N records, C classes, K names of which any may apply.
 """
@@ -42,36 +43,37 @@ def measure(predicted: Floats, labels: Floats, target: Target) -> dict[str, Any]
         return _of_classes(predicted, labels.astype(np.int64))
     if isinstance(target, SeveralTarget):
         return _of_names(predicted, labels.astype(np.bool_), name_classes(target))
-    with np.errstate(all="ignore"):  # squares of a wide range may be infinite
-        return _of_numbers(predicted[:, 0], labels, counts=isinstance(target, CountTarget))
+    return _of_numbers(predicted[:, 0], labels, counts=isinstance(target, CountTarget))
 
 
 def _of_classes(probabilities: Floats, labels: NDArray[np.int64]) -> dict[str, Any]:
     """The baseline says the commonest class of these records, with the probabilities that the classes have in them."""
+    from sklearn import metrics
+
     count, classes = probabilities.shape
-    records = np.bincount(labels, minlength=classes)
-    shares, present = records / count, np.flatnonzero(records)
-    chosen, commonest = probabilities.argmax(1), np.full(count, records.argmax())
+    shares = np.bincount(labels, minlength=classes) / count
+    chosen, commonest = probabilities.argmax(1), np.full(count, shares.argmax())
+    present = np.flatnonzero(shares)
     result: dict[str, Any] = {}
 
     def add(name: str, value: float, baseline: float) -> None:
         result[name], result[name + BASELINE] = min(float(value), 1.0), min(float(baseline), 1.0)  # rounding of means
 
     add("accuracy", (chosen == labels).mean(), shares.max())
-    right = np.bincount(labels[chosen == labels], minlength=classes)
-    add("balanced_accuracy", (right / np.maximum(records, 1))[present].mean(), 1 / len(present))
-    add("f1", _find_f1(labels, chosen, present), _find_f1(labels, commonest, present))
+    options = {"labels": present, "average": "macro", "zero_division": 0}
+    add("balanced_accuracy", metrics.recall_score(labels, chosen, **options), 1 / len(present))
+    f1 = [metrics.f1_score(labels, each, **options) for each in (chosen, commonest)]
+    add("f1", f1[0], f1[1])
     if len(present) > 1:
         # Each class against all others; of two classes the second, as is usual.
         ranked = [1] if classes == 2 else present
-        found = [rank_scores(probabilities[:, each], labels == each) for each in ranked]
-        areas, precisions = np.mean(found, axis=0)
-        add("auc", areas, 0.5)
-        add("average_precision", precisions, np.mean(shares[ranked]))
+        areas = [metrics.roc_auc_score(labels == each, probabilities[:, each]) for each in ranked]
+        precisions = [metrics.average_precision_score(labels == each, probabilities[:, each]) for each in ranked]
+        add("auc", np.mean(areas), 0.5)
+        add("average_precision", np.mean(precisions), np.mean(shares[ranked]))
     result["calibration_error"] = find_calibration_error(probabilities.max(1), chosen == labels)
     if classes <= MAX_CONFUSION:
-        pairs = np.bincount(labels * classes + chosen, minlength=classes**2)
-        result["confusion"] = pairs.reshape(classes, classes).tolist()
+        result["confusion"] = metrics.confusion_matrix(labels, chosen, labels=np.arange(classes)).tolist()
     return result
 
 
@@ -81,6 +83,8 @@ def _of_names(probabilities: Floats, answers: NDArray[np.bool_], names: tuple[st
     The baseline of F1 always says yes, which no other constant answer beats; of `accuracy` it is the commonest
     combination of these records. AUC and average precision are of names that have both answers here.
     """
+    from sklearn import metrics
+
     said = probabilities > THRESHOLD
     _, combinations = np.unique(answers, axis=0, return_counts=True)
     yes = np.ones_like(answers)
@@ -93,47 +97,22 @@ def _of_names(probabilities: Floats, answers: NDArray[np.bool_], names: tuple[st
         truth, share = answers[:, place], float(answers[:, place].mean())
         found: dict[str, Any] = {"name": name, "share": share}
         for key, each in (("f1", said), ("f1" + BASELINE, yes)):
-            found[key] = _find_f1_of_yes(truth, each[:, place])
+            found[key] = float(metrics.f1_score(truth, each[:, place], zero_division=0))
         if 0 < share < 1:
-            area, precision = rank_scores(probabilities[:, place], truth)
-            found |= {"auc": area, "average_precision": min(precision, 1.0)}
+            chances = probabilities[:, place]
+            found["auc"] = float(metrics.roc_auc_score(truth, chances))
+            found["average_precision"] = min(float(metrics.average_precision_score(truth, chances)), 1.0)
         by_name.append(found)
     for key in ("f1", "f1" + BASELINE):
         result[key.replace("f1", "f1_macro")] = float(np.mean([found[key] for found in by_name]))
     for key, each in (("f1_micro", said), ("f1_micro" + BASELINE, yes)):
-        result[key] = _find_f1_of_yes(answers, each)
+        result[key] = float(metrics.f1_score(answers.ravel(), each.ravel(), zero_division=0))
     both = [found for found in by_name if "auc" in found]
     if both:
         result |= {"auc": float(np.mean([found["auc"] for found in both])), "auc" + BASELINE: 0.5}
         result["average_precision"] = float(np.mean([found["average_precision"] for found in both]))
         result["average_precision" + BASELINE] = float(np.mean([found["share"] for found in both]))
     return {**result, "by_name": tuple(by_name)}
-
-
-def _find_f1_of_yes(truth: NDArray[np.bool_], said: NDArray[np.bool_]) -> float:
-    """2 · right / (true + said); 0 where nothing is."""
-    return float(2 * (truth & said).sum() / max(1, truth.sum() + said.sum()))
-
-
-def _find_f1(labels: NDArray[np.int64], chosen: NDArray[np.int64], present: NDArray[np.int64]) -> float:
-    """The mean over the classes `present` of 2 · right / (records + answers)."""
-    size = int(max(labels.max(), chosen.max())) + 1
-    right = np.bincount(labels[chosen == labels], minlength=size)
-    both = np.bincount(labels, minlength=size) + np.bincount(chosen, minlength=size)
-    return float((2 * right[present] / both[present]).mean())
-
-
-def rank_scores(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, float]:
-    """The area under the ROC curve, and the average precision, of `scores` (N,) for records of which some are
-    `positive` and some are not. Records of equal scores have no order: they count together.
-    """
-    _, places = np.unique(-scores, return_inverse=True)
-    alike, hits = np.bincount(places), np.bincount(places, positive)
-    above, found = np.cumsum(alike), np.cumsum(hits)  # of this score and higher ones
-    positives, others = found[-1], above[-1] - found[-1]
-    higher = found - hits / 2  # positives of higher scores, and half of those alike
-    area = float((higher * (alike - hits)).sum() / (positives * others))
-    return area, float((hits * found / above).sum() / positives)
 
 
 def find_calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
@@ -148,26 +127,21 @@ def find_calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> floa
 
 def _of_numbers(predicted: Floats, labels: Floats, *, counts: bool) -> dict[str, Any]:
     """The baseline predicts the mean label of these records; of the absolute error, their median, which is better."""
-    mean, median = labels.mean(), np.median(labels)
-    squares, spread = ((labels - predicted) ** 2).mean(), ((labels - mean) ** 2).mean()
+    from sklearn import metrics
+
+    mean, median = np.full(len(labels), labels.mean()), np.full(len(labels), np.median(labels))
     result = {
-        "mean_absolute_error": np.abs(labels - predicted).mean(),
-        "mean_absolute_error" + BASELINE: np.abs(labels - median).mean(),
-        "root_mean_squared_error": squares**0.5,
-        "root_mean_squared_error" + BASELINE: spread**0.5,
+        "mean_absolute_error": metrics.mean_absolute_error(labels, predicted),
+        "mean_absolute_error" + BASELINE: metrics.mean_absolute_error(labels, median),
+        "root_mean_squared_error": metrics.mean_squared_error(labels, predicted) ** 0.5,
+        "root_mean_squared_error" + BASELINE: metrics.mean_squared_error(labels, mean) ** 0.5,
     }
     if labels.min() < labels.max():
-        result |= {"r2": 1 - squares / spread, "r2" + BASELINE: 0.0}
+        result |= {"r2": metrics.r2_score(labels, predicted), "r2" + BASELINE: 0.0}
     if counts and (predicted > 0).all() and labels.max() > 0:
-        result["poisson_deviance"] = _find_deviance(labels, predicted)
-        result["poisson_deviance" + BASELINE] = _find_deviance(labels, np.full(len(labels), mean))
+        result["poisson_deviance"] = metrics.mean_poisson_deviance(labels, predicted)
+        result["poisson_deviance" + BASELINE] = metrics.mean_poisson_deviance(labels, mean)
     return {name: float(value) for name, value in result.items()}
-
-
-def _find_deviance(labels: Floats, rates: Floats) -> float:
-    """The mean Poisson deviance: 2 (y log(y / rate) - y + rate), where 0 log 0 is 0."""
-    logs = np.log(np.where(labels > 0, labels, 1.0) / np.where(labels > 0, rates, 1.0))
-    return float(2 * (labels * logs - labels + rates).mean())
 
 
 def describe_metrics(scores: Mapping[str, Any], records: int) -> dict[str, Any]:

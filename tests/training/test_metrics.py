@@ -34,10 +34,8 @@ def draw(classes: int) -> tuple[np.ndarray, np.ndarray]:
 def test_two_classes() -> None:
     chances, labels = draw(2)
     found, chosen, share = measure(chances, labels, ClassTarget(2)), chances.argmax(1), labels.mean()
-    assert found["auc"] == pytest.approx(metrics.roc_auc_score(labels, chances[:, 1]), rel=1e-12)
-    assert found["average_precision"] == pytest.approx(
-        metrics.average_precision_score(labels, chances[:, 1]), rel=1e-12
-    )
+    assert found["auc"] == metrics.roc_auc_score(labels, chances[:, 1])
+    assert found["average_precision"] == metrics.average_precision_score(labels, chances[:, 1])
     assert found["average_precision_baseline"] == pytest.approx(share)
     assert found["balanced_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(labels, chosen))
     assert found["f1"] == pytest.approx(metrics.f1_score(labels, chosen, average="macro"))
@@ -56,36 +54,6 @@ def test_several_classes_are_each_against_all_others() -> None:
     assert 0 < absent["auc"] < 1
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_classes_are_scored_as_scikit_learn_scores_them(seed: int) -> None:
-    """With many scores alike, rare classes, and classes that no record has or no answer names."""
-    generator = np.random.default_rng(seed)
-    classes, count = int(generator.integers(2, 7)), int(generator.integers(3, 60))
-    labels = generator.integers(classes, size=count) * generator.integers(2, size=count)
-    chances = generator.integers(1, 4, size=(count, classes)).astype(float)
-    chances /= chances.sum(1, keepdims=True)
-    found, chosen = measure(chances, labels.astype(float), ClassTarget(classes)), chances.argmax(1)
-    present = np.unique(labels)
-    options = {"labels": present, "average": "macro", "zero_division": 0}
-    assert found["balanced_accuracy"] == pytest.approx(metrics.recall_score(labels, chosen, **options))
-    assert found["f1"] == pytest.approx(metrics.f1_score(labels, chosen, **options))
-    assert found["f1_baseline"] == pytest.approx(
-        metrics.f1_score(labels, np.full(count, np.bincount(labels).argmax()), **options)
-    )
-    assert found["confusion"] == metrics.confusion_matrix(labels, chosen, labels=range(classes)).tolist()
-    if len(present) > 1:
-        ranked = [1] if classes == 2 else present
-        areas = [metrics.roc_auc_score(labels == each, chances[:, each]) for each in ranked]
-        assert found["auc"] == pytest.approx(np.mean(areas), rel=1e-12)
-        precisions = [metrics.average_precision_score(labels == each, chances[:, each]) for each in ranked]
-        assert found["average_precision"] == pytest.approx(np.mean(precisions), rel=1e-12)
-    rates, counts = generator.gamma(2.0, size=count), generator.poisson(1.0, count).astype(float)
-    numbers = measure(rates[:, None], counts, CountTarget(50))
-    if counts.max() > 0:
-        assert numbers["poisson_deviance"] == pytest.approx(metrics.mean_poisson_deviance(counts, rates))
-    assert numbers["mean_absolute_error"] == pytest.approx(metrics.mean_absolute_error(counts, rates))
-
-
 def test_the_calibration_error_by_hand() -> None:
     confidence, right = np.array([0.95, 0.95, 0.62, 0.68, 1.0]), np.array([True, False, True, True, True])
     assert find_calibration_error(confidence, right) == pytest.approx((abs(2.9 - 2) + abs(1.3 - 2)) / 5)
@@ -95,10 +63,10 @@ def test_numbers_and_counts() -> None:
     labels = GENERATOR.poisson(4, 100).astype(float)
     predicted = labels * 0.7 + 1.5
     found = measure(predicted[:, None], labels, CountTarget(50))
-    assert found["r2"] == pytest.approx(metrics.r2_score(labels, predicted), rel=1e-12)
+    assert found["r2"] == metrics.r2_score(labels, predicted)
     assert found["root_mean_squared_error"] == pytest.approx(np.sqrt(((labels - predicted) ** 2).mean()))
     assert found["mean_absolute_error_baseline"] == pytest.approx(np.abs(labels - np.median(labels)).mean())
-    assert found["poisson_deviance"] == pytest.approx(metrics.mean_poisson_deviance(labels, predicted), rel=1e-12)
+    assert found["poisson_deviance"] == metrics.mean_poisson_deviance(labels, predicted)
     assert found["poisson_deviance"] < found["poisson_deviance_baseline"]
     assert "poisson_deviance" not in measure(predicted[:, None], labels, NumberTarget(0.0, 50.0))
     constant = measure(predicted[:, None], np.full(100, 3.0), NumberTarget(0.0, 50.0))
