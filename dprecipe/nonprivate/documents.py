@@ -7,6 +7,8 @@ from typing import Any
 
 from dprecipe.models.public_record import NO_GUARANTEE, PublicRecord
 from dprecipe.page import escape_html, escape_lines, render_bullets, render_page, render_section, render_table
+from dprecipe.release import card, scores
+from dprecipe.release.score_blocks import AnyScore
 from dprecipe.release.untrusted import one_line
 
 FOLDER = "weights"
@@ -21,6 +23,9 @@ MEANING = (
 )
 
 
+MEASURED = "Measured on records that the recipe declares public; the figures are in metrics.json."
+
+
 def render_provenance(record: PublicRecord) -> bytes:
     """`provenance.json`: the same as in the metadata of `model.safetensors`, to be read by people."""
     return (json.dumps(record.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
@@ -33,7 +38,7 @@ def provenance_schema() -> dict[str, Any]:
     return {**dialect, **body, "title": "dprecipe provenance of weights without privacy"}
 
 
-def list_rows(record: PublicRecord, file_digest: str, score: str) -> list[tuple[str, str]]:
+def list_rows(record: PublicRecord, file_digest: str) -> list[tuple[str, str]]:
     """What there is to say of the weights, name and value."""
     rows = [
         ("recipe", f"{record.recipe.name}, {record.recipe.digest}"),
@@ -46,28 +51,32 @@ def list_rows(record: PublicRecord, file_digest: str, score: str) -> list[tuple[
         part = "" if used.records is None else f", records {used.records[0]:,} to {used.records[1] - 1:,}"
         rows.append((what, f"{used.count:,} records of source {used.source}{part}: {used.digest}"))
         rows += [(f"file {name}", digest) for name, digest in used.files.items()]
-    rows += [("score", score)] if score else []
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     return [*rows, ("versions", versions), ("device", record.device)]
 
 
-def render_readme(record: PublicRecord, file_digest: str, score: str) -> bytes:
-    """`README.md` of the folder."""
-    rows = [
-        f"| {name} | {one_line(value).replace('|', '/')} |" for name, value in list_rows(record, file_digest, score)
-    ]
+def render_readme(record: PublicRecord, file_digest: str, score: AnyScore | None, loss: str) -> bytes:
+    """`README.md` of the folder. `loss`: what the loss of the score is, in words."""
+    rows = [f"| {name} | {one_line(value).replace('|', '/')} |" for name, value in list_rows(record, file_digest)]
+    measured = "" if score is None else f"\n## How good the model is\n\n{card.render_scores(score, loss)}\n{MEASURED}\n"
     lines = [f"# {TITLE}", "", f"{NO_GUARANTEE[:1].upper()}{NO_GUARANTEE[1:]}.", "", *(f"- {text}" for text in MEANING)]
-    return "\n".join([*lines, "", "| | |", "|---|---|", *rows, ""]).encode()
+    return "\n".join([*lines, "", "| | |", "|---|---|", *rows, "", measured]).encode()
 
 
-def render_report(record: PublicRecord, file_digest: str, score: str, recipe: str) -> bytes:
+def render_report(record: PublicRecord, file_digest: str, score: AnyScore | None, loss: str, recipe: str) -> bytes:
     """`report.html`."""
     notice = f"{NO_GUARANTEE[:1].upper()}{NO_GUARANTEE[1:]}."
     body = (
         f"<header><h1>{escape_html(record.recipe.name)}</h1><p>weights learned without privacy</p></header>"
         f'<section class="claim void"><h2>{TITLE}</h2><p class="plain">{escape_html(notice)}</p></section>'
         + render_section("What this means", render_bullets(MEANING))
-        + render_section("Where the weights come from", render_table(("", ""), list_rows(record, file_digest, score)))
+        + ("" if score is None else _render_scores(score, loss))
+        + render_section("Where the weights come from", render_table(("", ""), list_rows(record, file_digest)))
         + render_section("The recipe", f"<pre>{escape_lines(recipe)}</pre>")
     )
     return render_page(f"{record.recipe.name}: {TITLE.lower()}", body).encode()
+
+
+def _render_scores(score: AnyScore, loss: str) -> str:
+    text = f"{MEASURED} There are {score.records:,} of them."
+    return render_section("How good the model is", f"{scores.render_scores(score, loss)}<p>{escape_html(text)}</p>")

@@ -8,13 +8,13 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from dprecipe.language.base import Block
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.release import origins
 from dprecipe.release.no_model import SENTENCE, has_no_model
 from dprecipe.release.schema import Predicate
+from dprecipe.release.score_blocks import AnyScore
 from dprecipe.release.scores import BY_NAME, list_names, list_rows, name_loss
 
 METRICS = "dprecipe.metrics/v1"
@@ -69,13 +69,7 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
     if plan.description.strip():
         description = f"In the words of the recipe's author: {plain_text(plan.description)}"
     if evaluation.released is not None:
-        score = evaluation.released
-        shown = list_rows(score, name_loss(plan.data))
-        rows = "\n".join(f"| {row.name} | {row.value} | {row.baseline} |" for row in shown)
-        results = (
-            f"| metric | value | without a model |\n|---|---|---|\n{rows}\n| records | {score.records} | |\n\n"
-            f"{_name_table(score)}Measured {evaluation.text}."
-        )
+        results = f"{render_scores(evaluation.released, name_loss(plan.data))}\nMeasured {evaluation.text}."
     else:
         results = f"No score is published: evaluation was {evaluation.text}."
     assumptions = "\n".join(f"- {plain_text(a.text)} ({a.checked_by})" for a in predicate.assumptions)
@@ -129,11 +123,13 @@ def _statement_section(predicate: Predicate) -> str:
     return f"## Statement of the curator\n\n{head}\n\n| | |\n|---|---|\n{rows}"
 
 
-def _name_table(score: Block) -> str:
-    """The scores of each name that may apply; empty of other models."""
-    rows = list_names(score)
-    lines = [BY_NAME, tuple("---" for _ in BY_NAME), *(tuple(map(plain_text, row)) for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" if rows else ""
+def render_scores(score: AnyScore, loss: str) -> str:
+    """The scores as tables, each beside its baseline; those of each name that may apply by themselves."""
+    rows = "\n".join(f"| {row.name} | {row.value} | {row.baseline} |" for row in list_rows(score, loss))
+    table = f"| metric | value | without a model |\n|---|---|---|\n{rows}\n| records | {score.records} | |\n"
+    names = list_names(score)
+    lines = [BY_NAME, tuple("---" for _ in BY_NAME), *(tuple(map(plain_text, row)) for row in names)]
+    return table + ("\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) if names else "")
 
 
 def _lost_paragraph(predicate: Predicate) -> str:

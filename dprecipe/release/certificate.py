@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 
 from dprecipe.data.facts import describe_data
 from dprecipe.data.split import describe_split
-from dprecipe.data.targets import Target
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.facts import NO_MODEL, Access, BudgetFacts, Status, Stop
 from dprecipe.mechanisms.plan import Plan
@@ -24,8 +23,8 @@ from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import origins, schema, schema_provenance, stages, tensors, tuned, untrusted
 from dprecipe.release.checks import MAX_DEVICE, check_facts, shorten_record
 from dprecipe.release.claim import Numbers, compute_numbers, make_claim
-from dprecipe.release.facts import PublicScore, RunFacts, SpentBudget
-from dprecipe.release.score_blocks import AnyScore, NumericScore, score_block
+from dprecipe.release.facts import RunFacts, SpentBudget
+from dprecipe.release.score_blocks import AnyScore, state_score
 
 RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
 NOT_PROVEN = (
@@ -152,21 +151,13 @@ def _sampling(plan: Plan, spent: SpentBudget, steps_lost: int) -> schema.Samplin
     )
 
 
-def _score_facts(score: PublicScore, target: Target) -> AnyScore:
-    usual = {"loss": score.loss, "records": score.records}
-    figures = {"accuracy": score.accuracy, "mean_absolute_error": score.mean_absolute_error}
-    known = {name: value for name, value in figures.items() if value is not None}
-    block = NumericScore if score.accuracy is None else score_block(target)
-    return block.model_validate({**score.full, **usual, **known})
-
-
 def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAccess:
     test, public = plan.data.test, plan.publishes_scores
     if run.score is not None and not public:
         raise RunFailed("internal fault: a score on private records was about to be released", "please report this")
     score: AnyScore | None = None
     if run.score is not None:
-        score = _score_facts(run.score, describe_data(plan.data).target)
+        score = state_score(run.score, describe_data(plan.data).target)
     status: Status
     part = mechanism_of(plan.mechanism).certificate
     if public:

@@ -160,13 +160,7 @@ def _scores(plan: Plan, predicate: Predicate) -> list[str]:
     released = predicate.data_access.evaluation.released
     if released is None:
         return []
-    rows = scores.list_rows(released, scores.name_loss(plan.data))
-    table = render_table(("score", "this model"), [(row.name, row.value) for row in rows])
-    if any(row.baseline for row in rows):
-        head = ("score", "without a model", "this model")
-        table = render_table(head, [(row.name, row.baseline or "–", row.value) for row in rows])
-    by_name = scores.list_names(released)
-    table += render_table(scores.BY_NAME, by_name) if by_name else ""
+    table = scores.render_scores(released, scores.name_loss(plan.data))
     text = f"Measured {predicate.data_access.evaluation.text}. There are {released.records:,} of them."
     return [render_section("How good the model is", f"{table}<p>{escape_html(text)}</p>")]
 

@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from dprecipe.data.targets import MAX_NAMES, ClassTarget, SeveralTarget, Target
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveInt
 from dprecipe.mechanisms.facts import Probability, Word
+from dprecipe.release.facts import PublicScore
 
 
 class ReleasedScore(Block):
@@ -90,3 +91,11 @@ def score_block(target: Target) -> type[AnyScore]:
     if isinstance(target, SeveralTarget):
         return SeveralScore
     return ClassifierScore if isinstance(target, ClassTarget) else NumericScore
+
+
+def state_score(score: PublicScore, target: Target) -> AnyScore:
+    """A score as a certificate states it."""
+    figures = {"accuracy": score.accuracy, "mean_absolute_error": score.mean_absolute_error}
+    known = {name: value for name, value in figures.items() if value is not None}
+    block = NumericScore if score.accuracy is None else score_block(target)
+    return block.model_validate({**score.full, **known, "loss": score.loss, "records": score.records})

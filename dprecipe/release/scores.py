@@ -12,7 +12,8 @@ from dprecipe.data.facts import describe_data
 from dprecipe.data.schema import Data
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget
 from dprecipe.language.base import Block
-from dprecipe.release.score_blocks import SeveralScore
+from dprecipe.page import render_table
+from dprecipe.release.score_blocks import AnyScore, SeveralScore
 
 SHARES = frozenset({"accuracy", "balanced_accuracy"})
 """Scores that are shares of records, shown in percent."""
@@ -76,6 +77,17 @@ def list_headline(released: Block, records: int) -> Sequence[tuple[str, str]]:
     first = list_rows(released)[0]
     against = f"{first.baseline} without a model; " if first.baseline else ""
     return ((first.value, f"{first.name}{': ' if against else ' '}{against}on {records:,} records declared public"),)
+
+
+def render_scores(released: AnyScore, loss: str) -> str:
+    """The scores as tables of a page, each beside its baseline; those of each name that may apply by themselves."""
+    rows = list_rows(released, loss)
+    table = render_table(("score", "this model"), [(row.name, row.value) for row in rows])
+    if any(row.baseline for row in rows):
+        head = ("score", "without a model", "this model")
+        table = render_table(head, [(row.name, row.baseline or "–", row.value) for row in rows])
+    by_name = list_names(released)
+    return table + (render_table(BY_NAME, by_name) if by_name else "")
 
 
 def read_baseline(released: Block | None, key: str) -> float | None:

@@ -1,8 +1,8 @@
 """The full set of scores of a finished model on held-out records, each beside the score that takes no model.
 
-They go to `private/metrics.json`, for the run's owner; and into the certificate where the records are declared public,
-without the confusion matrix. scikit-learn computes them, and is imported when they are asked for: once, at the end of a
-run.
+They go to `private/metrics.json`, for the run's owner (of a run without privacy to `weights/metrics.json`), and into
+the certificate where the records are declared public, without the confusion matrix. scikit-learn computes them, and is
+imported when they are asked for: once, at the end of a run.
 
 Axes: N records, C classes, K names of which any may apply.
 """
@@ -19,6 +19,8 @@ from dprecipe.data.targets import ClassTarget, CountTarget, SeveralTarget, Targe
 from dprecipe.release.scores import BASELINE
 
 Floats = NDArray[np.float64]
+PRIVATE, PUBLIC = "dprecipe.private-metrics/v1", "dprecipe.public-metrics/v1"
+"""Of the file in `private/`, and of that beside weights without privacy."""
 BINS = 10
 """Of the calibration error."""
 THRESHOLD = 0.5
@@ -144,6 +146,6 @@ def _of_numbers(predicted: Floats, labels: Floats, *, counts: bool) -> dict[str,
     return {name: float(value) for name, value in result.items()}
 
 
-def describe_metrics(scores: Mapping[str, Any], records: int) -> dict[str, Any]:
-    """The content of `private/metrics.json`, JSON types only."""
-    return {"schema": "dprecipe.private-metrics/v1", "records": records, **scores}
+def describe_metrics(scores: Mapping[str, Any], records: int, schema: str = PRIVATE) -> dict[str, Any]:
+    """The content of `metrics.json`, JSON types only."""
+    return {"schema": schema, "records": records, **scores}

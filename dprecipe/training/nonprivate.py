@@ -48,14 +48,18 @@ from dprecipe.nonprivate.plan import PublicPlan
 from dprecipe.priors.record import digest_tensors
 from dprecipe.progress import Progress
 from dprecipe.release.facts import list_versions
+from dprecipe.release.score_blocks import AnyScore, state_score
+from dprecipe.release.scores import name_loss
 from dprecipe.release.untrusted import to_bytes
-from dprecipe.training.evaluate import HeldOut, Score
+from dprecipe.training.evaluate import METRICS, HeldOut, Score
 from dprecipe.training.file_digests import digest_files
 from dprecipe.training.losses import choose_loss
+from dprecipe.training.metrics import PUBLIC, describe_metrics
 from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
 from dprecipe.training.program import build_from, device_of
 from dprecipe.training.provenance import device_name
 from dprecipe.training.public_state import KeptState
+from dprecipe.training.publish import select_public
 from dprecipe.training.records import Store
 from dprecipe.training.signals import stopping_on_signals
 
@@ -100,7 +104,7 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
     score = None
     if "test" in records:
         held_out = HeldOut(module, records["test"].prepared(), device, SCORED_TOGETHER, facts.target)
-        score = held_out.score(state)
+        score = held_out.score(state, full=True)
     tensors = {name: value.detach().cpu().contiguous() for name, value in merge_adapters(module, state).items()}
     record = describe_run(plan, used, initial, digest_tensors(save(tensors)), device)
     config = module.config if isinstance(module, SequenceClassifier) else None
@@ -108,7 +112,11 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
     tokens = open_tokens(tokenize_step(plan.data.preprocess), root)
     if isinstance(tokens, LibraryTokens):
         files[TOKENIZER] = tokens.content
-    digest = write_folder(target, plan, tensors, record, files, "" if score is None else score.summary)
+    if score is not None:
+        files[METRICS] = json.dumps(describe_metrics(score.full, score.records, PUBLIC), indent=1).encode()
+    public = select_public(score, plan.data)
+    stated = None if public is None else state_score(public, facts.target)
+    digest = write_folder(target, plan, tensors, record, files, stated)
     kept.remove()
     return PublicRun(target, target / documents.FOLDER, digest, record, score, time.monotonic() - started)
 
@@ -243,7 +251,7 @@ def write_folder(
     tensors: Mapping[str, Tensor],
     record: PublicRecord,
     files: Mapping[str, bytes],
-    score: str,
+    score: AnyScore | None,
 ) -> str:
     """Make the run folder, whole or not at all; the digest of `model.safetensors`.
 
@@ -253,12 +261,13 @@ def write_folder(
     text = json.dumps(record.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
     content = save(dict(tensors), {KEY: text})
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    loss = name_loss(plan.data)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     inside = {
         "model.safetensors": content,
         "provenance.json": documents.render_provenance(record),
-        "README.md": documents.render_readme(record, digest, score),
-        "report.html": documents.render_report(record, digest, score, plan.source.text),
+        "README.md": documents.render_readme(record, digest, score, loss),
+        "report.html": documents.render_report(record, digest, score, loss, plan.source.text),
         **files,
     }
     beside = {

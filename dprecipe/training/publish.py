@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dprecipe.data.facts import describe_data
 from dprecipe.data.paid.constants import StageConstants
+from dprecipe.data.schema import Data
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.mechanisms.facts import Published
 from dprecipe.mechanisms.plan import Plan
@@ -137,7 +138,7 @@ def run_facts(
         provenance.facts(tensors, commitment, *state_times(plan, started)),
         steps_lost=finished.steps_lost,
         insecure_seed=ledger.insecure_seed,
-        score=_published(finished.score, plan) if _is_public(plan, finished) else None,
+        score=select_public(finished.score, plan.data) if _is_public(plan, finished) else None,
         published=finished.published,
         stages=tuple(map(digest_constants, constants)),
     )
@@ -224,11 +225,12 @@ def _possible(plan: Plan, point: Mapping[str, float]) -> bool:
     return point["step"] <= plan.length.steps and 0 <= point["epsilon"] <= plan.budget.epsilon
 
 
-def _published(score: Score | None, plan: Plan) -> PublicScore | None:
-    """A diverged model has no loss that could be stated: it is released without a score."""
+def select_public(score: Score | None, data: Data) -> PublicScore | None:
+    """What is stated of a score on public records. A diverged model has no loss that could be stated: it is released
+    without a score."""
     if score is None or not math.isfinite(score.loss):
         return None
-    known = score_block(describe_data(plan.data).target).model_fields
+    known = score_block(describe_data(data).target).model_fields
     others = {name: value for name, value in score.full.items() if name in known and name not in score.metrics}
     # The square of a range overflows.
     full = {name: value for name, value in others.items() if not isinstance(value, float) or math.isfinite(value)}

@@ -91,8 +91,15 @@ def test_weights_provenance_and_the_words(recipes: Path) -> None:
     assert done.score.accuracy is not None
     assert done.score.accuracy > 0.7
     assert {path.name for path in done.folder.iterdir()} == {"weights", "recipe.yaml", "resolved.yaml", "plan.json"}
-    names = {"model.safetensors", "model.json", "provenance.json", "README.md", "report.html"}
+    names = {"model.safetensors", "model.json", "provenance.json", "README.md", "report.html", "metrics.json"}
     assert {path.name for path in done.weights.iterdir()} == names
+    scores = json.loads((done.weights / "metrics.json").read_text("utf-8"))
+    assert (scores["schema"], scores["records"]) == ("dprecipe.public-metrics/v1", 1438)
+    assert scores["accuracy"] == pytest.approx(done.score.accuracy)
+    assert np.array(scores["confusion"]).sum() == 1438
+    shown = f"| accuracy | {scores['accuracy']:.2%} | {scores['accuracy_baseline']:.2%} |"
+    assert shown in (done.weights / "README.md").read_text("utf-8")
+    assert f">{scores['accuracy_baseline']:.2%}</td>" in (done.weights / "report.html").read_text("utf-8")
     record = json.loads((done.weights / "provenance.json").read_text("utf-8"))
     assert record["guarantee"] == NO_GUARANTEE
     jsonschema.validate(record, provenance_schema())
