@@ -18,6 +18,7 @@ from dprecipe.faults import DataFault, UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.gather import gather_records
+from tests.sweeps import sweep
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -141,7 +142,9 @@ def test_a_wrong_number_of_records_from_python_is_no_number_in_a_log(plan: Any, 
     assert caught.value.private == "19 records"
 
 
-@pytest.mark.parametrize("passed", ["train=object()", "", "train=(numpy.zeros((24, 2)), numpy.zeros(24, int))"])
+@pytest.mark.parametrize(
+    "passed", sweep(["train=object()", "", "train=(numpy.zeros((24, 2)), numpy.zeros(24, int))"], (1,))
+)
 def test_what_is_wrong_with_the_data_is_told_before_torch_is_imported(tmp_path: Path, passed: str) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     script = f"""

@@ -9,13 +9,13 @@ import re
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from dprecipe.faults import PlanRefused, RecipeError
 from dprecipe.planning.make import plan
 from dprecipe.planning.schema import plan_schema
 from dprecipe.recipe.read import read, read_text
+from tests.schemas import validator_of
 
 ROOT = Path(__file__).parents[2]
 REFUSED = {"asoodeh2020-figure3": "P160"}
@@ -45,7 +45,7 @@ def test_each_recipe_is_planned_within_its_budget(path: Path) -> None:
     result = plan(read(path))
     assert 0.999 * result.budget.epsilon <= result.guarantee.epsilon <= result.budget.epsilon
     assert result.guarantee.alternative_epsilon >= result.guarantee.epsilon * (1 - 1e-9)
-    jsonschema.validate(json.loads(json.dumps(result.to_json())), plan_schema())
+    validator_of(plan_schema).validate(json.loads(json.dumps(result.to_json())))
     deltas = [delta for _, delta in result.guarantee.profile]
     assert deltas == sorted(deltas, reverse=True)
 

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Callable
 
-import jsonschema
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
@@ -24,6 +23,7 @@ from dprecipe.planning.schema import plan_schema
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import run_lengths
 from dprecipe.recipe.read import read_text
+from tests.schemas import validator_of
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -119,7 +119,7 @@ def test_the_events_of_a_plan_are_those_of_its_steps_and_then_the_mechanisms(mec
     assert plan.length.steps == 60
     assert plan.released[-1] == "constants of preprocessing"
     content = json.loads(json.dumps(plan.to_json()))
-    jsonschema.validate(content, plan_schema())
+    validator_of(plan_schema).validate(content)
     assert [stage["events"] for stage in content["stages"]] == [
         [{"count": 1, "event": 0}], [{"count": 1, "event": 1}],
     ]  # fmt: skip

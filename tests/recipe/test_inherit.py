@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import Loaded, read_text
 from dprecipe.schemas import recipe_schema
+from tests.schemas import validator_of
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -110,7 +110,7 @@ def test_public_records_take_what_describes_records(source: str) -> None:
 
 def test_the_schema_for_editors_agrees() -> None:
     tree = yaml.safe_load(RECIPE.format(test="{path: test.csv}", top="100").replace("1e-5", "0.00001"))
-    jsonschema.validate(tree, recipe_schema())
+    validator_of(recipe_schema).validate(tree)
 
 
 def test_recipes_of_the_repository_do_not_repeat_columns() -> None:

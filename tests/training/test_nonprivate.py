@@ -34,6 +34,7 @@ from dprecipe.training.initial_check import check_initial_weights
 from dprecipe.training.nonprivate import PublicRun, draw_batches, train
 from dprecipe.training.optimise import apply_weight_decay
 from dprecipe.training.run import run
+from tests.schemas import validator_of
 
 PUBLIC = """\
 recipe: dprecipe/v1
@@ -102,11 +103,11 @@ def test_weights_provenance_and_the_words(recipes: Path) -> None:
     assert f">{scores['accuracy_baseline']:.2%}</td>" in (done.weights / "report.html").read_text("utf-8")
     record = json.loads((done.weights / "provenance.json").read_text("utf-8"))
     assert record["guarantee"] == NO_GUARANTEE
-    jsonschema.validate(record, provenance_schema())
-    jsonschema.validate(json.loads((done.folder / "plan.json").read_text("utf-8")), public_plan_schema())
+    validator_of(provenance_schema).validate(record)
+    validator_of(public_plan_schema).validate(json.loads((done.folder / "plan.json").read_text("utf-8")))
     for change in ({"guarantee": "private"}, {"steps": 0}, {"more": 1}):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({**record, **change}, provenance_schema())
+            validator_of(provenance_schema).validate({**record, **change})
     assert [(used["role"], used["part"], used["count"]) for used in record["data"]] == [
         ("train", "test", 359),
         ("test", "train", 1438),

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import jsonschema
 import mpmath
 import pytest
 
@@ -27,6 +26,7 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.recipe.read import read_text
+from tests.schemas import validator_of
 
 FINE = (Path(__file__).parents[2] / "golden" / "rules" / "fine-pate.yaml").read_text("utf-8")
 GNMAX = "mechanism.aggregator={kind: gnmax, noise: {family: gaussian, multiplier: 20}}"
@@ -263,7 +263,7 @@ def test_the_plan_names_what_it_rests_on() -> None:
 def test_plans_follow_their_schema_and_repeat(overrides: Sequence[str]) -> None:
     one, two = make_plan(*overrides), make_plan(*overrides)
     assert one.digest == two.digest
-    jsonschema.validate(json.loads(json.dumps(one.to_json())), plan_schema())
+    validator_of(plan_schema).validate(json.loads(json.dumps(one.to_json())))
     assert one.released == ("student's weights", "labels of the answered queries")
     assert make_plan(*overrides, "runtime.seed=4").digest == one.digest
     assert make_plan(*overrides, "mechanism.teachers.count=101").digest != one.digest

@@ -92,12 +92,19 @@ def test_it_agrees_with_the_first_opinion_and_finds_a_claim_that_is_too_small(ev
     assert second > 0.95 * first * (1 + part) + min(much, 0.01 * first)
 
 
+def unlike_phases(count: int) -> tuple[tuple[int, float, int, float], ...]:
+    return tuple((10**15 - i, 1e-3 * (1 + i % 7), 1 - i % 2, 0.1 * (1 + i % 11)) for i in range(count))
+
+
 @pytest.mark.parametrize(
     "event",
     [
         pytest.param(descent(((10**15, 2e6, 1.0, 3.0),), 3, stop="random"), marks=pytest.mark.slow),
         descent(((10**15, 2.0, 0.0, 3.0),), 10**15),
-        descent(tuple((10**15 - i, 1e-3 * (1 + i % 7), 1 - i % 2, 0.1 * (1 + i % 11)) for i in range(300)), 10**15),
+        *(
+            pytest.param(descent(unlike_phases(count), 10**15), marks=pytest.mark.slow if count > 100 else ())
+            for count in (60, 300)
+        ),
         descent(((10**15, 1e6, 1.0, 3.0),), 3, family="laplace"),
         descent(((5, 1e-15, 1.0, 1e15),), 5, family="laplace"),
         descent(((1, 1e-15, 1.0, 1e15),), 1),
