@@ -16,6 +16,13 @@ Overrides = Annotated[
 PolicyPath = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Also hold against this policy.", show_default=False)
 ]
+ExportForm = Annotated[
+    str | None, typer.Option("--export", metavar="registry|nist|sbom|json", help="Print this document instead.")
+]
+ReleaseForm = Annotated[
+    str,
+    typer.Option("--format", metavar="onnx|huggingface|model-signing", help="A file, or a folder.", show_default=False),
+]
 DataRoot = Annotated[
     Path | None,
     typer.Option(help="Folder of the data; else $DPRECIPE_DATA, else the recipe's folder.", show_default=False),

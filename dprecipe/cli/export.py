@@ -27,8 +27,10 @@ def export(
     check: bool = True,
     public_key: Path | None = None,
     license_name: str | None = None,
+    key: Path | None = None,
 ) -> None:
-    """Verify the release, then write it as `form`: `onnx`, a file, or `huggingface`, a folder.
+    """Verify the release, then write it as `form`: `onnx`, a file, `huggingface`, a folder, or `model-signing`, a
+    signature by `key` that lies beside it.
 
     Raises:
         UsageFault: another form, `out` exists, or a flag does not belong to the form.
@@ -39,6 +41,8 @@ def export(
     check_absent(out)
     if license_name is not None and form != "huggingface":
         raise UsageFault("a licence stands in README.md of --format huggingface alone", "remove --license")
+    if (key is not None) != (form == "model-signing"):
+        raise UsageFault("--key signs for --format model-signing, which needs one", "give both, or neither")
     if form == "onnx":
         _note(verify(release, public_key) if check else None, release)
         _export_onnx(release, out)
@@ -54,8 +58,25 @@ def export(
         declared = license_name or recipe.meta.get("license")
         write_hub_folder(release, out, verified.statement, model, recipe.name, declared)
         write_note(f"wrote {out}: README.md, and release/ unchanged; upload it with: hf upload OWNER/NAME {out}")
+    elif form == "model-signing" and key is not None:
+        _sign(release, out, key, public_key, check=check)
     else:
-        raise UsageFault(f"{form!r} is no format", "choose onnx or huggingface with --format")
+        raise UsageFault(f"{form!r} is no format", "choose onnx, huggingface or model-signing with --format")
+
+
+def _sign(release: Path, out: Path, key: Path, public_key: Path | None, *, check: bool) -> None:
+    from dprecipe.release.model_signature import load_curve_key, sign_folder
+
+    if not check:
+        raise UsageFault("a release is verified before it is signed", "remove --no-verify")
+    if release.resolve() in out.absolute().resolve().parents:
+        raise UsageFault(f"{out} is in the release, which holds nothing but what it names", "name a file beside it")
+    signer = load_curve_key(key)
+    verified = verify(release, public_key)
+    _note(verified, release)
+    with writing_new(out) as draft:
+        draft.write_bytes(sign_folder(release, verified.statement, signer))
+    write_note(f"wrote {out}; check it with: model_signing verify key --public_key PEM --signature {out} {release}")
 
 
 def _note(verified: Verified | None, release: Path) -> None:

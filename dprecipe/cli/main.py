@@ -16,7 +16,7 @@ import typer
 
 from dprecipe import __version__, screen
 from dprecipe.cli.account_app import account_app
-from dprecipe.cli.arguments import DataRoot, Overrides, PolicyPath, RecipePath, TuneCommand
+from dprecipe.cli.arguments import DataRoot, ExportForm, Overrides, PolicyPath, RecipePath, ReleaseForm, TuneCommand
 from dprecipe.cli.guard import INTERNAL, guard_faults
 from dprecipe.cli.output import Output, guarded_output
 from dprecipe.faults import UsageFault
@@ -200,9 +200,7 @@ def verify(
         float, typer.Option(min=1, help="Limit of processor time for recomputing, in seconds.")
     ] = 120,
     max_memory: Annotated[float, typer.Option(min=0.1, help="Limit of memory for recomputing, in GiB.")] = 4,
-    form: Annotated[
-        str | None, typer.Option("--export", metavar="registry|nist|json", help="Print this document instead.")
-    ] = None,
+    form: ExportForm = None,
     policy: PolicyPath = None,
 ) -> None:
     """Recompute a certificate with an independent accountant."""
@@ -269,9 +267,7 @@ def predict(
 @guard_faults
 def export(
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release/ folder.", show_default=False)],
-    form: Annotated[
-        str, typer.Option("--format", metavar="onnx|huggingface", help="A file, or a folder.", show_default=False)
-    ],
+    form: ReleaseForm,
     out: Annotated[Path, typer.Option(help="A new file, or a new folder.", show_default=False)],
     license_name: Annotated[
         str | None,
@@ -279,11 +275,12 @@ def export(
     ] = None,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Don't verify the release first.")] = False,
     public_key: Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Of model-signing: the private key, P-256 in PEM.")] = None,
 ) -> None:
     """Write a released model for other programs."""
     from dprecipe.cli.export import export
 
-    export(release, form, out, check=not no_verify, public_key=public_key, license_name=license_name)
+    export(release, form, out, check=not no_verify, public_key=public_key, license_name=license_name, key=key)
 
 
 @app.command()

@@ -1,4 +1,5 @@
-"""A verified certificate in forms that others read: the deployments registry, NIST's topics, plain JSON."""
+"""A verified certificate in forms that others read: the deployments registry, NIST's topics, a bill of
+materials, plain JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dprecipe.release.certificate import to_json
 from dprecipe.release.nist import render_nist
 from dprecipe.release.registry import render_registry
+from dprecipe.release.sbom import render_sbom
 from dprecipe.release.verify import Verified
 from dprecipe.screen import as_json
 
@@ -33,6 +35,7 @@ def render_json(verified: Verified) -> str:
 EXPORTS: Mapping[str, Callable[[Verified], str]] = {
     "registry": render_registry,
     "nist": render_nist,
+    "sbom": render_sbom,
     "json": render_json,
 }
 """What writes each form, by the name that `verify --export` takes."""

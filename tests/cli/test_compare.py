@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -68,7 +69,9 @@ def test_methods_are_compared_over_their_seeds(runs: list[Path], tmp_path: Path)
     assert "85.00% ± " in result.stdout
     assert "paired over 2 seeds, p = " in result.stdout
     assert "costs more than its own ε" in result.stdout
-    assert "lr-0.25" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
+    drawn = (tmp_path / "plot.svg").read_text(encoding="utf-8")
+    assert "lr-0.25" in drawn
+    assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
     content = json.loads(call(*runs, "--format", "json", "--metric", "loss").stdout)
     assert content["schema"] == "dprecipe.compare/v1"
     (standing,) = content["standings"]

@@ -114,4 +114,4 @@ def test_an_export_is_printed_in_the_place_of_the_claim(release: Path) -> None:
     assert broken.stdout == ""
     wrong = call(release, "--export", "xml")
     assert wrong.exit_code == 2
-    assert "registry, nist, json" in wrong.stderr
+    assert "registry, nist, sbom, json" in wrong.stderr
