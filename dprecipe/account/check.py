@@ -68,8 +68,8 @@ class Recount:
             limit = self.facts.max_epsilon_per_run
             if limit is not None and act.claim is not None and act.claim.epsilon > limit:
                 raise ValueError("the run claims more than the account allows a run")
-        else:
-            self.check_cap()  # what was reserved by now; sums only grow between two such entries
+        elif before is not None and run is not None and not is_within(before.counted, run.counted):
+            self.check_cap()  # the largest sums are those before something is given back
         self.totals = totals
         self.digests.append(totals.head)
         if run is not None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+import stat
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +33,9 @@ WAIT_SECONDS = 60.0
 MAX_SIBLINGS = 64
 HEADER = 100
 MAGIC = b"SQLite format 3\0"
+_OPEN: Counter[tuple[int, int]] = Counter()
+"""Files that this process has open, by device and number. Such a file is never opened by hand: to close it would drop
+SQLite's locks on it (https://www.sqlite.org/howtocorrupt.html, 2.2)."""
 
 
 class SqliteStore:
@@ -44,6 +49,7 @@ class SqliteStore:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._process = 0
+        self._file = (0, 0)
         self._of_parents: list[sqlite3.Connection] = []
         """Connections of the process that this one was forked from: neither used nor closed here."""
 
@@ -114,7 +120,7 @@ class SqliteStore:
         for path in sorted(self.path.parent.iterdir())[: 100 * MAX_SIBLINGS]:
             if len(siblings) == MAX_SIBLINGS or os.path.realpath(path) == os.path.realpath(self.path):
                 continue
-            if path.is_file() and _is_account(path):
+            if path.is_file() and (_OPEN[_identify(path)] or _is_account(path)):
                 with suppress(Fault):
                     siblings.append(_read_sibling(path))
         return siblings
@@ -127,6 +133,7 @@ class SqliteStore:
         with self._lock:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
+                _OPEN[self._file] -= 1
             self._connection = None
 
     def _connect(self) -> sqlite3.Connection:
@@ -146,6 +153,7 @@ class SqliteStore:
             check_same_thread=False,
         )
         try:
+            self._check_application(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA trusted_schema = OFF")
             self._bring_up_to_date(connection)
@@ -153,6 +161,8 @@ class SqliteStore:
             connection.close()
             raise
         self._connection, self._process = connection, os.getpid()
+        self._file = _identify(self.path)
+        _OPEN[self._file] += 1
         return connection
 
     def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
@@ -183,7 +193,7 @@ class SqliteStore:
 
     def _check_file(self) -> None:
         try:
-            found = _is_account(self.path)
+            kind = self.path.stat().st_mode
         except FileNotFoundError:
             raise UsageFault(
                 f"{self.place}: there is no account",
@@ -193,10 +203,21 @@ class SqliteStore:
             raise AccountUnavailable(
                 f"{self.place}: can't be read: {error.strerror}", "check its path and permissions"
             ) from None
-        if not found:
-            raise UsageFault(
-                f"{self.place} is no account of dprecipe", "name the file that dprecipe account create made"
-            )
+        if not stat.S_ISREG(kind):
+            raise self._no_account()
+
+    def _check_application(self, connection: sqlite3.Connection) -> None:
+        try:
+            ((number,),) = connection.execute("PRAGMA application_id").fetchall()
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_NOTADB:
+                raise
+            raise self._no_account() from None
+        if number != APPLICATION:
+            raise self._no_account()
+
+    def _no_account(self) -> UsageFault:
+        return UsageFault(f"{self.place} is no account of dprecipe", "name the file that dprecipe account create made")
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -253,8 +274,13 @@ def is_sqlite(path: Path) -> bool:
         return False
 
 
+def _identify(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
 def _is_account(path: Path) -> bool:
-    """Whether it is a SQLite file with our `application_id`. Raises `OSError`."""
+    """Whether it is a SQLite file with our `application_id`, of a file that this process has not open."""
     file = durable.open_regular(path, os.O_RDONLY)
     try:
         header = os.read(file, HEADER)

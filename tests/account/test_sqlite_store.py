@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian
 
 CHARGES = (Charge(Gaussian(20.0), 4),)
+DATA = b"the data's digest".ljust(32)
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -59,7 +62,7 @@ def test_what_is_no_account(tmp_path: Path, content: bytes | None) -> None:
     with pytest.raises(UsageFault, match=r"there is no account|is no account of dprecipe"):
         open_account(path)
     assert path.exists() == (content is not None)  # nothing was made
-    with pytest.raises(AccountUnavailable, match="not a regular file"):
+    with pytest.raises(UsageFault, match="is no account of dprecipe"):
         open_account(tmp_path)
 
 
@@ -169,6 +172,20 @@ def test_a_transaction_that_raises_writes_nothing(account: DataAccount) -> None:
         1 / len(open_books.append(BindAct("1" * 64)).act.commitment[64:])
     assert account.state() == before
     account.verify()
+
+
+def test_a_second_look_at_a_file_drops_no_lock(make_account: Callable[..., DataAccount]) -> None:
+    """To close a file by hand drops the locks of the process on it: then another process could remove its log."""
+    first, second = make_account("one.db", "first"), make_account("two.db", "second")
+    with first.snapshot(), second.snapshot():
+        pass
+    second.bind(DATA)  # looks at the first account's file
+    open_account(first.place).state()
+    other = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM dprecipe_runs'); c.close()"
+    subprocess.run([sys.executable, "-c", other, first.place], check=True)
+    assert Path(f"{first.place}-wal").exists()  # the last one to close it would have removed it
+    first.reserve("a", 1, CHARGES, "a")
+    assert open_account(first.place).verify().totals.runs == 1
 
 
 def test_names_are_parameters(make_account: Callable[..., DataAccount]) -> None:
