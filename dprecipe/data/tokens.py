@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dprecipe.data.files import locate_file
 from dprecipe.data.schema import Tokenize, TokenizerFile
+from dprecipe.data.token_patterns import list_patterns, may_hang
 from dprecipe.data.values import WORD, hash_bucket
 from dprecipe.faults import DataFault, UsageFault
 
@@ -81,7 +82,8 @@ def open_tokens(step: Tokenize | None, root: Path) -> Tokens | None:
 
 
 def check_form(content: bytes) -> None:
-    """Check that a file may be a tokeniser, without the library: a mapping in JSON with a model, of a bounded size.
+    """Check that a file may be a tokeniser, without the library: a mapping in JSON with a model, of a bounded size, and
+    without patterns that may take for ever (`token_patterns`).
 
     Raises:
         ValueError: it is none.
@@ -94,6 +96,10 @@ def check_form(content: bytes) -> None:
         raise ValueError("it is nested too deeply") from None
     if not (isinstance(parsed, dict) and isinstance(parsed.get("model"), dict)):
         raise ValueError("it holds no mapping with a model")
+    if any(map(may_hang, list_patterns(parsed))):
+        raise ValueError(
+            "one of its patterns may take for ever on some texts: it repeats a group that repeats or chooses"
+        )
 
 
 def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryTokens:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -16,6 +16,7 @@ from dprecipe.data.sources.base import (
     Access,
     ColumnLabelled,
     Columns,
+    FileSource,
     Label,
     Records,
     label_contradictions,
@@ -31,23 +32,11 @@ SplitName = Annotated[str, Field(pattern=r"^\w+([.-]\w+)*$", max_length=100)]
 SPLIT = "the split to read, such as `train`; may be left out where there is one"
 
 
-class _DatasetFolder(TableOrImages):
+class _DatasetFolder(TableOrImages, FileSource):
     if TYPE_CHECKING:
         path: str
         split: str | None
         label: Label | None
-
-    @property
-    def has_names(self) -> bool:
-        return True
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        return {"path": self.path}
-
-    @property
-    def features_paths(self) -> tuple[str, ...]:
-        return (self.path,)
 
     @property
     def origins(self) -> tuple[tuple[str, str], ...]:

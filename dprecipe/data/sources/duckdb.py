@@ -18,10 +18,10 @@ from dprecipe.data.sources.base import (
     Columns,
     Label,
     Paths,
-    SourceBlock,
     label_contradictions,
 )
 from dprecipe.data.sources.csv_table import Delimiter, wrong_delimiter
+from dprecipe.data.sources.query_result import QueryResult
 from dprecipe.faults import Finding
 
 if TYPE_CHECKING:
@@ -46,28 +46,13 @@ def format_of(path: str) -> str:
     return "parquet" if suffix in PARQUET and not path.endswith(".gz") else "csv" if suffix in CSV else ""
 
 
-class _DuckDb(SourceBlock):
+class _DuckDb(QueryResult):
     if TYPE_CHECKING:
         tables: Tables
         query: str
         rows: Rows | None
         delimiter: str
-        columns: Columns
         label: Label | None
-
-    records: ClassVar[None] = None  # type: ignore[misc]
-
-    @property
-    def record_shape(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def table_columns(self) -> Columns | None:
-        return self.columns
-
-    @property
-    def has_names(self) -> bool:
-        return True
 
     @property
     def paths(self) -> Mapping[str, tuple[str, ...]]:

@@ -16,10 +16,10 @@ from dprecipe.data.sources.base import (
     ColumnLabelled,
     Columns,
     Label,
-    SourceBlock,
     label_contradictions,
 )
 from dprecipe.data.sources.duckdb import QUERY, QueryText, TableName
+from dprecipe.data.sources.query_result import QueryResult
 from dprecipe.faults import Finding
 
 if TYPE_CHECKING:
@@ -36,28 +36,13 @@ ROWS = "`declared`: a view is named, and each of its rows depends on rows of its
 VIEWS = "a view may be named, which the recipe does not show"
 
 
-class _Postgres(SourceBlock):
+class _Postgres(QueryResult):
     if TYPE_CHECKING:
         connection: str
         tables: dict[str, str]
         query: str
         rows: Rows | None
-        columns: Columns
         label: Label | None
-
-    records: ClassVar[None] = None  # type: ignore[misc]
-
-    @property
-    def record_shape(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def table_columns(self) -> Columns | None:
-        return self.columns
-
-    @property
-    def has_names(self) -> bool:
-        return True
 
     @property
     def files(self) -> Mapping[str, str]:

@@ -34,6 +34,15 @@ SETTINGS = (
     "SET LOCAL TimeZone = 'UTC'",
     "SET LOCAL standard_conforming_strings = on",  # a backslash in a text is a backslash
 )
+OWN_CASTS = """
+SELECT 1 FROM pg_attribute a
+JOIN pg_type t ON t.oid = a.atttypid
+JOIN pg_cast k ON k.castsource IN (a.atttypid, t.typbasetype)
+JOIN pg_proc p ON p.oid = k.castfunc
+JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND n.nspname <> 'pg_catalog' LIMIT 1
+"""
+"""Finds columns of a table whose types have casts by functions of somebody's own: no search path leads past those."""
 TABLES = ("r", "p")
 """Of `pg_class.relkind`: a table, and one in partitions."""
 
@@ -152,7 +161,7 @@ def _on_a_row(name: str, error: Exception) -> DataFault:
 def _check_table(connection: Any, table: str, views: bool, name: str) -> None:
     schema, _, own = table.partition(".")
     found = connection.execute(
-        "SELECT c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "SELECT c.relkind::text, c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
         [schema, own],
     ).fetchall()
@@ -162,6 +171,13 @@ def _check_table(connection: Any, table: str, views: bool, name: str) -> None:
         raise DataFault(
             f"{name}: {table} is no table but a view, whose rows may depend on those of several units",
             "name the table; or add `rows: declared`, if each row of the view depends on rows of its own unit alone",
+        )
+    if not views and connection.execute(OWN_CASTS, [found[0][1]]).fetchall():
+        raise DataFault(
+            f"{name}: {table} has a column of a type with a cast that is not PostgreSQL's own: its function may look "
+            "at other rows",
+            "make a view without that column, or one that casts it to a type of PostgreSQL's own; name it, and add "
+            "`rows: declared`, if each of its rows depends on rows of its own unit alone",
         )
 
 

@@ -126,6 +126,29 @@ def test_a_view_is_declared(ask) -> None:
 
 
 @slow
+def test_a_cast_that_somebody_made_is_not_called(ask, server: str) -> None:
+    """No search path leads past it: its function could look at other rows."""
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as other:
+        other.execute("CREATE TYPE clinic.grade AS ENUM ('low', 'high')")
+        other.execute(
+            "CREATE TABLE clinic.graded AS SELECT who, age, day, sick, 'low'::clinic.grade AS grade FROM clinic.visits "
+            "WHERE age IS NOT NULL"
+        )
+        columns = {"tables": {"visits": "clinic.graded"}}
+        assert len(ask(**columns)) == 3  # a type of one's own alone does no harm
+        other.execute(
+            "CREATE FUNCTION clinic.count_all(clinic.grade) RETURNS integer LANGUAGE sql AS "
+            "'SELECT count(*)::integer FROM clinic.visits'"
+        )
+        other.execute("CREATE CAST (clinic.grade AS integer) WITH FUNCTION clinic.count_all(clinic.grade)")
+    with pytest.raises(DataFault, match="a cast that is not PostgreSQL's own") as caught:
+        ask(**columns)
+    assert "rows: declared" in caught.value.remedy
+
+
+@slow
 def test_rows_come_in_the_order_of_the_table_whatever_indexes_there_are(ask, server: str) -> None:
     """An index scan, which statistics of all rows decide, gives another order: other first records of a unit."""
     import psycopg

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from dprecipe.data.token_patterns import MAX_PATTERN, list_patterns, may_hang
+
+PUBLISHED = [
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",  # GPT-2
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+",  # Llama 3
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",  # o200k
+    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",  # CLIP
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+",  # DeepSeek
+    r"[一-龥぀-ゟ゠-ヿ]+",
+    r" {2,}",
+    r"\s+",
+    r"[[:alpha:]]+|[\[a]+",
+    r"\(+[)(|*]+\)*",
+]
+HANGING = [
+    "(a+)+$", "(a*)*", "(a|aa)+$", "((a)|b+){2,}", "(?:a+){64}", "(?:(?:a+)b?)*c", r"(a)\1", r"(?<n>a)\k<n>+",
+    r"(?<n>a)\g<n>", "([x[y])]a+)+", "(?x)(a+ # )\n)+", "(?#()(a+)+", "(?ix:(a+ # )\n)+)", r"(\c)a+)+", "(a+",
+    "([[:alpha:]]+)+",
+    "([a]+)*", r"(\w+\s?)*$", "(?~a)", "a" * (MAX_PATTERN + 1), "(?i:a+|b)*",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PUBLISHED)
+def test_patterns_of_checkpoints_are_taken(pattern: str) -> None:
+    assert not may_hang(pattern)
+
+
+@pytest.mark.parametrize("pattern", HANGING)
+def test_patterns_that_may_take_for_ever_are_not(pattern: str) -> None:
+    assert may_hang(pattern)
+
+
+def test_patterns_are_found_wherever_they_stand() -> None:
+    inside = {"pretokenizers": [{"pattern": {"Regex": "a"}}, {"pattern": {"String": "b"}}]}
+    assert list(list_patterns({"pre_tokenizer": inside, "normalizer": {"pattern": {"Regex": "c"}}})) == ["a", "c"]
