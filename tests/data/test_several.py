@@ -98,21 +98,59 @@ def write(folder: Path) -> None:
     ]
     (folder / "a.csv").write_text("\n".join(["n,fever,cough,rash,found", *rows]) + "\n", encoding="utf-8")
     np.savez(folder / "a.npz", features=np.zeros((4, 2)), labels=ANSWERS.astype(bool), bad=2 * ANSWERS)
-    frame = {"n": [0.1, 0.2, 0.3, 0.4], **{name: ANSWERS[:, at].astype(bool) for at, name in enumerate(NAMES)}}
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({name: pa.array(values) for name, values in frame.items()}), folder / "a.parquet")
+
+def write_parquet(folder: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pyarrow.parquet import write_table
+
+    frame = {"n": [0.1, 0.2, 0.3, 0.4], **{name: ANSWERS[:, at].astype(bool) for at, name in enumerate(NAMES)}}
+    write_table(pa.table({name: pa.array(values) for name, values in frame.items()}), folder / "a.parquet")
+
+
+def write_images(folder: Path) -> None:
+    images = pytest.importorskip("PIL.Image", reason="pillow is not installed")
+    (folder / "images").mkdir()
+    for row in range(4):
+        images.fromarray(np.zeros((2, 2), np.uint8)).save(folder / "images" / f"{row}.png")
+    listed = [f"{row}.png,{','.join(map(str, answers))}" for row, answers in enumerate(ANSWERS.tolist())]
+    (folder / "images.csv").write_text("\n".join(["file,fever,cough,rash", *listed]) + "\n", encoding="utf-8")
 
 
 NPZ = {"source": "npz", "path": "a.npz", "shape": [2], "several": NAMES}
 
 
-@pytest.mark.parametrize(
-    "train", [BY_COLUMNS, BY_NAMES, NPZ, {**BY_COLUMNS, "source": "parquet", "path": "a.parquet"}], ids=repr
-)
+SOURCES: dict[str, dict[str, Any]] = {
+    "columns": BY_COLUMNS,
+    "names": BY_NAMES,
+    "npz": NPZ,
+    "parquet": {**BY_COLUMNS, "source": "parquet", "path": "a.parquet"},
+    "duckdb": {
+        "source": "duckdb",
+        "tables": {"t": "a.parquet"},
+        "query": "SELECT n, fever, cough, rash FROM t",
+        "columns": COLUMNS,
+        "label": {"columns": NAMES},
+    },
+    "image_folder": {
+        "source": "image_folder",
+        "path": "images",
+        "table": "images.csv",
+        "shape": [2, 2, 1],
+        "label": {"columns": NAMES},
+    },
+}
+
+
+@pytest.mark.parametrize("train", SOURCES.values(), ids=SOURCES)
 def test_each_source_reads_the_same_labels(block, tmp_path: Path, train: dict[str, Any]) -> None:
     write(tmp_path)
+    if train["source"] in ("parquet", "duckdb"):
+        write_parquet(tmp_path)
+    if train["source"] == "duckdb":
+        pytest.importorskip("duckdb", reason="duckdb is not installed")
+    if train["source"] == "image_folder":
+        write_images(tmp_path)
     data = block(train, size=4)
     records = load(data.train, data, tmp_path, "train")
     assert records.labels.tolist() == PACKED

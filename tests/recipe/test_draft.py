@@ -108,6 +108,7 @@ def test_a_private_draft_has_no_value_of_its_file_and_names_each_blank(kind: str
     assert made.output.startswith("read off the private file: names ")
     assert ("its first 100 rows" in made.output) == (kind != "npz")
     assert "%" not in (folder / "draft.yaml").read_text("utf-8")  # no format of dates
+    assert ("several: names of which any may apply" in (folder / "draft.yaml").read_text("utf-8")) == (kind != "npz")
     path = folder / "draft.yaml"
     text = path.read_text("utf-8")
     words = {
