@@ -224,3 +224,25 @@ def test_sarif_names_the_rule() -> None:
             "shortDescription"
         ]["text"]
     )
+
+
+@pytest.mark.slow
+def test_a_run_under_a_policy_ends_in_a_certificate_that_keeps_to_it(
+    recipe: Path, tmp_path: Path, office: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Train, sign, verify; and the same release against a policy that became stricter."""
+    monkeypatch.delenv("DPRECIPE_DATA", raising=False)
+    text = RECIPE.replace("1437", "1438") + "release: {sign: {key: ../key.pem}, statement: {curators: [Us]}}\n"
+    recipe.write_text(text, encoding="utf-8")
+    rules = "max_epsilon: 2.0, signed_by: [office], statement: [curators], versions: {torch: ['*']}"
+    policy = POLICY.replace("{}", f"{{office: {office}}}").replace("max_epsilon: 3.0", rules)
+    (tmp_path / POLICY_FILE).write_text(policy, encoding="utf-8")
+    run = dprecipe.run(dprecipe.plan(dprecipe.load(recipe)), tmp_path / "out")
+    verified = verify(run.release, tmp_path / "public.pem")
+    kept = hold_certificate(verified, tmp_path / POLICY_FILE, tmp_path / "public.pem")
+    assert "the run was held against the same text" in kept
+    with pytest.raises(CertificateInvalid, match="Q107"):  # a signature that nobody checked is none
+        hold_certificate(verified, tmp_path / POLICY_FILE)
+    (tmp_path / POLICY_FILE).write_text(policy.replace("2.0", "1.0"), encoding="utf-8")
+    with pytest.raises(CertificateInvalid, match="Q101"):
+        hold_certificate(verified, tmp_path / POLICY_FILE, tmp_path / "public.pem")
