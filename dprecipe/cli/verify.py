@@ -9,6 +9,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.policy.verified import hold_certificate
+from dprecipe.release.account_report import summarise_account
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.exports import EXPORTS
 from dprecipe.release.meaning import list_risk
@@ -61,6 +62,7 @@ def verified_lines(verified: Verified) -> list[str]:
         f"  mechanism     {mechanism.kind}, {predicate.sampling.steps_charged:,} {part.progress[1]} charged, "
         f"{part.describe_noise(mechanism)}",
         *([f"  lacks         {missing}"] if missing else []),
+        *([] if predicate.account is None else [f"  account       {summarise_account(predicate.account)}"]),
         f"  released      {', '.join(claim.released) or 'nothing that was learned'}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
         *(f"  attack        {name}: {text}" for name, text in list_risk(claim)),

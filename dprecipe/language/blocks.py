@@ -22,6 +22,16 @@ class Budget(Block):
     accountant: Literal["pld", "rdp"] = Field(
         "pld", description="`pld`: privacy-loss distributions, tightest; `rdp`: Rényi, looser and simpler"
     )
+    account: Annotated[Text, Field(max_length=300)] | None = Field(
+        None,
+        description="the data set's account, which this run is charged to: a file, relative to the recipe, or "
+        "postgresql://…, without a password",
+    )
+
+    @model_serializer(mode="wrap")
+    def drop_no_account(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `account` where there is none: a recipe that names none has the digest that it always had."""
+        return {name: value for name, value in serialize(self).items() if name != "account" or value is not None}
 
 
 class InsecureRandomness(Block):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -54,11 +54,18 @@ class PlanBudget:
     delta: float
     neighbouring: Neighbouring
     accountant: str
+    account: str | None = None
+    """The data set's account that the run is charged to, as the recipe names it."""
+
+    held: Callable[[Sequence[Charge]], bool] | None = field(default=None, compare=False, repr=False)
+    """Whether the run's reservation in that account covers all these, too; None where nothing was reserved."""
 
     def holds(self, charges: Sequence[Charge]) -> bool:
-        """Whether all these together cost at most ε at δ."""
+        """Whether all these together cost at most ε at δ, and the reservation in the account covers them."""
         from dprecipe.privacy import accountants
 
+        if self.held is not None and not self.held(charges):
+            return False
         return accountants.epsilon(charges, self.delta, self.neighbouring, self.accountant) <= self.epsilon
 
 

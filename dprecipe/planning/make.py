@@ -66,6 +66,7 @@ def plan(loaded: Loaded) -> Plan:
             recipe.budget.delta,
             relation,
             recipe.budget.accountant,
+            recipe.budget.account,
         ),
         assumptions=(
             *planned.assumptions,

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from dprecipe.faults import Finding
 from dprecipe.recipe.root import AnyRecipe
 
-_VARIABLE = re.compile(r"\$\{[^}]*\}|\$\w+|%\w+%|\{\{.*?\}\}|\$\([^)]*\)|^~[^/\\]*")
+VARIABLE = re.compile(r"\$\{[^}]*\}|\$\w+|%\w+%|\{\{.*?\}\}|\$\([^)]*\)|^~[^/\\]*")
 _FORMATS = {
     ".xlsx": "a workbook",
     ".xls": "a workbook",
@@ -45,10 +45,10 @@ def declared_files(recipe: AnyRecipe) -> Iterator[tuple[str, str, str]]:
 def check_data_files(recipe: AnyRecipe) -> Iterator[Finding]:
     """Paths have no variables, and name files of the kind that the source reads."""
     for key, source, path in declared_files(recipe):
-        variable = _VARIABLE.search(path)
+        variable = VARIABLE.search(path)
         if variable is not None:
             rest = path[variable.end() :].lstrip("/\\") if variable.start() == 0 else ""
-            name = f"`{rest}`" if rest and not _VARIABLE.search(rest) else "the path"
+            name = f"`{rest}`" if rest and not VARIABLE.search(rest) else "the path"
             yield Finding(
                 "R121",
                 f"`{variable[0]}` is not replaced: recipes have no variables",

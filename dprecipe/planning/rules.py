@@ -19,6 +19,7 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models import checks as model_checks
 from dprecipe.planning import (
     accept,
+    accounts,
     labels,
     learning,
     loggers,
@@ -190,6 +191,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     units.check_unit_column,
     paths.check_data_files,
     check_randomness,
+    accounts.check_account,
     check_data_and_model,
     paid.check_paid_steps,
     tuning.check_tuning,

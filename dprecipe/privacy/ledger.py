@@ -22,11 +22,10 @@ carried.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
-import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +34,16 @@ from typing import Any, Literal
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed
-from dprecipe.privacy.events import Charge, Event, charge_from_json, count_events, run_lengths, take_first
+from dprecipe.privacy.events import (
+    Charge,
+    Event,
+    charge_from_json,
+    count_by_event,
+    count_events,
+    run_lengths,
+    take_first,
+)
+from dprecipe.privacy.ledger_file import lock_file, write_all
 
 StopReason = Literal["completed", "budget", "interrupted", "no_model"]
 REASONS = ("completed", "budget", "interrupted", "no_model")
@@ -224,7 +232,8 @@ def _charges(entry: dict[str, Any]) -> tuple[Charge, ...]:
 
 
 class LedgerWriter:
-    """Appends to a ledger, one attempt at a time; holds the file's lock, so two processes can't spend at once.
+    """Appends to a ledger, one attempt at a time; holds the file's lock, so two processes can't spend at once, and to
+    its `limit`.
 
     `open`, `reserve` and `close` return only after their line is on disk; `settle` may lag, since losing it only
     charges more. A line that can't be written raises `RunFailed`, and a writer that failed once writes nothing more.
@@ -245,6 +254,10 @@ class LedgerWriter:
         """The ledger as this attempt found it, read under the lock."""
         self.stop_reason: StopReason | None = None
         """Why this attempt ended; None while it goes on."""
+        self.limit: Callable[[Counter[Event]], bool] = lambda charged: True
+        """Whether all that the ledger would hold, by event, may be held: what it refuses is not reserved."""
+        self._charged: Counter[Event] = Counter()
+        self._pending: Counter[Event] = Counter()
         self._path = path
         self._seq = 0
         self._head = GENESIS
@@ -254,7 +267,7 @@ class LedgerWriter:
             self._file = durable.open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise RunFailed(f"{path}: can't open the ledger: {error.strerror}") from None
-        _lock(self._file, path)
+        lock_file(self._file, path)
         try:
             ledger = self.before = read_unopened(path)
             if ledger is not None:
@@ -264,6 +277,7 @@ class LedgerWriter:
                         "resume with the recipe the run was started with, or start a new run in another folder",
                     )
                 self._seq, self._head, attempt = ledger.lines, ledger.head, ledger.attempts + 1
+                self._charged = count_by_event(ledger.charges)
             check_before(self.before)
             # Only a torn line is cut: it describes nothing that ran.
             os.ftruncate(self._file, ledger.size if ledger else 0)
@@ -281,17 +295,35 @@ class LedgerWriter:
         """SHA-256 of the last line: what a checkpoint names to belong to this ledger."""
         return self._head
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing counts as spent, in any attempt."""
+        return not (self._charged + self._pending)
+
     def reserve(self, event: Event, count: int) -> None:
         """Put on record that up to `count` events are about to run."""
         self.reserve_all((Charge(event, count),))
 
     def reserve_all(self, charges: Sequence[Charge]) -> None:
-        """Put on record that all of these are about to run: events of several kinds, drawn as one."""
+        """Put on record that all of these are about to run: events of several kinds, drawn as one.
+
+        Raises:
+            RunFailed: they are more than `limit` allows, and nothing was reserved; or the disk refuses.
+        """
+        pending = count_by_event(charges)
+        if not self.limit(self._charged + pending):
+            raise RunFailed(
+                "internal fault: more was about to be drawn than the account of the data set has reserved; it was not",
+                "please report this",
+            )
+        self._pending = pending
         self._append({"type": "reserve", "events": [charge.to_json() for charge in charges]})
 
     def carry(self, event: Event) -> None:
         """Put on record that this attempt, which has just opened, goes on with the hidden event that an earlier one
         left unsettled, from where it was or from its start."""
+        self._pending = Counter({event: 1})
+        self._charged -= self._pending
         self._append({"type": "carry", "events": [Charge(event, 1).to_json()]})
 
     def settle(self, event: Event, count: int) -> None:
@@ -300,6 +332,8 @@ class LedgerWriter:
 
     def settle_all(self, charges: Sequence[Charge]) -> None:
         """Put on record that these of the events reserved last, in their order, did run, and the rest never will."""
+        self._charged += count_by_event(charges)
+        self._pending = Counter()
         self._append({"type": "settle", "events": [charge.to_json() for charge in charges]}, sync=False)
 
     def close(self, reason: StopReason) -> None:
@@ -319,7 +353,7 @@ class LedgerWriter:
             raise RunFailed(f"{self._path}: the ledger is closed; nothing more may be spent on it")
         line = json.dumps({"seq": self._seq, "prev": self._head, **entry}, separators=(",", ":")).encode()
         try:
-            _write_all(self._file, line + b"\n")
+            write_all(self._file, line + b"\n")
             if sync:
                 os.fsync(self._file)
             if entry["type"] == "open":
@@ -349,7 +383,7 @@ def lock_ledger(path: Path) -> Iterator[Ledger]:
         file = durable.open_regular(path, os.O_RDWR)
     except OSError as error:
         raise _unreadable(path, error) from None
-    _lock(file, path)
+    lock_file(file, path)
     try:
         yield read(path)
     finally:
@@ -360,25 +394,3 @@ def read_unopened(path: Path) -> Ledger | None:
     """`read`; `None` where a crash left no whole line at all. Raises `OSError`."""
     content = durable.read_bytes(path)
     return parse(content, str(path)) if b"\n" in content else None
-
-
-def _write_all(file: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(file, content) :]
-
-
-def _lock(file: int, path: Path) -> None:
-    if sys.platform == "win32":
-        return
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(file)
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise RunFailed(f"{path}: another process is spending on this ledger", "wait until it ends") from None
-        raise RunFailed(
-            f"{path}: this file system can't lock the ledger: {error.strerror}; nothing more was spent",
-            "put the run folder on a file system that has locks (a local disk), then continue with --resume",
-        ) from None

@@ -11,7 +11,7 @@ from typing import Any
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
-from dprecipe.release import origins
+from dprecipe.release import account_report, origins
 from dprecipe.release.no_model import SENTENCE, has_no_model
 from dprecipe.release.schema import Predicate
 from dprecipe.release.score_blocks import AnyScore
@@ -83,7 +83,7 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
 
 {plain_text(claim.sentence)}
 {_declared_paragraphs(predicate)}
-{_warnings_paragraph(plan)}It rests on:
+{_account_paragraph(predicate)}{_warnings_paragraph(plan)}It rests on:
 
 {assumptions}
 
@@ -142,6 +142,11 @@ def _declared_paragraphs(predicate: Predicate) -> str:
     return "".join(
         f"\n**Declared, and checked by nobody:** {plain_text(text)}.\n" for text in origins.list_declared(predicate)
     )
+
+
+def _account_paragraph(predicate: Predicate) -> str:
+    text = account_report.render_card_paragraph(predicate.account)
+    return f"{plain_text(text)}\n\n" if text else ""
 
 
 def _warnings_paragraph(plan: Plan) -> str:

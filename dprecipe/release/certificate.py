@@ -124,6 +124,7 @@ def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: N
         tuning=tuned.describe_tuning(plan),
         budget=_budget(plan, numbers.epsilon, spent),
         statement=plan.release.statement,
+        account=run.account,
         randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),
         numerics=schema.Numerics(
             sum_dtype=run.sum_dtype, noise_dtype=run.noise_dtype, floating_point=run.floating_point

@@ -15,6 +15,7 @@ from dprecipe.privacy import accountants, cross_check, gdp, risk, rounding, whol
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import summarise_charges
+from dprecipe.release import charged_account
 from dprecipe.release.no_model import SENTENCE
 from dprecipe.release.schema import Accountant, AttackRate, Claim, GaussianBound, ProfilePoint, RiskFacts, Role
 
@@ -239,6 +240,8 @@ def list_unprotected(plan: Plan) -> tuple[str, ...]:
         "metrics on private records, checkpoints and the ledger: they stay in private/",
     ]
     first += mechanism_of(plan.mechanism).certificate.list_unprotected(plan)
+    if plan.budget.account is not None:
+        first.append(charged_account.SENTENCE)
     if plan.data.unit == "record":
         first.append("people with several records: each record is protected, but not all records of one person at once")
     return (*first, *places.not_protected(plan), *split.not_protected(plan), *NOT_PROTECTED)

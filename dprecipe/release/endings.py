@@ -2,7 +2,8 @@
 
 The gate takes the plan's events in order, starting from the first one that the model lacks. It reserves them in blocks,
 and a crash loses at most one block. The plan fits its own budget. So the stop reason `budget` is possible only where
-the next event exceeds the plan, which takes a crash, and where the budget does not hold that event.
+the next event exceeds the plan, which takes a crash, and where the budget does not hold that event, or the run's
+reservation in its account does not.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.events import Charge, Event, count_by_event, count_events
-from dprecipe.release import no_model, tuned
+from dprecipe.release import charged_account, no_model, tuned
 from dprecipe.release.schema import Predicate
 
 BLOCKS = 50
@@ -92,7 +93,9 @@ def check_budget_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) 
         )
     except (Fault, ValueError, ArithmeticError):
         return []  # recomputing the claim reports this
-    if rounding.round_up(epsilon) <= budget.epsilon:
+    if rounding.round_up(epsilon) <= budget.epsilon and not charged_account.stopped_it(
+        stated.account, [Charge(event, count) for event, count in charged.items()]
+    ):
         return [f"{where}: the budget has room for another event; events are missing"]
     return []
 

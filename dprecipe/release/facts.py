@@ -17,6 +17,7 @@ from dprecipe.mechanisms.plan import PolicyRecord
 from dprecipe.models.origin import InitialWeights
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger
+from dprecipe.release.charged_account import ChargedAccount
 
 GENERATOR = "ChaCha20 (RFC 8439), OpenSSL's; Gaussian noise on a CUDA device from dprecipe's own, bit for bit the same"
 ENTROPY = "operating system"
@@ -100,6 +101,7 @@ class RunFacts:
     `started`, `finished`: ISO 8601, in UTC.
     `initial`: the file of weights that the recipe's model started from.
     `tensors`: all tensors of the release.
+    `account`: what the data set's account said when the run was settled there; None where the recipe names none.
     `data`: "python" where any set of records was passed from Python.
     """
 
@@ -119,6 +121,7 @@ class RunFacts:
     tensors: tuple[ReleasedTensor, ...] = ()
     stages: tuple[str, ...] = ()
     policies: tuple[PolicyRecord, ...] = ()
+    account: ChargedAccount | None = None
     generator: str = GENERATOR
     sum_dtype: str = "float64"
     noise_dtype: str = "float64"

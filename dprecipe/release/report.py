@@ -26,7 +26,7 @@ from dprecipe.page import (
 )
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
-from dprecipe.release import meaning, origins, plots, scores, tuned
+from dprecipe.release import account_report, meaning, origins, plots, scores, tuned
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import EventRun, Predicate
@@ -63,6 +63,7 @@ def render_html(
         *([render_section(over, figures)] if figures else []),
         *_scores(plan, predicate),
         *render_stages(plan, predicate),
+        *account_report.render_account(predicate.account),
         _events(predicate),
         _assumptions(plan, predicate),
         _checks(predicate),
@@ -188,7 +189,7 @@ def list_figures(
     profile = [point.epsilon for point in claim.profile]
     mechanism_figures = part.list_figures(plan, predicate.mechanism, charges, claim.epsilon, profile)
     if part.hides_iterates:
-        return [*mechanism_figures]
+        return [*mechanism_figures, *account_report.list_account_figures(predicate.account)]
     noun, nouns = part.progress
     remainder = " The rest of the limit is charged at the end." if part.is_adaptive(plan) else ""
     spending = [
@@ -213,6 +214,7 @@ def list_figures(
                 f"{claim.profile[-1].delta:g} at ε = {claim.profile[-1].epsilon:g}.",
             )
         )
+    results += account_report.list_account_figures(predicate.account)
     if len(history) > 1:
         results.append(_history_figure(predicate, history, nouns))
     return results

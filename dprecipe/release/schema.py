@@ -25,6 +25,7 @@ from dprecipe.mechanisms.facts import (
 )
 from dprecipe.mechanisms.table import mechanism_facts
 from dprecipe.privacy.charge_shapes import charge_type
+from dprecipe.release.charged_account import ChargedAccount
 from dprecipe.release.facts import Dtype
 from dprecipe.release.schema_provenance import Hex, Provenance
 from dprecipe.release.score_blocks import AnyScore
@@ -261,6 +262,7 @@ class Predicate(Block):
     tuning: TuningFacts | None = Field(None, description="null: there was one run")
     budget: BudgetFacts
     statement: ReleaseStatement | None = Field(description="in the words of the recipe's author, and checked by nobody")
+    account: ChargedAccount | None = Field(None, description="left out where the recipe names no account")
     randomness: Randomness
     numerics: Numerics
     checks: Annotated[tuple[CheckFacts, ...], Field(max_length=100)] = Field(
@@ -268,6 +270,11 @@ class Predicate(Block):
     )
     provenance: Provenance
     what_a_signature_does_not_prove: Sentence
+
+    @model_serializer(mode="wrap")
+    def drop_no_account(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `account` where the run was charged to none."""
+        return {name: value for name, value in serialize(self).items() if name != "account" or value is not None}
 
 
 class SubjectDigest(Block):

@@ -21,6 +21,7 @@ from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.release import (
     certificate,
+    charged_account,
     companions,
     endings,
     limits,
@@ -244,6 +245,7 @@ def _check_predicate(stated: Predicate, case: _Case) -> Rebuilt | None:
         failures += recompute.recompute_numbers(stated, rebuilt, case.notes)
         failures += rebuild.find_differences(stated, rebuilt)
         failures += endings.check_budget_stop(stated, rebuilt.plan, rebuilt.charges)
+        failures += charged_account.check_costs(stated.account, rebuilt.charges)
         failures += no_model.find_impossible_end(stated, rebuilt.plan, rebuilt.charges)
     case.remaining.pop(0)
     case.failures += list(dict.fromkeys(failures))
@@ -269,6 +271,12 @@ def _record_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
         ),
         f"all {len(stated.checks)} checks passed and the randomness was not fixed, as the certificate says",
     ]
+    if stated.account is not None:
+        case.checked.append(
+            "what its account counts for it covers its events, and is within the account's cap with all that the "
+            "certificate says the account counts; its ε after this run was computed again"
+        )
+        case.notes.append(charged_account.NOTE)
     attachments = rebuilt.plan.room.attachments
     if attachments:
         case.notes.append(

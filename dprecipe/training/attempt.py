@@ -24,7 +24,8 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import final
+from functools import partial
+from typing import Any, final
 
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
@@ -35,9 +36,11 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge, run_lengths
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.timeline import phase
+from dprecipe.training.account_run import Rest, RunInAccount, find_rest, name_attempt, reserve_plan
 from dprecipe.training.folder import RunFolder
+from dprecipe.training.held import keep_source
 from dprecipe.training.private_report import write_private_report
-from dprecipe.training.provenance import Private, RunProvenance, check_identity
+from dprecipe.training.provenance import Private, RunProvenance, check_identity, digest_records
 from dprecipe.training.publish import Finished, publish, publish_nothing
 from dprecipe.training.runner import EndedWithoutModel, Run, Start
 from dprecipe.training.signals import stopping_on_signals
@@ -57,11 +60,14 @@ class Attempt:
         provenance: RunProvenance,
         commitment: str | None,
         ledger: LedgerWriter,
+        reserved: RunInAccount | None = None,
     ) -> None:
         insecure = plan.runtime.insecure
         self.ledger = ledger
         self.secrets = Secrets(None if insecure is None else insecure.seed, ledger.attempt)
         """Of this attempt alone."""
+        self.plan = plan if reserved is None else reserved.narrow(plan)
+        """What this attempt spends by: of a run that is charged to an account, its budget asks the reservation, too."""
         self._plan = plan
         self._folder = folder
         self._start = start
@@ -69,7 +75,7 @@ class Attempt:
         self._commitment = commitment
         self._opened = time.monotonic()
         before = () if ledger.before is None else ledger.before.charges
-        self._stages = StageRuns(plan, folder.stages, ledger, self.secrets, before)
+        self._stages = StageRuns(self.plan, folder.stages, ledger, self.secrets, before)
 
     @property
     def charged(self) -> tuple[Charge, ...]:
@@ -184,18 +190,21 @@ def open_attempt(
     private: Private,
     check: Callable[[Ledger | None], None] = lambda before: None,
     records: RecordSource | None = None,
+    rest: Rest | None = None,
 ) -> Iterator[Attempt]:
     """The next attempt of a run; its ledger is let go of at the end of the block, however that comes.
 
     `private`: what the attempt commits to, by name. `check` is shown the ledger as it was, under its lock and before
     anything is written: what it raises leaves the run as it is. `records`: training records, for paid steps of
     preprocessing; where the plan has any, they are run before the block, and `Attempt.constants` are their results.
+    `rest`: what is still to be drawn, where the mechanism knows more of it than the ledger: for the plan's account.
 
     Raises:
         Interrupted, LostStage: see `Attempt.run_stages`.
         EndedWithoutModel: the result of a paid step was lost in a crash, and the budget does not hold the step again.
         UsageFault: the run is complete, or was started with other records or another model.
         RunFailed: another process spends on it, the ledger is damaged or of another plan, or the disk refuses.
+        AccountRefused, AccountUnavailable: the plan's account; nothing more was drawn: see `account_run.reserve_plan`.
     """
     identity = provenance.identity(folder, private)
     insecure = plan.runtime.insecure
@@ -203,11 +212,21 @@ def open_attempt(
     def check_all(before: Ledger | None) -> None:
         check_identity(identity, before)
         check(before)
+        named.update(name_attempt(plan, before, start.trial))
+        text.update(named)  # on disk with the attempt's first line, before the account hears of it
 
-    text = {"insecure_seed": None if insecure is None else insecure.seed, **identity}
+    named: dict[str, Any] = {}
+    text: dict[str, Any] = {"insecure_seed": None if insecure is None else insecure.seed, **identity}
     ledger = folder.open_ledger(plan, text, check_all)
+    reserved: RunInAccount | None = None
     try:
-        attempt = Attempt(plan, folder, start, provenance, identity.get("commitment"), ledger)
+        if named:
+            ledger.limit = lambda charged: False  # until the reservation is on the account's disk
+            keep_source(plan, folder)
+            still = (rest or partial(find_rest, plan))(ledger.before)
+            reserved = reserve_plan(plan, ledger, named, start.data or digest_records(private), still)
+            ledger.limit = reserved.allows
+        attempt = Attempt(plan, folder, start, provenance, identity.get("commitment"), ledger, reserved)
         if plan.stages and not start.trial:
             with phase("preprocess"):
                 try:
@@ -227,4 +246,6 @@ def open_attempt(
             write_private_report(folder, plan, plan.publishes_scores and provenance.data == "recipe", why)
         raise
     finally:
+        if reserved is not None:
+            reserved.void_unless_drawn(ledger)
         ledger.abandon()

@@ -1,6 +1,7 @@
 """The gate: may this event be spent? Then record it, then let noise be drawn, in this order and nowhere else.
 
-The check is "would the next event exceed the budget?", asked before noise is drawn and before the optimiser moves.
+The check is "would the next event exceed the budget?", and of a run that is charged to an account "would it exceed what
+the account has reserved?", asked before noise is drawn and before the optimiser moves.
 `release` is the only function that returns a noisy sum, and it asks for a ticket that only `admit` gives out, after
 the ledger holds the event.
 
@@ -225,7 +226,19 @@ class Gate:
         if not budget.holds([*self._charged, Charge(event, 1)]):
             return 0
         terms = (budget.delta, budget.neighbouring, budget.accountant)
-        return calibrate.calibrate_count(event, budget.epsilon, *terms, self._charged)
+        room = calibrate.calibrate_count(event, budget.epsilon, *terms, self._charged)
+        return room if budget.held is None else self._held_of(event, room)
+
+    def _held_of(self, event: Event, room: int) -> int:
+        """How many of `room` further events the reservation in the account covers."""
+        held = self._budget.held
+        if held is None or held([*self._charged, Charge(event, room)]):
+            return room
+        covered = 0
+        while room - covered > 1:
+            middle = (covered + room) // 2
+            covered, room = (middle, room) if held([*self._charged, Charge(event, middle)]) else (covered, middle)
+        return covered
 
     def _settle(self) -> None:
         if self._block is None:

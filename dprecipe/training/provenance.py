@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,17 @@ class RunProvenance:
 def as_bytes(part: NDArray[Any] | bytes) -> bytes | memoryview:
     """A part as `commit_to_data` takes it."""
     return part if isinstance(part, bytes) else np.ascontiguousarray(part).data
+
+
+def digest_records(private: Private) -> bytes:
+    """A digest of the training records as the run takes them, in memory alone: what an account knows data by that came
+    from no file. Two recipes that take other columns of one table have two."""
+    digest = hashlib.sha256(b"dprecipe data set\0records\0")
+    for part in private.get("commitment") or ():
+        content = memoryview(as_bytes(part))
+        digest.update(content.nbytes.to_bytes(8, "big"))
+        digest.update(content)
+    return digest.digest()
 
 
 def private_of(records: object) -> list[NDArray[Any] | bytes] | None:

@@ -34,6 +34,7 @@ from dprecipe.release.stages import digest_constants
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
 from dprecipe.timeline import phase
+from dprecipe.training import held
 from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import TRAINING, WHEN, RunFolder
 from dprecipe.training.provenance import RunProvenance
@@ -94,7 +95,14 @@ def publish(
     with lock_ledger(folder.ledger) as ledger:
         facts = run_facts(plan, ledger, started, provenance, commitment, finished, constants)
         description = describe_file(finished.model, plan.data, finished.config, constants)
-        return _publish(plan, folder, ledger, facts, finished, description)
+        history = _history(plan, folder, finished.score) if _is_public(plan, finished) else []
+
+        def write(path: Path) -> None:
+            write_weights(path, finished, description)
+            release_folder.copy_tokenizer(plan, folder.private, path)
+            finished.write(path)
+
+        return release_run(plan, folder, ledger, facts, history, write)
 
 
 @phase("certificate")
@@ -113,11 +121,31 @@ def publish_nothing(
         facts = replace(
             provenance.facts((), commitment, *state_times(plan, started)), insecure_seed=ledger.insecure_seed
         )
+        return release_run(plan, folder, ledger, facts, [], lambda path: None)
 
-        def check(draft: Path) -> None:
-            check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
 
-        epsilon = release_folder.publish_draft(folder.release, plan, ledger, facts, [], lambda path: None, check)
+def release_run(
+    plan: Plan,
+    folder: RunFolder,
+    ledger: Ledger,
+    facts: RunFacts,
+    history: Sequence[Mapping[str, float]],
+    write: Callable[[Path], None],
+) -> PublishedRun:
+    """Settle the run in its account, if it has one, and write `release/`; the ledger is locked meanwhile.
+
+    Raises:
+        ReleaseHeldBack: the account can't be reached; see `dprecipe.training.held`.
+        RunFailed: see `publish`.
+    """
+
+    def check(draft: Path) -> None:
+        report_progress("verifying the release from its folder alone")
+        check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
+
+    settled = replace(facts, account=held.settle_or_hold(plan, folder, ledger, facts, history, write))
+    epsilon = release_folder.publish_draft(folder.release, plan, ledger, settled, history, write, check)
+    held.discard(folder)
     return PublishedRun(epsilon, ledger.insecure_seed is None)
 
 
@@ -154,24 +182,6 @@ def state_times(plan: Plan, started: datetime) -> tuple[str, str]:
 
 def _is_public(plan: Plan, finished: Finished) -> bool:
     return plan.publishes_scores and not finished.test_from_python
-
-
-def _publish(
-    plan: Plan, folder: RunFolder, ledger: Ledger, facts: RunFacts, finished: Finished, description: Mapping[str, Any]
-) -> PublishedRun:
-    history = _history(plan, folder, finished.score) if _is_public(plan, finished) else []
-
-    def write(path: Path) -> None:
-        write_weights(path, finished, description)
-        release_folder.copy_tokenizer(plan, folder.private, path)
-        finished.write(path)
-
-    def check(draft: Path) -> None:
-        report_progress("verifying the release from its folder alone")
-        check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
-
-    epsilon = release_folder.publish_draft(folder.release, plan, ledger, facts, history, write, check)
-    return PublishedRun(epsilon, ledger.insecure_seed is None)
 
 
 @phase("verify")

@@ -15,6 +15,7 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.policy.apply import hold_run
 from dprecipe.release.folder import load_signing_key
 from dprecipe.timeline import measure_run, phase
+from dprecipe.training.account_run import check_account, digest_data
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import gather_records
 from dprecipe.training.loggers.run import check_loggers
@@ -49,6 +50,8 @@ def run(
 
     Raises:
         UsageFault: the folder exists (or, with `resume`, does not); or the plan is that of a tuned run.
+        AccountRefused, AccountUnavailable: the account of the plan has no room, or can't be reached; nothing was drawn.
+        ReleaseHeldBack: the run has ended, and the account can't be reached: see `dprecipe.training.held`.
         BudgetSpent: so many steps were lost, or a kept result of a paid step, and that was not accepted.
         RecipeError, PlanRefused: a policy above the recipe is wrong, or does not allow the run; nothing was spent.
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
@@ -61,16 +64,20 @@ def run(
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file)
-    start = Start(datetime.now(UTC), accept_lost_steps)
+    moment = datetime.now(UTC)
     several, follows = "WORLD_SIZE" in os.environ, int(os.environ.get("RANK", "0")) > 0
     if several and "processes" not in mechanism_of(plan.mechanism).runtime_options:
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
     folder = None if several and follows else RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     PythonInputs(model, train, public, test).check_used(plan)
     check_loggers(plan)
+    if folder is not None:
+        check_account(plan, is_new=not resume)
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
     with phase("read"):
         gathered = gather_records(plan, root, objects)
+    data = digest_data(plan, root) if folder is not None and train is None else None
+    start = Start(moment, accept_lost_steps, data=data)
     with phase("import"):
         runner = runner_of(plan)  # imports torch: what is wrong with the data has been told
     with phase("prepare"):

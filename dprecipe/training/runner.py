@@ -113,6 +113,8 @@ class Start:
     """It is one of several runs of which the best is released: what it made is kept, and no release is made."""
     constants: tuple[StageConstants, ...] = ()
     """Of a trial: what the paid steps of preprocessing released, once, before all runs."""
+    data: bytes | None = None
+    """What an account knows the data by (`account_run.digest_data`); None where the plan names no account."""
 
 
 @dataclass(frozen=True, slots=True)

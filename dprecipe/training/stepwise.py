@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -27,7 +28,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.lora import merge_adapters
 from dprecipe.noise.entropy import Secrets
-from dprecipe.privacy.events import take_first
+from dprecipe.privacy.events import Charge, count_by_event, drop_first, take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import report_progress
 from dprecipe.release.origins import quote_names
@@ -89,12 +90,13 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 check_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
 
         private = {"commitment": private_of(program.sets.train)}
-        opened = open_attempt(plan, folder, start, program.provenance, private, check, program.sets.train)
+        rest = partial(_find_rest, plan, lambda: state)
+        opened = open_attempt(plan, folder, start, program.provenance, private, check, program.sets.train, rest)
         with telling_end(processes), opened as attempt:
             program = program.with_constants(plan, attempt.constants)
             gate = Gate(
                 plan.room.events,
-                plan.budget,
+                attempt.plan.budget,
                 attempt.ledger,
                 attempt.secrets,
                 attempt.charged,
@@ -173,6 +175,16 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         with in_full_precision():
             remarks = module.remarks()
         return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
+
+
+def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: Ledger | None) -> tuple[Charge, ...]:
+    """What the attempt has still to draw: stages that were never charged, and the steps that its state lacks."""
+    kept = state()
+    done = 0 if kept is None else kept.get("events_done")
+    charged = count_by_event(() if before is None else before.charges)
+    stages = count_by_event(plan.stage_charges) - charged
+    own = drop_first(plan.room.events, done if isinstance(done, int) else 0)
+    return (*(Charge(event, count) for event, count in stages.items()), *own)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from dprecipe.release.facts import PublicScore
 from dprecipe.release.folder import load_signing_key
 from dprecipe.release.stages import digest_constants
 from dprecipe.screen import is_watched, write_note
+from dprecipe.training.account_run import check_account, digest_data
 from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
@@ -112,7 +113,8 @@ def tune(
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file).absolute()
-    start = Start(datetime.now(UTC))
+    check_account(plan, is_new=not resume)
+    start = Start(datetime.now(UTC), data=digest_data(plan, root))
     folder = _reopen(path, plan, root, recipient) if resume else RunFolder.absent(path)
     findings = find_unverifiable(plan)
     if findings:

@@ -20,7 +20,7 @@ from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
 from dprecipe.release.untrusted import ContentError
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.publish import check_verified, state_times
+from dprecipe.training.publish import release_run, state_times
 from dprecipe.training.trial_result import locate_result, read_result
 from dprecipe.training.tuning.draws import DrawnRuns, choose
 from dprecipe.training.tuning.score import read_score
@@ -115,11 +115,8 @@ def publish_winner(
             shutil.copyfile(winner.result / name, path / name)
         release_folder.copy_tokenizer(chosen, folder.private, path)
 
-    def check(draft: Path) -> None:
-        check_verified(draft, folder.private / "unverified-release", False)
-
     with lock_ledger(folder.ledger) as ledger:
-        return chosen, release_folder.publish_draft(folder.release, chosen, ledger, facts, [], write, check)
+        return chosen, release_run(chosen, folder, ledger, facts, [], write).epsilon
 
 
 def write_table(path: Path, plan: Plan, trials: Trials, drawn: DrawnRuns) -> list[tuple[Point, float | None]]:

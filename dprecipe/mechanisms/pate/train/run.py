@@ -79,7 +79,7 @@ class VotingRunner(Runner[PateProgram]):
                 if counts_QM is None:
                     raise attempt.interrupted("some of the teachers")
                 remaining_budget, streams = (
-                    RemainingBudget(plan, ledger, attempt.charged),
+                    RemainingBudget(attempt.plan, ledger, attempt.charged),
                     noise_streams(attempt.secrets),
                 )
                 ballot = Ballot(

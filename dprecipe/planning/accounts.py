@@ -1,0 +1,138 @@
+"""What a recipe may say of the account that its run is charged to (`budget.account`), and how it fits that account.
+
+`check_account` needs the recipe alone; `check_facts` is asked where the account was opened, `check_cost` where the plan
+is solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+from dprecipe.faults import Finding, Severity
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.planning.paths import VARIABLE
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.recipe.root import Recipe
+
+if TYPE_CHECKING:
+    from dprecipe.account.facts import AccountFacts
+
+KEY = "budget.account"
+SERVERS = ("postgresql", "postgres")
+"""The schemes of accounts on a server; everything else is a file."""
+
+
+def is_on_server(name: str) -> bool:
+    """Whether an account is reached through a network connection."""
+    return urlsplit(name).scheme in SERVERS and "://" in name
+
+
+def check_account(recipe: Recipe) -> Iterator[Finding]:
+    """An account is a file or the address of a server, without a password; and fixed noise is charged to none."""
+    name = recipe.budget.account
+    if name is None:
+        return
+    yield from _check_name(name)
+    if recipe.runtime.insecure is not None:
+        yield Finding(
+            "P206",
+            "runtime.insecure fixes sampling and noise: nothing that such a run draws protects anybody, so no account "
+            "can hold what it costs",
+            "remove runtime.insecure; or remove budget.account, and train on records that need no protection",
+            "runtime.insecure",
+        )
+
+
+def _check_name(name: str) -> Iterator[Finding]:
+    remedy = "write the path of a file, relative to the recipe, or postgresql://USER@HOST/DATABASE"
+    try:
+        address = urlsplit(name)
+        has_password = address.password is not None or any(
+            key in ("password", "sslpassword") for key, _ in parse_qsl(address.query, keep_blank_values=True)
+        )
+    except ValueError as error:
+        yield Finding("R321", f"this address can't be read: {error}", remedy, KEY)
+        return
+    variable = VARIABLE.search(name)
+    if "://" in name and has_password:
+        yield Finding(
+            "R320",
+            "the address of the account has a password, and a recipe is copied verbatim into its certificate",
+            "remove it, treat the password as known, and keep the new one in ~/.pgpass or $PGPASSWORD",
+            KEY,
+        )
+    elif "://" in name and address.scheme not in SERVERS:
+        yield Finding("R321", f"an account is a file or at postgresql://…, not at {address.scheme}://", remedy, KEY)
+    elif variable is not None:
+        yield Finding("R321", f"`{variable[0]}` is not replaced: recipes have no variables", remedy, KEY)
+
+
+def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
+    """The account is for the recipe's unit and relation, and large enough for its budget."""
+    from dprecipe.privacy.filters.cost import NotInAccount, check_relation
+
+    budget, unit = recipe.budget, name_unit(recipe)
+    if unit != facts.unit:
+        yield Finding(
+            "P200",
+            f"account {facts.name} protects each {facts.unit}, and this recipe each {unit}: neither implies the other",
+            f"set data.unit so that it is {facts.unit}, or name an account of this unit",
+            "data.unit" if "unit" in recipe.data.model_fields_set else KEY,
+        )
+    try:
+        check_relation(Neighbouring(budget.neighbouring), facts.neighbouring)
+    except NotInAccount:
+        yield Finding(
+            "P201",
+            f"account {facts.name} is for {facts.neighbouring.value}, and this recipe's guarantee is for "
+            f"{budget.neighbouring}: that bounds nothing under the account's relation",
+            f"set budget.neighbouring to {facts.neighbouring.value}, or name an account for {budget.neighbouring}",
+            "budget.neighbouring" if "neighbouring" in budget.model_fields_set else KEY,
+        )
+    if budget.epsilon != "auto" and budget.epsilon > facts.epsilon:
+        yield Finding(
+            "P202",
+            f"the budget of ε = {budget.epsilon:g} is more than account {facts.name} has for all its runs together: "
+            f"{facts.epsilon:g}",
+            f"set budget.epsilon below {facts.epsilon:g}; dprecipe account plan tells what is left",
+            "budget.epsilon",
+        )
+    limit = facts.max_epsilon_per_run
+    if limit is not None and budget.epsilon != "auto" and budget.epsilon > limit:
+        yield Finding(
+            "P203",
+            f"account {facts.name} allows a run at most ε = {limit:g}, and the budget is {budget.epsilon:g}",
+            f"set budget.epsilon to at most {limit:g}",
+            "budget.epsilon",
+        )
+
+
+def name_unit(recipe: Recipe) -> str:
+    """The unit as an account names it: `record`, or the column's name."""
+    unit = recipe.data.unit
+    return "record" if unit == "record" else unit.column
+
+
+def check_solved(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
+    """What only a solved plan shows: a run whose ε is `auto` fits the account's limits too."""
+    limit = facts.epsilon if facts.max_epsilon_per_run is None else facts.max_epsilon_per_run
+    if plan.resolved["budget"]["epsilon"] == "auto" and plan.guarantee.epsilon > limit:
+        yield Finding(
+            "P203" if facts.max_epsilon_per_run is not None else "P202",
+            f"this plan spends ε = {plan.guarantee.epsilon:g}, and account {facts.name} allows a run at most {limit:g}",
+            "raise the noise, or shorten the run",
+            KEY,
+        )
+
+
+def find_missing(name: str) -> Finding:
+    """The warning of a recipe whose account is not there (yet)."""
+    return Finding(
+        "R322",
+        f"there is no account at {name}",
+        "correct the path, or create it: dprecipe account create",
+        KEY,
+        severity=Severity.WARNING,
+    )

@@ -1,0 +1,161 @@
+"""What a certificate states of the account that its run was charged to, and its checks.
+
+A run's own claim is unchanged by its account: it holds for that run's output, conditionally on everything before it.
+The account's cap is another claim, for all its runs together; `docs/account.md` has the theorem.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, PositiveInt
+from dprecipe.mechanisms.facts import Digest, Probability, Word
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.rounding import round_up
+
+if TYPE_CHECKING:
+    from dprecipe.privacy.filters.cap import Cap, Spent
+
+Hex128 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+
+
+class Curve(Block):
+    """A Rényi cost at the account's orders, and the δ at which it does not hold."""
+
+    rdp: Annotated[tuple[NonNegativeFloat | None, ...], Field(min_length=1, max_length=32)] = Field(
+        description="null: infinite"
+    )
+    delta: Probability
+
+
+class ChargedAccount(Block):
+    """The data set's account that the run was charged to, as it was once the run was settled there."""
+
+    name: Word
+    id: Hex128
+    epsilon: PositiveFloat = Field(description="the cap: all runs together are (ε, δ)-DP")
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    unit: Word
+    neighbouring: Literal["add_or_remove_one", "replace_one", "zero_out_one"]
+    run: Hex128 = Field(description="as the account calls this run")
+    position: PositiveInt = Field(description="entries of the account, this run's settlement being the last")
+    entries: Digest = Field(description="of that entry, and through it of all before")
+    reserved: Curve = Field(description="what the account held for this run while it ran")
+    counted: Curve = Field(description="what the account counts for this run")
+    after: Curve = Field(description="what all runs of the account count, open reservations included")
+    epsilon_counted: NonNegativeFloat | None = Field(
+        description="of `after`, at the cap's δ: what the account holds against its cap; null: infinite"
+    )
+    epsilon_after: NonNegativeFloat | None = Field(
+        description="odometer, ex post: with probability 1 - δ, the realised loss of all that is counted is at most "
+        "this, now and at all other times; no (ε, δ) claim; null: infinite"
+    )
+
+
+NOTE = (
+    "the account's other entries are not here: what it counted before this run, and their digest, are taken from the "
+    "certificate alone; --account-statement FILE compares them with the account's own statement"
+)
+SENTENCE = (
+    "the other runs that are charged to the same account: this run is one of several, and the account's cap, stated "
+    "under `account`, holds for all of them together"
+)
+
+
+def to_curve(spent: Spent) -> Curve:
+    """As a certificate states it."""
+    return Curve(rdp=tuple(None if math.isinf(value) else value for value in spent.rdp), delta=spent.delta)
+
+
+def to_spent(curve: Curve) -> Spent:
+    """As the filter takes it. Raises `ValueError`."""
+    from dprecipe.privacy.filters.cap import Spent
+
+    return Spent(tuple(math.inf if value is None else value for value in curve.rdp), curve.delta)
+
+
+def compute_epsilons(after: Spent, cap: Cap) -> tuple[float | None, float | None]:
+    """`epsilon_counted` and `epsilon_after` of all that an account counts, rounded up; None where infinite."""
+    from dprecipe.privacy.filters.filter import mixture_epsilon, odometer
+
+    values = (mixture_epsilon(after, cap), odometer(after, cap))
+    counted, ex_post = (round_up(value) if math.isfinite(value) else None for value in values)
+    return counted, ex_post
+
+
+def name_unit(plan: Plan) -> str:
+    """The unit as an account names it: `record`, or the column's name."""
+    return "record" if plan.data.unit == "record" else plan.data.unit.column
+
+
+def find_contradictions(stated: ChargedAccount | None, plan: Plan) -> list[str]:
+    """What is wrong with the account of a certificate, by the plan of its recipe alone."""
+    if (stated is None) != (plan.budget.account is None):
+        return ["account: expected exactly for recipes that name one"]
+    if stated is None:
+        return []
+    from dprecipe.privacy.filters.cost import NotInAccount, check_relation
+
+    problems = []
+    if stated.unit != name_unit(plan):
+        problems.append("account.unit: not the recipe's; an account protects one unit")
+    try:
+        check_relation(plan.budget.neighbouring, Neighbouring(stated.neighbouring))
+    except NotInAccount as refused:
+        problems.append(f"account.neighbouring: {refused.message}")
+    return problems
+
+
+def check_costs(stated: ChargedAccount | None, charges: Sequence[Charge]) -> list[str]:
+    """What is wrong with the numbers of an account: recomputed from the run's events and the account's cap."""
+    from dprecipe.privacy.filters.cap import Cap
+    from dprecipe.privacy.filters.cost import NotInAccount, cost_of
+    from dprecipe.privacy.filters.filter import admits
+
+    if stated is None:
+        return []
+    try:
+        cap = Cap(stated.epsilon, stated.delta)
+        reserved, counted, after = map(to_spent, (stated.reserved, stated.counted, stated.after))
+        cost = cost_of(charges, Neighbouring(stated.neighbouring), cap.orders)
+        if {len(curve.rdp) for curve in (reserved, counted, after)} != {len(cap.orders)}:
+            return [f"account: expected costs at the {len(cap.orders)} orders of the cap"]
+        problems = []
+        if not counted.covers(cost):
+            problems.append("account.counted: less than what the run's events cost")
+        if not reserved.covers(counted):
+            problems.append("account.reserved: less than what was counted")
+        if not after.covers(counted):
+            problems.append("account.after: less than what this run alone counts")
+        if not admits(after, cap):
+            problems.append("account.after: more than the account's cap holds")
+        both = zip(("epsilon_counted", "epsilon_after"), compute_epsilons(after, cap), strict=True)
+        for name, expected in both:
+            value = getattr(stated, name)
+            if value is not None and (expected is None or value < expected * (1 - 1e-9)):
+                problems.append(f"account.{name}: expected at least {expected}, computed from what is counted")
+    except NotInAccount as refused:
+        return [f"account: no account can hold these events: {refused}"]
+    except (ValueError, ArithmeticError) as error:
+        return [f"account: the costs can't be read: {error}"]
+    return problems
+
+
+def stopped_it(stated: ChargedAccount | None, charges: Sequence[Charge]) -> bool:
+    """Whether the run's reservation has no room for all these events."""
+    from dprecipe.privacy.filters.cap import Cap
+    from dprecipe.privacy.filters.cost import cost_of
+
+    if stated is None:
+        return False
+    try:
+        cap = Cap(stated.epsilon, stated.delta)
+        return not to_spent(stated.reserved).covers(cost_of(charges, Neighbouring(stated.neighbouring), cap.orders))
+    except (ValueError, ArithmeticError):
+        return False  # `check_costs` reports this

@@ -1,0 +1,299 @@
+"""A run and the account of its data set: reserve before the first noise, settle before the release.
+
+    the attempt's line is in the ledger: the run's name and a nonce of the attempt, on disk
+    the account is bound to the data, or says that they are others
+    the account reserves what the ledger holds and the rest of the plan       <- before this, nothing is drawn
+    … the run draws, within the reservation …
+    the account is told what the ledger holds                                 <- before this, there is no release
+
+| what happens | what becomes of it |
+|---|---|
+| a kill before the reservation | nothing: the account never heard of this attempt, and the next one reserves |
+| a kill after it | it counts in full; the next attempt reserves what the ledger holds and the rest of the plan |
+| the account has no room for that | the run goes on within what it had, and ends as `budget` where that is used up |
+| a folder that is older than what the account has seen of its run | refused: its ledger lacks what was drawn |
+| the account can't be reached at the beginning | the run is refused; nothing is drawn |
+| it can't be reached at the end | the release is held back, and `dprecipe account settle RUN` completes it |
+| an attempt ends, and no attempt has drawn anything | its reservation is void |
+
+Guarantees: whatever the ledger of the run ever holds, its cost is within the run's reservation at every order
+(`LedgerWriter.limit` refuses the rest), and the reservation was on the account's disk before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+from dprecipe.account.account import Account
+from dprecipe.account.entries import Claim
+from dprecipe.account.faults import AccountRefused
+from dprecipe.account.opening import open_account
+from dprecipe.account.standing import Reservation, Settlement
+from dprecipe.faults import DataFault, Fault, PlanRefused, RunFailed
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.planning.accounts import check_facts, check_solved
+from dprecipe.privacy.events import Charge, Event, count_by_event
+from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.recipe.read import read_source
+from dprecipe.release.charged_account import ChargedAccount, compute_epsilons, to_curve
+from dprecipe.screen import write_note
+
+KEY = "account"
+"""Of what an attempt says of itself in the ledger."""
+
+
+def open_account_of(plan: Plan) -> Account:
+    """The account that a plan names.
+
+    Raises:
+        UsageFault: there is none.
+        AccountUnavailable: it can't be reached or read.
+    """
+    if plan.budget.account is None:
+        raise RunFailed("internal fault: a run without an account asked one", "please report this")
+    return open_account(plan.budget.account, Path(plan.source.file).resolve().parent)
+
+
+def check_account(plan: Plan, is_new: bool) -> None:
+    """Before anything is read: the account can be reached, is for such runs, and, of a new run, has room for it now.
+
+    Raises:
+        PlanRefused: it is for another unit or relation, or allows no run of this budget.
+        AccountRefused: its cap has no room; the remedy says what could be afforded.
+        UsageFault, AccountUnavailable: see `open_account_of`.
+    """
+    if plan.budget.account is None:
+        return
+    with closing(open_account_of(plan)) as account:
+        loaded = read_source(plan.source)
+        findings = [*check_facts(loaded.recipe, account.facts), *check_solved(plan, account.facts)]
+        if findings:
+            raise PlanRefused(loaded.located(findings))
+        if is_new:
+            account.check_room(plan.events)
+
+
+@final
+class RunInAccount:
+    """The reservation of one attempt."""
+
+    def __init__(self, plan: Plan, reservation: Reservation) -> None:
+        self._plan = plan
+        self._reservation = reservation
+        self._within: set[tuple[tuple[Event, int], ...]] = set()
+        self._planned = count_by_event(plan.events)
+
+    def narrow(self, plan: Plan) -> Plan:
+        """The plan; what its budget holds, the reservation covers too."""
+        return replace(plan, budget=replace(plan.budget, held=self.holds))
+
+    def holds(self, charges: Sequence[Charge]) -> bool:
+        """Whether the reservation covers all these, of all attempts together."""
+        return self.allows(count_by_event(charges))
+
+    def allows(self, charged: Counter[Event]) -> bool:
+        """As `holds`, by event: what is planned is covered, since it was reserved first."""
+        return charged <= self._planned or self._reservation.holds(order_charges(charged))
+
+    def void_unless_drawn(self, ledger: LedgerWriter) -> None:
+        """Give the reservation back, if the ledger is empty; where the account can't be reached, it counts on."""
+        if ledger.is_empty:
+            with suppress(Fault), closing(open_account_of(self._plan)) as account:
+                account.void(self._reservation.run, self._reservation.attempt, ())
+
+
+def order_charges(charged: Mapping[Event, int]) -> tuple[Charge, ...]:
+    """One order for one multiset of events, whichever way attempts came to it: the account compares them."""
+    charges = [Charge(event, count) for event, count in charged.items() if count > 0]
+    return tuple(sorted(charges, key=lambda charge: json.dumps(charge.to_json(), sort_keys=True)))
+
+
+def name_attempt(plan: Plan, before: Ledger | None, trial: bool) -> dict[str, Any]:
+    """What the attempt says of itself in the ledger, before it reserves: the run's name in the account, for good, and a
+    nonce of this attempt; nothing where the plan names no account."""
+    if plan.budget.account is None or trial:
+        return {}
+    run = read_run_name(before)
+    return {KEY: {"run": secrets.token_hex(16) if run is None else run, "nonce": secrets.token_hex(16)}}
+
+
+def read_run_name(ledger: Ledger | None) -> str | None:
+    """The name that the first attempt gave itself; None before it.
+
+    Raises:
+        RunFailed: the ledger is of a run that was not charged to an account.
+    """
+    if ledger is None:
+        return None
+    try:
+        return str(ledger.programs[0][KEY]["run"])
+    except (KeyError, TypeError):
+        raise RunFailed(
+            "this run was not charged to an account when it began, and can't be charged to one now",
+            "start a new run with --out",
+        ) from None
+
+
+def reserve_plan(
+    plan: Plan, ledger: LedgerWriter, named: Mapping[str, Any], data: bytes, rest: Sequence[Charge]
+) -> RunInAccount:
+    """Reserve what the ledger holds and `rest`, what the attempt may still draw, in the plan's account.
+
+    `data`: a digest of the records. An attempt after the first for which the account has no room goes on with what the
+    run has reserved before.
+
+    Raises:
+        AccountRefused: there is no room; the data are others; or the folder is older than what the account has seen.
+        NotInAccount: an event that no account can hold.
+        UsageFault, AccountUnavailable: see `open_account_of`.
+    """
+    before = () if ledger.before is None else ledger.before.charges
+    drawn, planned = count_by_event(before), count_by_event(plan.events)
+    run, nonce = str(named[KEY]["run"]), str(named[KEY]["nonce"])
+    claim = Claim(plan.budget.epsilon, plan.budget.delta)
+    with closing(open_account_of(plan)) as account:
+        for warning in account.bind(data):
+            write_note(f"warning: {warning}")
+        is_known = account.find_run(run) is not None
+        wanted = [(drawn + count_by_event(rest)) | planned]
+        wanted += [planned | drawn, drawn] if is_known else []
+        refusal: AccountRefused | None = None
+        for charged in wanted:
+            charges = order_charges(charged)
+            if not charges:
+                continue
+            try:
+                reservation = account.reserve(
+                    run, ledger.attempt, charges, plan.name, claim=claim, nonce=nonce, drawn=order_charges(drawn)
+                )
+            except AccountRefused as refused:
+                if refused.room is None:
+                    raise
+                refusal = refusal or refused
+                continue
+            if refusal is not None:
+                write_note(
+                    f"{refusal.message}; the run goes on within what it had reserved, and ends where that is used up"
+                )
+            return RunInAccount(plan, reservation)
+    raise refusal or RunFailed("internal fault: a run without events asked an account", "please report this")
+
+
+def settle_run(plan: Plan, ledger: Ledger) -> ChargedAccount | None:
+    """Tell the account what the run's ledger holds; what the certificate says of it. None where there is no account.
+
+    Raises:
+        AccountUnavailable: it can't be reached; the same call may be made again.
+        AccountRefused: the account knows the run otherwise.
+    """
+    if plan.budget.account is None:
+        return None
+    run = read_run_name(ledger)
+    with closing(open_account_of(plan)) as account:
+        known = account.find_run(str(run))
+        attempt = ledger.attempts if known is None else known.attempt
+        check_newest(plan, ledger, attempt, "" if known is None else known.nonce)
+        charges = order_charges(count_by_event(ledger.charges))
+        return state_account(account.settle(str(run), attempt, charges, final=True))
+
+
+def void_run(plan: Plan, ledger: Ledger) -> None:
+    """Give back what a run has reserved whose ledger proves that it drew nothing.
+
+    Raises:
+        AccountUnavailable: the account can't be reached.
+        AccountRefused: it knows the run otherwise.
+    """
+    with closing(open_account_of(plan)) as account:
+        known = account.find_run(str(read_run_name(ledger)))
+        if known is not None:
+            check_newest(plan, ledger, known.attempt, known.nonce)
+            account.void(known.run, known.attempt, ledger.charges)
+
+
+def check_newest(plan: Plan, ledger: Ledger, attempt: int, nonce: str) -> None:
+    """The account's last attempt of the run is the ledger's own.
+
+    Raises:
+        AccountRefused: it is another folder's.
+    """
+    own = ledger.programs[attempt - 1].get(KEY) if 0 < attempt <= ledger.attempts else None
+    if not isinstance(own, Mapping) or own.get("nonce") != nonce:
+        raise AccountRefused(
+            f"account {plan.budget.account} has seen a later attempt of this run, or another copy: this folder is old",
+            "settle the run's own, newest folder",
+        )
+
+
+def state_account(settlement: Settlement) -> ChargedAccount:
+    """A settlement as a certificate states it."""
+    facts = settlement.facts
+    counted, after = compute_epsilons(settlement.after, facts.cap)
+    return ChargedAccount(
+        name=facts.name,
+        id=facts.id,
+        epsilon=facts.epsilon,
+        delta=facts.delta,
+        unit=facts.unit,
+        neighbouring=facts.neighbouring.value,
+        run=settlement.run,
+        position=settlement.position,
+        entries=settlement.entries,
+        reserved=to_curve(settlement.reserved),
+        counted=to_curve(settlement.counted),
+        after=to_curve(settlement.after),
+        epsilon_counted=counted,
+        epsilon_after=after,
+    )
+
+
+def find_rest(plan: Plan, before: Ledger | None) -> tuple[Charge, ...]:
+    """What an attempt has still to draw, where nothing more is known: what is planned and was never settled. An event
+    that hides its iterates and was reserved last is carried, not drawn again."""
+    if before is None:
+        return plan.events
+    done = count_by_event(before.settled)
+    done += Counter(charge.event for charge in before.unsettled[-1:] if charge.event.hides_iterates)
+    return order_charges(count_by_event(plan.events) - done)
+
+
+Rest = Callable[[Ledger | None], Sequence[Charge]]
+"""What an attempt has still to draw, by the ledger as it finds it."""
+
+
+def digest_data(plan: Plan, root: Path) -> bytes | None:
+    """What an account knows the data of a recipe by: what the files of the training source hold, whichever columns,
+    labels or rows the recipe takes of them. Names and the order of files don't count. Of a database, its address; of
+    records that come with the package, their name. None where the plan names no account.
+
+    Not caught: other records behind one address of a database. The same people in another file (a row more, sorted
+    otherwise, another format) are other data to an account, and refused.
+
+    Raises:
+        DataFault: a file can't be read.
+    """
+    if plan.budget.account is None:
+        return None
+    source = plan.data.train
+    files = source.features_files(root)
+    digest = hashlib.sha256(b"dprecipe data set\0" + (b"files\0" if files else b"origins\0"))
+    try:
+        parts = map(_digest_file, files) if files else (origin.encode() for origin, _ in source.origins)
+        for part in sorted(set(parts)):
+            digest.update(len(part).to_bytes(8, "big") + part)
+    except OSError as error:
+        raise DataFault(f"data.train: a file can't be read: {error.strerror}", "check its permissions") from None
+    return digest.digest()
+
+
+def _digest_file(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
