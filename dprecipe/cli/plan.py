@@ -49,7 +49,7 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", comp
         more = {"comparison": [row.to_json() for row in comparisons]} if compare else {}
         show_document(as_json({**result.to_json(), **more}))
     else:
-        write_output([*plan_lines(result), *assumption_lines(result), *comparison_lines(result, comparisons)])
+        write_output([*plan_lines(result), *account_lines(result), *assumption_lines(result), *comparison_lines(result, comparisons)])
 
 
 def _show_public(loaded: LoadedPublic, output: str, compare: bool) -> None:
@@ -93,6 +93,15 @@ def plan_lines(plan: Plan) -> list[str]:
         word, more = ("accepted", warning.accepted) if warning.accepted else ("warning", warning.remedy)
         lines += [f"  {word} {warning.code}: {warning.message}", f"    {more}"]
     return lines
+
+
+def account_lines(plan: Plan) -> list[str]:
+    """Where the run would leave its account; no lines for a recipe that names none."""
+    if plan.budget.account is None:
+        return []
+    from dprecipe.cli.account_runs import describe_plan
+
+    return describe_plan(plan)
 
 
 def spending_lines(plan: Plan) -> list[str]:

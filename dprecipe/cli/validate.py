@@ -8,7 +8,7 @@ from pathlib import Path
 from dprecipe.cli import render
 from dprecipe.cli.siblings import find_siblings
 from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
-from dprecipe.planning import rules
+from dprecipe.planning import accounts, rules
 from dprecipe.planning.paths import declared_files
 from dprecipe.policy.apply import check_loaded
 from dprecipe.policy.read import is_policy_file, read_policy
@@ -64,6 +64,7 @@ def check(
         findings = nonprivate.check(loaded.recipe)
     else:
         findings = rules.check(loaded.recipe, loaded.source.attachments)
+        findings += accounts.check_file(loaded.recipe, file)
     if data_root is not None:
         findings += _absent_files(loaded, data_root)
     private = None if isinstance(loaded, LoadedPublic) else loaded

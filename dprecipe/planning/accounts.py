@@ -1,16 +1,19 @@
 """What a recipe may say of the account that its run is charged to (`budget.account`), and how it fits that account.
 
-`check_account` needs the recipe alone; `check_facts` is asked where the account was opened, `check_cost` where the plan
-is solved.
+`check_account` needs the recipe alone, `check_file` looks at an account that is a file, without changing it; the run asks
+the others of the account that it opened, wherever it is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from dprecipe.faults import Finding, Severity
+from dprecipe.faults import Fault, Finding, Severity
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.paths import VARIABLE
 from dprecipe.privacy.adjacency import Neighbouring
@@ -116,7 +119,16 @@ def name_unit(recipe: Recipe) -> str:
 
 
 def check_solved(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
-    """What only a solved plan shows: a run whose ε is `auto` fits the account's limits too."""
+    """What only a solved plan shows: that its events have a cost under the account's relation, and that a run whose ε
+    is `auto` fits the account's limits."""
+    from dprecipe.privacy.filters.cost import NotInAccount, cost_of
+
+    try:
+        cost = cost_of(plan.events, facts.neighbouring, facts.cap.orders)
+        if all(map(math.isinf, cost.rdp)):
+            raise NotInAccount("its cost is infinite at every order of the account", "Plan more noise.")
+    except NotInAccount as refused:
+        yield Finding("P204", f"account {facts.name} can't hold this run: {refused.message}", refused.remedy, KEY)
     limit = facts.epsilon if facts.max_epsilon_per_run is None else facts.max_epsilon_per_run
     if plan.resolved["budget"]["epsilon"] == "auto" and plan.guarantee.epsilon > limit:
         yield Finding(
@@ -127,8 +139,25 @@ def check_solved(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
         )
 
 
-def find_missing(name: str) -> Finding:
-    """The warning of a recipe whose account is not there (yet)."""
+def check_file(recipe: Recipe, file: str | Path) -> list[Finding]:
+    """How the recipe in `file` fits an account that is a file; nothing of one on a server, which is not asked, or where
+    the recipe's own text is wrong."""
+    name = recipe.budget.account
+    if name is None or is_on_server(name) or any(True for _ in check_account(recipe)):
+        return []
+    folder = Path(file).resolve().parent
+    if not (folder / name).exists():
+        return [_missing(name)]
+    from dprecipe.account.opening import open_account
+
+    try:
+        with closing(open_account(name, folder, read_only=True)) as account:
+            return [*check_facts(recipe, account.facts)]
+    except Fault as fault:
+        return [Finding("R323", f"the account can't be read: {fault.message}", fault.remedy or "restore it", KEY)]
+
+
+def _missing(name: str) -> Finding:
     return Finding(
         "R322",
         f"there is no account at {name}",

@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dprecipe.account.facts import new_facts
+from dprecipe.account.opening import create_account
 from dprecipe.cli.validate import check
 from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 from dprecipe.planning import rules
+from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import read, read_text
 from tests.text.reading import show
 
@@ -32,6 +35,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "signed.npz", codewords=np.sort(words_ND, axis=1))
     np.savez(folder / "unsorted.npz", codewords=np.abs(words_ND))
     (folder / "text.npz").write_text("no archive")
+    for name, unit, relation in (
+        ("records", "record", Neighbouring.ADD_OR_REMOVE_ONE),
+        ("patients", "patient_id", Neighbouring.ADD_OR_REMOVE_ONE),
+        ("replaced", "record", Neighbouring.REPLACE_ONE),
+    ):
+        facts = new_facts(name, 8.0, 1e-5, unit, relation, max_epsilon_per_run=2.5)
+        create_account(folder / f"{name}.db", facts).close()
     return folder
 
 
@@ -53,7 +63,8 @@ def test_every_code_of_the_rules_is_shown_and_has_a_page() -> None:
     used = {code for source in sources for code in re.findall(r'"([PR]\d{3})"', source.read_text("utf-8"))}
     shown = set(re.findall(r"\[([PR]\d{3})\]", "".join(p.read_text("utf-8") for p in FOLDER.glob("*.out"))))
     assert len(used) >= 30
-    assert used - {"P107"} <= shown  # P107 needs the plan: tests/mechanisms/dpsgd/test_account.py
+    # These need the plan: tests/mechanisms/dpsgd/test_account.py, tests/planning/test_accounts.py
+    assert used - {"P107", "P204"} <= shown
     assert all((ROOT / "docs" / "findings" / f"{code}.md").exists() for code in used)
     assert len(CASES) == len(list(FOLDER.glob("*.out"))) >= 60
 

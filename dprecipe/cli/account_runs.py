@@ -1,0 +1,182 @@
+"""`dprecipe account plan` and `account settle`: what a recipe would leave of its account, and a run that is to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from dprecipe.account.account import Account
+from dprecipe.account.opening import open_account
+from dprecipe.account.standing import AccountState, find_cost
+from dprecipe.faults import Fault, PlanRefused, UsageFault
+from dprecipe.libraries import importing_libraries
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.planning.accounts import check_facts, check_solved
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.privacy.filters.cap import Spent
+from dprecipe.privacy.filters.filter import admits, mixture_epsilon
+from dprecipe.recipe.point import set_values
+from dprecipe.recipe.read import Loaded, read
+from dprecipe.screen import write_note, write_output
+
+MAX_RUNS = 10_000
+"""More runs than this are told as `more than`."""
+TRIES = 12
+"""Plans that are solved to find the largest budget for so many runs."""
+
+
+def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | None = None) -> None:
+    """Print what the account of a recipe counts, what it would count after the recipe's run, how many such runs fit,
+    and the largest budget with which `runs` of them fit; without `runs`, with which one takes a tenth of what is left.
+
+    Raises:
+        RecipeError, PlanRefused: the recipe has no plan, or does not fit its account.
+        UsageFault: the recipe names no account, or there is none.
+        AccountUnavailable: it can't be reached or read.
+    """
+    if runs is not None and not 1 <= runs <= MAX_RUNS:
+        raise UsageFault(f"expected --runs from 1 to {MAX_RUNS}, got {runs}", "leave it out for a tenth of what is left")
+    loaded = read(recipe, overrides)
+    plan = make_plan(loaded)
+    with closing(open_of(plan)) as account:
+        check_plan(plan, loaded, account)
+        state = account.state()
+    cost = cost_in(plan, state)
+    fits = count_runs(state, cost)
+    after = mixture_epsilon(state.spent + cost, state.facts.cap)
+    lines = [
+        *describe_state(state),
+        f"  this run   ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g} by itself; with it "
+        + (f"ε = {after:.4g} would count" if fits else f"ε = {after:.4g}: there is no room for it"),
+        f"  runs like this that fit, each chosen in view of those before: {_tell_count(fits)}",
+    ]
+    write_output([*lines, *_advise(loaded, plan, state, runs)])
+
+
+def open_of(plan: Plan) -> Account:
+    """The account that a plan names, to read. Raises as `open_account`, and `UsageFault` where it names none."""
+    if plan.budget.account is None:
+        raise UsageFault("this recipe names no account", "name one: budget.account")
+    return open_account(plan.budget.account, Path(plan.source.file).resolve().parent, read_only=True)
+
+
+def check_plan(plan: Plan, loaded: Loaded, account: Account) -> None:
+    """Raises `PlanRefused` where the plan does not fit the account, whatever was spent."""
+    findings = [*check_facts(loaded.recipe, account.facts), *check_solved(plan, account.facts)]
+    if findings:
+        raise PlanRefused(loaded.located(findings))
+
+
+def cost_in(plan: Plan, state: AccountState) -> Spent:
+    """What the plan costs the account."""
+    return find_cost(plan.events, state.facts.neighbouring, state.facts.cap)
+
+
+def describe_state(state: AccountState) -> list[str]:
+    """An account as lines of text."""
+    facts, totals = state.facts, state.totals
+    opened = f", {totals.opened} of them open, which count in full" if totals.opened else ""
+    return [
+        f"account {facts.name}",
+        f"  counted    ε = {state.epsilon:.4g} of {facts.epsilon:g} at δ = {facts.delta:g}: {totals.runs} runs{opened}",
+    ]
+
+
+def describe_plan(plan: Plan) -> list[str]:
+    """One line for `dprecipe plan` and `run`: the plan's account and what it would count after the run.
+
+    Raises:
+        PlanRefused: see `check_plan`.
+    """
+    if plan.budget.account is None:
+        return []
+    try:
+        with closing(open_of(plan)) as account:
+            state, findings = account.state(), [*check_solved(plan, account.facts)]
+    except Fault as fault:
+        return [f"  account: {fault.message}; {fault.remedy}"]
+    if findings:
+        raise PlanRefused(findings)
+    after = state.spent + cost_in(plan, state)
+    room = "" if admits(after, state.facts.cap) else ": there is no room for it; see dprecipe account plan"
+    return [
+        f"  account {state.facts.name}: ε = {state.epsilon:.4g} of {state.facts.epsilon:g} is counted, with this run "
+        f"{mixture_epsilon(after, state.facts.cap):.4g}{room}"
+    ]
+
+
+def count_runs(state: AccountState, cost: Spent) -> int:
+    """How many runs of this cost the account has room for, one after the other; at most `MAX_RUNS`."""
+    low, high = 0, MAX_RUNS + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if admits(state.spent + cost.times(middle), state.facts.cap) else (low, middle)
+    return low
+
+
+def _tell_count(fits: int) -> str:
+    return f"{fits:,}" if fits < MAX_RUNS else f"{MAX_RUNS:,} or more"
+
+
+def _advise(loaded: Loaded, plan: Plan, state: AccountState, runs: int | None) -> list[str]:
+    what = "a tenth of what is left" if runs is None else f"{runs} runs like this"
+    if plan.resolved["budget"]["epsilon"] == "auto":
+        return [f"  {what}: give budget.epsilon a number and set the noise to auto; it is solved then"]
+    found = find_budget(loaded, state, runs or 10, plan.budget.epsilon)
+    if found is None:
+        return [f"  {what}: no budget.epsilon of a hundredth of {plan.budget.epsilon:g} or more is small enough"]
+    solved = "".join(f", {path} {value:g}" for path, value in found.solved.items())
+    note = "" if found.budget.epsilon < plan.budget.epsilon else " (as the recipe has it)"
+    return [f"  {what}: budget.epsilon {found.budget.epsilon:g}{note}{solved}"]
+
+
+def find_budget(loaded: Loaded, state: AccountState, runs: int, largest: float) -> Plan | None:
+    """The plan of the recipe with the largest budget, up to `largest`, of which so many runs fit; None where there is
+    none of at least a hundredth of `largest`."""
+
+    def plan_with(epsilon: float) -> Plan | None:
+        try:
+            plan = make_plan(replace(loaded, recipe=set_values(loaded.recipe, {"budget.epsilon": epsilon})))
+        except Fault:
+            return None
+        return plan if count_runs(state, cost_in(plan, state)) >= runs else None
+
+    best = plan_with(largest)
+    if best is not None:
+        return best
+    low, high = largest / 100, largest
+    for _ in range(TRIES):
+        middle = float(f"{(low * high) ** 0.5:.3g}")
+        found = plan_with(middle)
+        if found is None:
+            high = middle
+        else:
+            best, low = found, middle
+        if high / low < 1.01:
+            break
+    return best
+
+
+def settle(run: Path) -> int:
+    """Settle a run in its account, and write the release that was held back; returns the exit code."""
+    with importing_libraries():
+        from dprecipe.training.held import complete_run
+
+    done = complete_run(run)
+    if done.account is None:
+        write_output([f"{run}: nothing was drawn, so what it had reserved is given back"])
+        return 0
+    counted = f"{run}: settled; {describe_counted(done.account.name, done.account.epsilon_counted)}"
+    if done.epsilon is None:
+        write_note("there is no release yet: continue with --resume, which draws nothing more")
+        write_output([counted])
+        return 0
+    release = done.folder.release
+    write_output([counted, f"publish {release}; check it with: dprecipe verify {release}"])
+    return 0
+
+
+def describe_counted(name: str, epsilon: float | None) -> str:
+    return f"account {name} counts ε = {'infinite' if epsilon is None else format(epsilon, '.4g')}"

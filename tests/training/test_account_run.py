@@ -1,0 +1,296 @@
+"""A run and its account: what is reserved before anything is drawn, and what the account knows after each way out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dprecipe.account.account import Account
+from dprecipe.account.facts import new_facts
+from dprecipe.account.faults import AccountRefused, AccountUnavailable
+from dprecipe.account.opening import create_account, open_account
+from dprecipe.account.standing import find_cost
+from dprecipe.data.paid.constants import StageConstants
+from dprecipe.faults import Interrupted, PlanRefused, RunFailed, UsageFault
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.accounts import check_solved
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, count_events
+from dprecipe.privacy.filters.cap import Spent
+from dprecipe.privacy.ledger import Ledger, read
+from dprecipe.release.verify import verify
+from dprecipe.training.account_run import check_account, digest_data, read_run_name
+from dprecipe.training.attempt import Attempt, open_attempt
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.gate import Gate
+from dprecipe.training.held import ReleaseHeldBack, complete_run
+from dprecipe.training.provenance import Private, RunProvenance
+from dprecipe.training.run import run
+from dprecipe.training.runner import Start
+
+Small = Callable[..., Plan]
+OURS = RunProvenance((), torch.device("cpu"))
+RECORDS: Private = {"commitment": [np.arange(6.0).reshape(2, 3)]}
+START = Start(datetime.now(UTC))
+NO_CONSTANTS: tuple[StageConstants, ...] = ()
+
+
+@pytest.fixture
+def charged(small: Small, tmp_path: Path) -> Plan:
+    """The plan of a run of ε = 1 that is charged to an account of ε = 1.3."""
+    make_account(tmp_path / "digits.db", 1.3)
+    return small("budget.epsilon=1.0", "budget.account=digits.db")
+
+
+@pytest.fixture
+def folder(charged: Plan, tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", charged)
+
+
+def make_account(
+    path: Path, epsilon: float, unit: str = "record", limit: float | None = None, delta: float = 1e-4
+) -> None:
+    facts = new_facts(path.stem, epsilon, delta, unit, Neighbouring.ADD_OR_REMOVE_ONE, limit)
+    create_account(path, facts).close()
+
+
+def counted(folder: RunFolder) -> Spent:
+    with closing(open_account(folder.path.parent / "digits.db")) as account:
+        return account.state().spent
+
+
+def cost(folder: RunFolder, *charges: Charge) -> Spent:
+    with closing(open_account(folder.path.parent / "digits.db")) as account:
+        return find_cost(charges, account.facts.neighbouring, account.facts.cap)
+
+
+def hold_ledger(folder: RunFolder) -> Ledger:
+    """The ledger; what it holds is within what the account counts for the run, at every order."""
+    ledger = read(folder.ledger)
+    with closing(open_account(folder.path.parent / "digits.db")) as account:
+        known = account.find_run(str(read_run_name(ledger)))
+    assert known is not None
+    assert known.counted.covers(cost(folder, *ledger.charges))
+    return ledger
+
+
+def test_nothing_is_drawn_before_the_account_holds_the_whole_plan(
+    charged: Plan, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Account, *terms: object, **named: object) -> None:
+        ledger = read(folder.ledger)  # the run's name is on disk before
+        assert ledger.programs[-1]["account"]["run"] == terms[0]
+        assert not ledger.charges
+        raise AccountUnavailable("the cable is out")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Account, "reserve", refuse)
+        with pytest.raises(AccountUnavailable), open_attempt(charged, folder, START, OURS, RECORDS):
+            pytest.fail("the attempt began")
+    assert counted(folder).is_nothing
+    with open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        assert counted(folder) == cost(folder, *charged.events)
+        attempt.ledger.reserve(charged.events[0].event, 3)
+    assert read(folder.ledger).charges == (Charge(charged.events[0].event, 3),)
+
+
+def test_a_ledger_takes_no_more_than_its_reservation(charged: Plan, folder: RunFolder) -> None:
+    (planned,) = charged.events
+    with open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        with pytest.raises(RunFailed, match="more was about to be drawn"):
+            attempt.ledger.reserve(planned.event, planned.count + 1)
+        attempt.ledger.reserve(planned.event, planned.count)
+        attempt.ledger.settle(planned.event, planned.count)
+        with pytest.raises(RunFailed, match="more was about to be drawn"):
+            attempt.ledger.reserve(planned.event, 1)
+    assert hold_ledger(folder).charges == (planned,)
+
+
+def spend(charged: Plan, folder: RunFolder, events: int) -> None:
+    """An attempt that is killed after it has reserved some events."""
+
+    class Killed(BaseException):
+        pass
+
+    with pytest.raises(Killed), open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        attempt.ledger.reserve(charged.events[0].event, events)
+        raise Killed
+
+
+def test_a_resumed_attempt_reserves_what_was_lost_and_the_rest_of_the_plan(charged: Plan, folder: RunFolder) -> None:
+    (planned,) = charged.events
+    spend(charged, folder, 2)
+    with open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        assert counted(folder) == cost(folder, Charge(planned.event, planned.count + 2))
+        attempt.ledger.reserve(planned.event, planned.count)
+        attempt.ledger.settle(planned.event, planned.count)
+        attempt.ledger.close("completed")
+    assert hold_ledger(folder).attempts == 2
+
+
+def take_all(attempt: Attempt, charged: Plan) -> Gate:
+    """Let the gate admit what it will."""
+    gate = Gate(charged.events, attempt.plan.budget, attempt.ledger, Secrets(), attempt.charged)
+    while gate.admit() is not None:
+        pass
+    gate.close()
+    return gate
+
+
+def test_a_resumed_attempt_without_room_goes_on_within_what_it_had_and_ends_as_budget(
+    charged: Plan, folder: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (planned,) = charged.events
+    spend(charged, folder, 12)
+    with closing(open_account(tmp_path / "digits.db")) as account:  # another run takes the rest
+        account.reserve("other", 1, (Charge(planned.event, planned.count // 3),), "other")
+    before = counted(folder)
+    with open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        assert counted(folder) == before
+        gate = take_all(attempt, charged)
+    assert gate.stop_reason == "budget"
+    assert "goes on within what it had reserved" in capsys.readouterr().err
+    ledger = hold_ledger(folder)
+    assert count_events(ledger.charges) == planned.count
+
+
+def test_the_gate_asks_the_reservation_beside_the_budget(charged: Plan, folder: RunFolder) -> None:
+    """Of a budget with room for more than is planned, no more is drawn than was reserved."""
+    (planned,) = charged.events
+    spend(charged, folder, 4)
+    with open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        attempt.ledger.reserve(planned.event, 20)  # the rest of the plan, and what was lost, but for 10
+        attempt.ledger.settle(planned.event, 20)
+        wide = replace(attempt.plan.budget, epsilon=50.0)
+        gate = Gate(charged.events, wide, attempt.ledger, Secrets(), [*attempt.charged, Charge(planned.event, 20)])
+        while gate.admit() is not None:
+            pass
+        assert (gate.close(), gate.done) == ("budget", planned.count - 20)
+    assert count_events(hold_ledger(folder).charges) == planned.count + 4
+
+
+def test_a_run_that_drew_nothing_gives_its_reservation_back(charged: Plan, folder: RunFolder) -> None:
+    with pytest.raises(Interrupted), open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        assert not counted(folder).is_nothing
+        raise attempt.interrupted("nothing")
+    assert counted(folder).is_nothing
+    spend(charged, folder, 1)
+    assert not counted(folder).is_nothing
+
+
+def test_a_folder_that_is_older_than_its_account_is_refused(charged: Plan, folder: RunFolder, tmp_path: Path) -> None:
+    spend(charged, folder, 1)
+    shutil.copytree(folder.path, tmp_path / "copy")
+    spend(charged, folder, 2)
+    before = counted(folder)
+    with (
+        pytest.raises(AccountRefused, match="a copy"),
+        open_attempt(charged, RunFolder(tmp_path / "copy"), START, OURS, RECORDS),
+    ):
+        pytest.fail("the copy spends")
+    assert counted(folder) == before
+    with open_attempt(charged, folder, START, OURS, RECORDS):
+        pass
+
+
+def test_other_data_are_refused(charged: Plan, folder: RunFolder, tmp_path: Path) -> None:
+    spend(charged, folder, 1)
+    other = RunFolder.create(tmp_path / "other", charged)
+    records: Private = {"commitment": [np.arange(6.0).reshape(3, 2) + 1]}
+    with pytest.raises(AccountRefused, match="other data"), open_attempt(charged, other, START, OURS, records):
+        pytest.fail("other data")
+    assert not read(other.ledger).charges
+
+
+def test_a_trial_and_a_recipe_without_an_account_ask_none(small: Small, charged: Plan, tmp_path: Path) -> None:
+    trial, plain = RunFolder.create(tmp_path / "trial", charged), RunFolder.create(tmp_path / "plain", small())
+    with open_attempt(charged, trial, Start(START.moment, trial=True), OURS, RECORDS) as attempt:
+        attempt.ledger.reserve(charged.events[0].event, 1)
+    with open_attempt(small(), plain, START, OURS, RECORDS) as attempt:
+        attempt.ledger.reserve(small().events[0].event, 1)
+    assert counted(trial).is_nothing
+    assert all("account" not in program for f in (trial, plain) for program in read(f.ledger).programs)
+    assert not (plain.private / "account.json").exists()
+    assert "account" not in small().resolved["budget"]
+
+
+def test_an_account_that_does_not_fit_refuses_before_anything_is_read(small: Small, tmp_path: Path) -> None:
+    make_account(tmp_path / "tight.db", 0.5, delta=1e-6)
+    make_account(tmp_path / "people.db", 9.0, unit="patient")
+    make_account(tmp_path / "limited.db", 9.0, limit=0.9)
+    with pytest.raises(AccountRefused, match="no room") as refused:
+        check_account(small("budget.epsilon=0.49", "budget.account=tight.db"), is_new=True)
+    assert refused.value.room is not None
+    assert 0 < refused.value.room < 1
+    assert "% of this run" in refused.value.remedy
+    for name, code in (("tight", "P202"), ("people", "P200"), ("limited", "P203")):
+        with pytest.raises(PlanRefused) as fits_not:
+            check_account(small("budget.epsilon=1.0", f"budget.account={name}.db"), is_new=True)
+        assert [finding.code for finding in fits_not.value.findings] == [code]
+    with pytest.raises(UsageFault, match="no account"):
+        check_account(small("budget.account=absent.db"), is_new=True)
+    free = small("budget.epsilon=auto", "mechanism.noise.multiplier=0.9", "budget.account=limited.db")
+    with closing(open_account(tmp_path / "limited.db")) as account:
+        assert [finding.code for finding in check_solved(free, account.facts)] == ["P203"]
+
+
+def test_data_are_known_by_their_files_and_by_nothing_that_a_recipe_takes_of_them(small: Small, tmp_path: Path) -> None:
+    def digest(path: str, columns: str) -> bytes | None:
+        source = f"data.train={{source: csv, path: {path}, columns: {columns}, label: {{column: y, classes: 2}}}}"
+        sets = (source, "data.test=null", "data.preprocess=[]", "data.size=2000")
+        return digest_data(small("budget.account=digits.db", *sets), tmp_path)
+
+    (tmp_path / "a.csv").write_text("x,z,y\n1,2,0\n", encoding="utf-8")
+    shutil.copy(tmp_path / "a.csv", tmp_path / "b.csv")
+    (tmp_path / "c.csv").write_text("x,z,y\n1,2,1\n", encoding="utf-8")
+    one, two = (
+        "{x: {kind: numeric, min: 0, max: 1}}",
+        "{x: {kind: numeric, min: 0, max: 1}, z: {kind: numeric, min: 0, max: 1}}",
+    )
+    assert digest("a.csv", one) == digest("b.csv", two) != digest("c.csv", one)
+    assert digest_data(small(), tmp_path) is None
+    assert digest_data(small("budget.account=digits.db"), tmp_path) is not None
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Accounts can't be settled until this is called."""
+
+    def refuse(self: Account, *terms: object, **named: object) -> None:
+        raise AccountUnavailable("the account can't be reached")
+
+    honest = Account.settle
+    monkeypatch.setattr(Account, "settle", refuse)
+    return lambda: monkeypatch.setattr(Account, "settle", honest)
+
+
+def test_a_release_is_held_back_while_its_account_is_lost(
+    charged: Plan, tmp_path: Path, lost: Callable[[], None]
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(ReleaseHeldBack, match="held back") as held:
+        run(charged, out)
+    assert f"dprecipe account settle {out}" in held.value.remedy
+    assert not (out / "release").exists()
+    with pytest.raises(ReleaseHeldBack):
+        complete_run(out)
+    lost()
+    done = complete_run(out)
+    verified = verify(out / "release")
+    stated = verified.statement.predicate.account
+    assert stated is not None
+    assert stated == done.account
+    assert done.epsilon == verified.claim.epsilon
+    assert not (out / "private" / "held").exists()
+    assert hold_ledger(RunFolder(out)).stop_reason == "completed"
+    with pytest.raises(UsageFault, match="has its release"):
+        complete_run(out)
