@@ -29,7 +29,7 @@ from dprecipe.recipe.read import read_source
 from dprecipe.release import certificate
 from dprecipe.release import folder as release_folder
 from dprecipe.release.charged_account import ChargedAccount
-from dprecipe.release.facts import RunFacts, Spent
+from dprecipe.release.facts import RunFacts, SpentBudget
 from dprecipe.release.rebuild import read_run
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, to_bytes, validate_document
@@ -121,7 +121,7 @@ def _hold(
     from dprecipe.training.draft import draft_numbers
 
     numbers = draft_numbers(plan)
-    recorded = certificate.to_json(certificate.assemble_predicate(plan, Spent.of(ledger), facts, numbers))
+    recorded = certificate.to_json(certificate.assemble_predicate(plan, SpentBudget.of(ledger), facts, numbers))
     chosen = None if plan.tuning is None or plan.tuning.chosen is None else dict(plan.tuning.chosen)
     with release_folder.open_draft(_held_of(folder)) as draft:
         write(draft)

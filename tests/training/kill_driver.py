@@ -15,11 +15,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 torch.set_num_threads(1)
 
+from dprecipe.account.account import Account  # noqa: E402
 from dprecipe.data.paid.stage import release_stage  # noqa: E402
 from dprecipe.mechanisms.pate.events import NoisyMax  # noqa: E402
 from dprecipe.mechanisms.pate.train import ballot, program  # noqa: E402
@@ -30,6 +32,7 @@ from dprecipe.privacy.events import Charge, count_events  # noqa: E402
 from dprecipe.privacy.ledger import LedgerWriter  # noqa: E402
 from dprecipe.privacy.stages.events import StageEvent  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
+from dprecipe.release import folder  # noqa: E402
 from dprecipe.training import gate, noise, stages  # noqa: E402
 from dprecipe.training.noise_check import DRAWS  # noqa: E402
 from dprecipe.training.run import run  # noqa: E402
@@ -71,6 +74,8 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     ballot.noise = counted_votes  # type: ignore[assignment]
     if plan.mechanism == "pate":
         checked_once(plan)
+    if plan.budget.account is not None:
+        dawdle_at_accounts()
     mechanism_of(plan.mechanism).import_runner()  # imported once, and not by every child
     random.seed(seed)
     killed = finished = 0
@@ -112,6 +117,20 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
 def dawdle() -> None:
     """A moment in which a kill may come; of another length in every child."""
     time.sleep(random.Random(time.monotonic_ns()).expovariate(1 / 0.1))
+
+
+def dawdle_at_accounts() -> None:
+    """Let kills come right before and after what an account is asked, and before a release is there."""
+    for owner, name in ((Account, "reserve"), (Account, "settle"), (folder, "publish_draft")):
+        honest = getattr(owner, name)
+
+        def slow(*terms: Any, honest: Any = honest, **named: Any) -> Any:
+            dawdle()
+            answer = honest(*terms, **named)
+            dawdle()
+            return answer
+
+        setattr(owner, name, slow)
 
 
 def running(child: int) -> bool:

@@ -6,15 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dprecipe
+from dprecipe.account.facts import new_facts
+from dprecipe.account.opening import create_account, open_account
+from dprecipe.account.standing import find_cost
+from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import Ledger, read
 from dprecipe.privacy.stages.events import StageEvent
+from dprecipe.release.charged_account import to_curve
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -82,6 +88,28 @@ def test_paid_steps_killed_at_random_moments_are_never_drawn_twice_for_the_price
 )
 def test_t24_killed_runs(tmp_path: Path, mechanism: str, scheme: str, steps: int, kills: int) -> None:
     hold_killed(tmp_path, RECIPE % (mechanism, scheme, steps), kills, per_event=12 if "shuffle" in scheme else 1)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("room", [3.4, 30.0], ids=["tight", "wide"])
+def test_killed_runs_draw_no_more_than_their_account_counts(tmp_path: Path, kills: int, room: float) -> None:
+    """Kills come around the reservation, the settlement and the release, too. A tight account has no room for what is
+    lost: the run goes on within its first reservation."""
+    facts = new_facts("digits", room, 1e-4, "record", Neighbouring.ADD_OR_REMOVE_ONE)
+    create_account(tmp_path / "digits.db", facts).close()
+    text = RECIPE % (DPSGD, "poisson, batch_size: 64", 300)
+    _, ledger = hold_killed(tmp_path, text.replace("delta: 1e-5", "delta: 1e-5, account: digits.db"), kills)
+    with closing(open_account(tmp_path / "digits.db")) as account:
+        known, state = account.find_run(str(ledger.programs[0]["account"]["run"])), account.state()
+        assert known is not None
+        assert known.status == "settled"
+        assert known.counted.covers(find_cost(ledger.charges, facts.neighbouring, facts.cap))
+        assert (state.totals.runs, state.totals.opened) == (1, 0)
+        assert state.spent.covers(known.counted)
+        assert known.counted.covers(state.spent)
+    stated = dprecipe.verify(tmp_path / "run" / "release").statement.predicate.account
+    assert stated is not None
+    assert (stated.run, stated.counted) == (known.run, to_curve(known.counted))
 
 
 def hold_killed(folder: Path, text: str, kills: int, seed: int = 11, per_event: int = 1) -> tuple[Any, Ledger]:
