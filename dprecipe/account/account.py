@@ -3,7 +3,8 @@
 The order of a run that is charged to an account:
 
 1. `bind`: the records are those that the account is for.
-2. `reserve`: all that the attempt may draw, before its ledger opens. It counts in full from the moment it returns.
+2. `reserve`: all that the attempt may draw, before its ledger holds any of it. It counts in full from the moment it
+   returns.
 3. The run draws, within `Reservation.holds` besides its own budget.
 4. `settle`: what the ledger says. Only then is a release published.
 
@@ -201,6 +202,19 @@ class DataAccount:
                 return _reservation(books, books.get_run(run))
             state = AccountState(facts, books.totals)
         raise self._refuse(state, spent, cost, charges)
+
+    def check_room(self, charges: Sequence[Charge], claim: RunClaim | None = None) -> None:
+        """Whether a new run of these charges would be admitted now; nothing is reserved.
+
+        Raises:
+            AccountRefused, NotInAccount: as `reserve` would.
+        """
+        charges = run_lengths(charges)
+        self._check_claim(claim, charges)
+        cost, state = self._find_cost(charges), self.state()
+        spent = _spent_with(state.totals, None, cost)
+        if not admits(spent, self.facts.cap):
+            raise self._refuse(state, spent, cost, charges)
 
     def settle(self, run: str, attempt: int, charges: Sequence[Charge], final: bool) -> Settlement:
         """Put on record what the run's ledger says was drawn, of all attempts together; unsettled events of the ledger

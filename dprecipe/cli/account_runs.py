@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from dprecipe.account.account import Account
+from dprecipe.account.account import DataAccount
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import AccountState, find_cost
 from dprecipe.faults import Fault, PlanRefused, UsageFault
@@ -16,7 +16,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.accounts import check_facts, check_solved
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.filters.cap import Spent
-from dprecipe.privacy.filters.filter import admits, mixture_epsilon
+from dprecipe.privacy.filters.filter import admits, mixture_epsilon, room
 from dprecipe.recipe.point import set_values
 from dprecipe.recipe.read import Loaded, read
 from dprecipe.screen import write_note, write_output
@@ -55,14 +55,14 @@ def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | Non
     write_output([*lines, *_advise(loaded, plan, state, runs)])
 
 
-def open_of(plan: Plan) -> Account:
+def open_of(plan: Plan) -> DataAccount:
     """The account that a plan names, to read. Raises as `open_account`, and `UsageFault` where it names none."""
     if plan.budget.account is None:
         raise UsageFault("this recipe names no account", "name one: budget.account")
     return open_account(plan.budget.account, Path(plan.source.file).resolve().parent, read_only=True)
 
 
-def check_plan(plan: Plan, loaded: Loaded, account: Account) -> None:
+def check_plan(plan: Plan, loaded: Loaded, account: DataAccount) -> None:
     """Raises `PlanRefused` where the plan does not fit the account, whatever was spent."""
     findings = [*check_facts(loaded.recipe, account.facts), *check_solved(plan, account.facts)]
     if findings:
@@ -109,11 +109,8 @@ def describe_plan(plan: Plan) -> list[str]:
 
 def count_runs(state: AccountState, cost: Spent) -> int:
     """How many runs of this cost the account has room for, one after the other; at most `MAX_RUNS`."""
-    low, high = 0, MAX_RUNS + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if admits(state.spent + cost.times(middle), state.facts.cap) else (low, middle)
-    return low
+    fits = int(min(room(state.spent, cost, state.facts.cap), MAX_RUNS))
+    return fits + admits(state.spent + cost.times(fits + 1), state.facts.cap)  # `room` is rounded down
 
 
 def _tell_count(fits: int) -> str:
@@ -168,7 +165,7 @@ def settle(run: Path) -> int:
     if done.account is None:
         write_output([f"{run}: nothing was drawn, so what it had reserved is given back"])
         return 0
-    counted = f"{run}: settled; {describe_counted(done.account.name, done.account.epsilon_counted)}"
+    counted = f"{run}: settled; {describe_counted(done.account.name, done.account.epsilon_so_far)}"
     if done.epsilon is None:
         write_note("there is no release yet: continue with --resume, which draws nothing more")
         write_output([counted])

@@ -19,10 +19,10 @@ def describe_account(account: ChargedAccount | None) -> list[tuple[str, str]]:
     return [
         ("account", f"{account.name} ({account.id}), which protects each {account.unit} under {account.neighbouring}"),
         ("cap of all its runs together", f"ε = {account.epsilon!r} at δ = {account.delta!r}"),
-        ("counted against the cap, this run included", f"ε = {_read(account.epsilon_counted)}"),
+        ("counted against the cap, this run included", f"ε = {_read(account.epsilon_so_far)}"),
         (
             "odometer, ex post",
-            f"ε = {_read(account.epsilon_after)}: with probability 1 - δ, what all runs so far have lost; no guarantee "
+            f"ε = {_read(account.odometer)}: with probability 1 - δ, what all runs so far have lost; no guarantee "
             "for what comes",
         ),
         ("this run", f"{account.run}, settled by entry {account.position:,} ({account.entries})"),
@@ -32,8 +32,8 @@ def describe_account(account: ChargedAccount | None) -> list[tuple[str, str]]:
 def summarise_account(account: ChargedAccount) -> str:
     """One line: which account, where it stands, and its cap."""
     return (
-        f"{account.name}: with this run ε = {_read(account.epsilon_counted)} counts against a cap of "
-        f"{account.epsilon:g} at δ = {account.delta:g}; odometer, ex post: {_read(account.epsilon_after)}"
+        f"{account.name}: with this run ε = {_read(account.epsilon_so_far)} counts against a cap of "
+        f"{account.epsilon:g} at δ = {account.delta:g}; odometer, ex post: {_read(account.odometer)}"
     )
 
 
@@ -56,9 +56,9 @@ def render_account(account: ChargedAccount | None) -> list[str]:
 
 def list_account_figures(account: ChargedAccount | None) -> list[Figure]:
     """Where the account stands, against its cap."""
-    if account is None or account.epsilon_counted is None:
+    if account is None or account.epsilon_so_far is None:
         return []
-    after = account.epsilon_counted
+    after = account.epsilon_so_far
     label = f"cap ε = {account.epsilon:g}"
     return [
         Figure(

@@ -49,10 +49,10 @@ class ChargedAccount(Block):
     reserved: Curve = Field(description="what the account held for this run while it ran")
     counted: Curve = Field(description="what the account counts for this run")
     after: Curve = Field(description="what all runs of the account count, open reservations included")
-    epsilon_counted: NonNegativeFloat | None = Field(
+    epsilon_so_far: NonNegativeFloat | None = Field(
         description="of `after`, at the cap's δ: what the account holds against its cap; null: infinite"
     )
-    epsilon_after: NonNegativeFloat | None = Field(
+    odometer: NonNegativeFloat | None = Field(
         description="odometer, ex post: with probability 1 - δ, the realised loss of all that is counted is at most "
         "this, now and at all other times; no (ε, δ) claim; null: infinite"
     )
@@ -81,7 +81,7 @@ def to_spent(curve: Curve) -> Spent:
 
 
 def compute_epsilons(after: Spent, cap: Cap) -> tuple[float | None, float | None]:
-    """`epsilon_counted` and `epsilon_after` of all that an account counts, rounded up; None where infinite."""
+    """`epsilon_so_far` and `odometer` of all that an account counts, rounded up; None where infinite."""
     from dprecipe.privacy.filters.filter import mixture_epsilon, odometer
 
     values = (mixture_epsilon(after, cap), odometer(after, cap))
@@ -135,7 +135,7 @@ def check_costs(stated: ChargedAccount | None, charges: Sequence[Charge]) -> lis
             problems.append("account.after: less than what this run alone counts")
         if not admits(after, cap):
             problems.append("account.after: more than the account's cap holds")
-        both = zip(("epsilon_counted", "epsilon_after"), compute_epsilons(after, cap), strict=True)
+        both = zip(("epsilon_so_far", "odometer"), compute_epsilons(after, cap), strict=True)
         for name, expected in both:
             value = getattr(stated, name)
             if value is not None and (expected is None or value < expected * (1 - 1e-9)):

@@ -32,8 +32,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
-from dprecipe.account.account import Account
-from dprecipe.account.entries import Claim
+from dprecipe.account.account import DataAccount
+from dprecipe.account.entries import RunClaim
 from dprecipe.account.faults import AccountRefused
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import Reservation, Settlement
@@ -50,7 +50,7 @@ KEY = "account"
 """Of what an attempt says of itself in the ledger."""
 
 
-def open_account_of(plan: Plan) -> Account:
+def open_account_of(plan: Plan) -> DataAccount:
     """The account that a plan names.
 
     Raises:
@@ -158,7 +158,7 @@ def reserve_plan(
     before = () if ledger.before is None else ledger.before.charges
     drawn, planned = count_by_event(before), count_by_event(plan.events)
     run, nonce = str(named[KEY]["run"]), str(named[KEY]["nonce"])
-    claim = Claim(plan.budget.epsilon, plan.budget.delta)
+    claim = RunClaim(plan.budget.epsilon, plan.budget.delta)
     with closing(open_account_of(plan)) as account:
         for warning in account.bind(data):
             write_note(f"warning: {warning}")
@@ -250,8 +250,8 @@ def state_account(settlement: Settlement) -> ChargedAccount:
         reserved=to_curve(settlement.reserved),
         counted=to_curve(settlement.counted),
         after=to_curve(settlement.after),
-        epsilon_counted=counted,
-        epsilon_after=after,
+        epsilon_so_far=counted,
+        odometer=after,
     )
 
 

@@ -41,8 +41,8 @@ def account_of(plan: Plan, **changes: Any) -> ChargedAccount:
         "reserved": to_curve(cost),
         "counted": to_curve(cost),
         "after": to_curve(cost.times(RUN_COUNTS)),
-        "epsilon_counted": counted,
-        "epsilon_after": after,
+        "epsilon_so_far": counted,
+        "odometer": after,
     }
     return ChargedAccount(**{**fields, **changes})
 
@@ -61,8 +61,8 @@ def test_it_verifies_and_says_where_the_account_stands(release: Path) -> None:
     verified = verify(release)
     account = verified.statement.predicate.account
     assert account is not None
-    assert account.epsilon_counted is not None
-    assert account.epsilon_counted < CAP.epsilon
+    assert account.epsilon_so_far is not None
+    assert account.epsilon_so_far < CAP.epsilon
     assert any("within the account's cap" in line for line in verified.checked)
     assert any("--account-statement" in line for line in verified.notes)
     assert any("one of several" in line for line in verified.claim.not_protected)
@@ -103,8 +103,8 @@ def failures_of(release: Path, tmp_path: Path, change: Callable[[dict[str, Any]]
         ("after", lambda old: scale(old, 0.4), "account"),
         ("after", lambda old: {**old, "rdp": old["rdp"][:-1]}, "account: expected costs at"),
         ("after", lambda old: {**old, "delta": 0.5}, "account"),
-        ("epsilon_counted", lambda old: old * 0.999, "account.epsilon_counted"),
-        ("epsilon_after", lambda old: old * 0.999, "account.epsilon_after"),
+        ("epsilon_so_far", lambda old: old * 0.999, "account.epsilon_so_far"),
+        ("odometer", lambda old: old * 0.999, "account.odometer"),
         ("entries", lambda old: old[:-1], "account.entries"),
     ],
 )
@@ -121,7 +121,7 @@ def test_more_than_the_cap_holds_is_no_account(release: Path, tmp_path: Path) ->
     def add_runs(predicate: dict[str, Any]) -> None:
         account = predicate["account"]
         account["after"] = scale(account["after"], 64)
-        account["epsilon_counted"] = account["epsilon_after"] = 100.0
+        account["epsilon_so_far"] = account["odometer"] = 100.0
 
     assert "account.after: more than the account's cap holds" in failures_of(release, tmp_path, add_runs)
 

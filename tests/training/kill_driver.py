@@ -21,7 +21,7 @@ import torch
 
 torch.set_num_threads(1)
 
-from dprecipe.account.account import Account  # noqa: E402
+from dprecipe.account.account import DataAccount  # noqa: E402
 from dprecipe.data.paid.stage import release_stage  # noqa: E402
 from dprecipe.mechanisms.pate.events import NoisyMax  # noqa: E402
 from dprecipe.mechanisms.pate.train import ballot, program  # noqa: E402
@@ -121,7 +121,7 @@ def dawdle() -> None:
 
 def dawdle_at_accounts() -> None:
     """Let kills come right before and after what an account is asked, and before a release is there."""
-    for owner, name in ((Account, "reserve"), (Account, "settle"), (folder, "publish_draft")):
+    for owner, name in ((DataAccount, "reserve"), (DataAccount, "settle"), (folder, "publish_draft")):
         honest = getattr(owner, name)
 
         def slow(*terms: Any, honest: Any = honest, **named: Any) -> Any:
