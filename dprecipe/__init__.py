@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dprecipe.api import load_model as load_model
     from dprecipe.api import plan as plan
     from dprecipe.api import run as run
+    from dprecipe.api import settle as settle
     from dprecipe.api import tune as tune
     from dprecipe.api import verify as verify
     from dprecipe.data.records import Records as Records
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    **dict.fromkeys(("load", "load_model", "plan", "run", "tune", "verify"), "dprecipe.api"),
+    **dict.fromkeys(("load", "load_model", "plan", "run", "settle", "tune", "verify"), "dprecipe.api"),
     "Records": "dprecipe.data.records",
     **dict.fromkeys(
         (

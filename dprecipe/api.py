@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dprecipe.mechanisms.plan import Plan
     from dprecipe.models.load import Released
     from dprecipe.release.verify import Verified
+    from dprecipe.training.held import Completed
     from dprecipe.training.runner import Run
     from dprecipe.training.tuning.run import TunedRun
 
@@ -104,15 +105,38 @@ def tune(
     return tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs, cluster=cluster)
 
 
-def verify(path: str | Path, public_key: str | Path | None = None) -> Verified:
-    """Recompute a certificate: see `dprecipe.release.verify.verify`.
+def verify(
+    path: str | Path, public_key: str | Path | None = None, account_statement: str | Path | None = None
+) -> Verified:
+    """Recompute a certificate: see `dprecipe.release.verify.verify`; with `account_statement`, compare what it says of
+    its account with the account's own statement, too: see `dprecipe.release.account_statement.hold_statement`.
 
     Raises:
         CertificateInvalid: naming each thing that does not hold.
     """
     from dprecipe.release.verify import verify as verify_certificate
 
-    return verify_certificate(Path(path), None if public_key is None else Path(public_key))
+    verified = verify_certificate(Path(path), None if public_key is None else Path(public_key))
+    if account_statement is None:
+        return verified
+    from dprecipe.release.account_statement import hold_statement
+
+    return hold_statement(verified, Path(account_statement))
+
+
+def settle(run: str | Path) -> Completed:
+    """Settle a run in the account of its data, where that could not be reached at its end, and write the release that
+    was held back: see `dprecipe.training.held.complete_run`.
+
+    Raises:
+        AccountUnavailable: the account still can't be reached; nothing has changed.
+    """
+    from dprecipe.libraries import importing_libraries
+
+    with importing_libraries():
+        from dprecipe.training.held import complete_run
+
+    return complete_run(Path(run))
 
 
 def load_model(release: str | Path, module: nn.Module | None = None) -> Released:

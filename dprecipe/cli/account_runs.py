@@ -1,4 +1,4 @@
-"""`dprecipe account plan` and `account settle`: what a recipe would leave of its account, and a run that is to be told."""
+"""`dprecipe account plan` and `account settle`: what a recipe would leave of its account; a run that is told to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | Non
         AccountUnavailable: it can't be reached or read.
     """
     if runs is not None and not 1 <= runs <= MAX_RUNS:
-        raise UsageFault(f"expected --runs from 1 to {MAX_RUNS}, got {runs}", "leave it out for a tenth of what is left")
+        raise UsageFault(
+            f"expected --runs from 1 to {MAX_RUNS}, got {runs}", "leave it out for a tenth of what is left"
+        )
     loaded = read(recipe, overrides)
     plan = make_plan(loaded)
     with closing(open_of(plan)) as account:

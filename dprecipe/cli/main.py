@@ -202,11 +202,14 @@ def verify(
     max_memory: Annotated[float, typer.Option(min=0.1, help="Limit of memory for recomputing, in GiB.")] = 4,
     form: ExportForm = None,
     policy: PolicyPath = None,
+    account_statement: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare the run's account with its public statement.")
+    ] = None,
 ) -> None:
     """Recompute a certificate with an independent accountant."""
     from dprecipe.cli.verify import verify
 
-    verify(path, public_key, max_seconds, max_memory, form, policy)
+    verify(path, public_key, max_seconds, max_memory, form, policy, account_statement)
 
 
 @app.command()

@@ -49,7 +49,14 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", comp
         more = {"comparison": [row.to_json() for row in comparisons]} if compare else {}
         show_document(as_json({**result.to_json(), **more}))
     else:
-        write_output([*plan_lines(result), *account_lines(result), *assumption_lines(result), *comparison_lines(result, comparisons)])
+        write_output(
+            [
+                *plan_lines(result),
+                *account_lines(result),
+                *assumption_lines(result),
+                *comparison_lines(result, comparisons),
+            ]
+        )
 
 
 def _show_public(loaded: LoadedPublic, output: str, compare: bool) -> None:

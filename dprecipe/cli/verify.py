@@ -10,6 +10,7 @@ from dprecipe.language.statement import ReleaseStatement
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.policy.verified import hold_certificate
 from dprecipe.release.account_report import summarise_account
+from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.exports import EXPORTS
 from dprecipe.release.meaning import list_risk
@@ -26,17 +27,20 @@ def verify(
     max_memory: float = 4,
     form: str | None = None,
     policy: Path | None = None,
+    account_statement: Path | None = None,
 ) -> None:
     """Check a certificate and print its claim, or one of the documents of `EXPORTS` about it; `max_memory` is in GiB.
 
     Raises:
         CertificateInvalid, UsageFault: see `release.verify.verify`; there is no such form; or it does not keep to
-            `policy`.
+            `policy`, or is not what its account says (`release.account_statement`).
         RecipeError: the policy is wrong.
     """
     if form is not None and form not in EXPORTS:
         raise UsageFault(f"unknown form {form}", f"choose one of {', '.join(EXPORTS)}")
     verified = check(path, public_key, max_seconds, int(max_memory * 2**30))
+    if account_statement is not None:
+        verified = hold_statement(verified, account_statement)
     if policy is not None:
         kept = hold_certificate(verified, policy, public_key)
         verified = replace(verified, checked=(*verified.checked, kept))

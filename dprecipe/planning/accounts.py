@@ -1,7 +1,7 @@
 """What a recipe may say of the account that its run is charged to (`budget.account`), and how it fits that account.
 
-`check_account` needs the recipe alone, `check_file` looks at an account that is a file, without changing it; the run asks
-the others of the account that it opened, wherever it is.
+`check_account` needs the recipe alone, `check_file` looks at an account that is a file, without changing it; a run asks
+the others of the account that it opened, wherever that is.
 """
 
 from __future__ import annotations

@@ -48,9 +48,7 @@ def account_of(plan: Plan, **changes: Any) -> ChargedAccount:
 
 
 @pytest.fixture(scope="module")
-def release(
-    tmp_path_factory: pytest.TempPathFactory, finish: Any, plan_of: Callable[..., Plan], facts_of: Any
-) -> Path:
+def release(tmp_path_factory: pytest.TempPathFactory, finish: Any, plan_of: Callable[..., Plan], facts_of: Any) -> Path:
     """Read only."""
     plan = plan_of(overrides=("budget.account=accounts/admissions.db",))
     finished = finish(tmp_path_factory.mktemp("charged") / "run", plan, facts_of(account=account_of(plan)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,7 +121,7 @@ def spend(charged: Plan, folder: RunFolder, events: int) -> None:
     class Killed(BaseException):
         pass
 
-    with pytest.raises(Killed), open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+    with suppress(Killed), open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
         attempt.ledger.reserve(charged.events[0].event, events)
         raise Killed
 
@@ -180,7 +180,6 @@ def test_the_gate_asks_the_reservation_beside_the_budget(charged: Plan, folder: 
 
 def test_a_run_that_drew_nothing_gives_its_reservation_back(charged: Plan, folder: RunFolder) -> None:
     with pytest.raises(Interrupted), open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
-        assert not counted(folder).is_nothing
         raise attempt.interrupted("nothing")
     assert counted(folder).is_nothing
     spend(charged, folder, 1)
