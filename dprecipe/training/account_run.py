@@ -78,7 +78,7 @@ def check_account(plan: Plan, is_new: bool) -> None:
         if findings:
             raise PlanRefused(loaded.located(findings))
         if is_new:
-            account.check_room(plan.events)
+            account.check_room(plan.events, _claim_of(plan))
 
 
 @final
@@ -114,6 +114,11 @@ def order_charges(charged: Mapping[Event, int]) -> tuple[Charge, ...]:
     """One order for one multiset of events, whichever way attempts came to it: the account compares them."""
     charges = [Charge(event, count) for event, count in charged.items() if count > 0]
     return tuple(sorted(charges, key=lambda charge: json.dumps(charge.to_json(), sort_keys=True)))
+
+
+def _claim_of(plan: Plan) -> RunClaim:
+    """What the run may claim at most, by itself."""
+    return RunClaim(plan.budget.epsilon, plan.budget.delta)
 
 
 def name_attempt(plan: Plan, before: Ledger | None, trial: bool) -> dict[str, Any]:
@@ -158,7 +163,6 @@ def reserve_plan(
     before = () if ledger.before is None else ledger.before.charges
     drawn, planned = count_by_event(before), count_by_event(plan.events)
     run, nonce = str(named[KEY]["run"]), str(named[KEY]["nonce"])
-    claim = RunClaim(plan.budget.epsilon, plan.budget.delta)
     with closing(open_account_of(plan)) as account:
         for warning in account.bind(data):
             write_note(f"warning: {warning}")
@@ -172,7 +176,7 @@ def reserve_plan(
                 continue
             try:
                 reservation = account.reserve(
-                    run, ledger.attempt, charges, plan.name, claim=claim, nonce=nonce, drawn=order_charges(drawn)
+                    run, ledger.attempt, charges, plan.name, claim=_claim_of(plan), nonce=nonce, drawn=order_charges(drawn)
                 )
             except AccountRefused as refused:
                 if refused.room is None:

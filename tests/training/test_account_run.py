@@ -225,7 +225,7 @@ def test_a_trial_and_a_recipe_without_an_account_ask_none(small: Small, charged:
 def test_an_account_that_does_not_fit_refuses_before_anything_is_read(small: Small, tmp_path: Path) -> None:
     make_account(tmp_path / "tight.db", 0.5, delta=1e-6)
     make_account(tmp_path / "people.db", 9.0, unit="patient")
-    make_account(tmp_path / "limited.db", 9.0, limit=0.9)
+    make_account(tmp_path / "limited.db", 9.0, limit=0.9, delta=1e-7)
     with pytest.raises(AccountRefused, match="no room") as refused:
         check_account(small("budget.epsilon=0.49", "budget.account=tight.db"), is_new=True)
     assert refused.value.room is not None
@@ -237,6 +237,8 @@ def test_an_account_that_does_not_fit_refuses_before_anything_is_read(small: Sma
         assert [finding.code for finding in fits_not.value.findings] == [code]
     with pytest.raises(UsageFault, match="no account"):
         check_account(small("budget.account=absent.db"), is_new=True)
+    # What a run claims counts, not what it costs the account at another δ.
+    check_account(small("budget.epsilon=0.9", "budget.account=limited.db"), is_new=True)
     free = small("budget.epsilon=auto", "mechanism.noise.multiplier=0.9", "budget.account=limited.db")
     with closing(open_account(tmp_path / "limited.db")) as account:
         assert [finding.code for finding in check_solved(free, account.facts)] == ["P203"]
