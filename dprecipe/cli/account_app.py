@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dprecipe.cli.arguments import Overrides, RecipePath
 from dprecipe.cli.guard import guard_faults
 
 account_app = typer.Typer(
@@ -98,6 +99,32 @@ def verify_account(
     from dprecipe.cli.account import verify
 
     verify(subject, head, public_key)
+
+
+@account_app.command("plan")
+@guard_faults
+def plan_recipe(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Solve for so many runs like this; a tenth of what is left when left out.")
+    ] = None,
+) -> None:
+    """What a recipe would leave of its account, how many such runs fit, and with which budget how many do."""
+    from dprecipe.cli.account_runs import plan_in_account
+
+    plan_in_account(recipe, overrides or (), runs)
+
+
+@account_app.command("settle")
+@guard_faults
+def settle_run(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)],
+) -> int:
+    """Tell the account what a run has drawn, and write the release that waited for that; draws nothing."""
+    from dprecipe.cli.account_runs import settle
+
+    return settle(run)
 
 
 @account_app.command("test")

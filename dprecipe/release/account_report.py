@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
-from dprecipe.mechanisms.drawing import CAP, MARK, Figure
+from dprecipe.mechanisms.drawing import CAP, Axes, Figure
 from dprecipe.page import escape_html, render_section, render_table
-from dprecipe.release.charged_account import ChargedAccount
+from dprecipe.release.charged_account import ChargedAccount, to_spent
 from dprecipe.release.meaning import read_up
 
 TITLE = "The account of this data set"
+AXES = ("further runs like this", "ε counted")
+POINTS, MAX_RUNS = 16, 1000
+"""Of the curve; and the most runs that it shows."""
 
 
 def describe_account(account: ChargedAccount | None) -> list[tuple[str, str]]:
@@ -55,27 +58,35 @@ def render_account(account: ChargedAccount | None) -> list[str]:
 
 
 def list_account_figures(account: ChargedAccount | None) -> list[Figure]:
-    """Where the account stands, against its cap."""
+    """Where the account stands, and how far its cap reaches."""
     if account is None or account.epsilon_so_far is None:
         return []
-    after = account.epsilon_so_far
     label = f"cap ε = {account.epsilon:g}"
     return [
         Figure(
             "account",
-            "What all runs of the account count against its cap, this one included; the line is the cap.",
-            lambda axes: _draw(axes, after, account.epsilon, label),
-            frozenset({"ε counted", label}),
-            f"A bar of ε = {_read(after)} after this run; the cap is {account.epsilon:g}.",
+            "What the account would count with further runs like this one, each chosen in view of those before; the "
+            "line is its cap.",
+            lambda axes: _draw(axes, account, label),
+            frozenset({AXES[0], AXES[1], label}),
+            f"A curve of ε that begins at {_read(account.epsilon_so_far)}, after this run, and rises with each further "
+            f"one; the cap is {account.epsilon:g}.",
         )
     ]
 
 
-def _draw(axes: Any, after: float, cap: float, label: str) -> None:
-    axes.barh([0], [after], height=0.4, color=MARK)
-    axes.axvline(cap, color=CAP, linewidth=1.4, linestyle=(0, (5, 3)))
-    axes.annotate(label, (cap, 0.5), (-4, 0), textcoords="offset points", color=CAP, ha="right", va="top", size=10)
-    axes.set(xlabel="ε counted", xlim=(0, max(cap, after) * 1.05), ylim=(-0.6, 0.6), yticks=[])
+def _draw(axes: Axes, account: ChargedAccount, label: str) -> None:
+    from dprecipe.privacy.filters.cap import Cap
+    from dprecipe.privacy.filters.filter import mixture_epsilon, room
+
+    cap, counted, after = Cap(account.epsilon, account.delta), to_spent(account.counted), to_spent(account.after)
+    last = max(1, min(math.ceil(room(after, counted, cap)), MAX_RUNS))
+    numbers = sorted({round(last * share / POINTS) for share in range(POINTS + 1)})
+    points = [(float(n), mixture_epsilon(after + counted.times(n), cap)) for n in numbers]
+    axes.draw_level(cap.epsilon)
+    axes.plot([(n, epsilon) for n, epsilon in points if math.isfinite(epsilon)], dots=True)
+    axes.write(label, (0, cap.epsilon), CAP, shift=(4, 13))
+    axes.set(*AXES, (0, last), (0, 1.08 * cap.epsilon))
 
 
 def render_card_paragraph(account: ChargedAccount | None) -> str:

@@ -39,6 +39,7 @@ from dprecipe.account.opening import open_account
 from dprecipe.account.standing import Reservation, Settlement
 from dprecipe.faults import DataFault, Fault, PlanRefused, RunFailed
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accounts import check_facts, check_solved
 from dprecipe.privacy.events import Charge, Event, count_by_event
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
@@ -167,7 +168,7 @@ def reserve_plan(
         for warning in account.bind(data):
             write_note(f"warning: {warning}")
         is_known = account.find_run(run) is not None
-        wanted = [(drawn + count_by_event(rest)) | planned]
+        wanted = [_find_whole(plan, drawn, count_by_event(rest))]
         wanted += [planned | drawn, drawn] if is_known else []
         refusal: AccountRefused | None = None
         for charged in wanted:
@@ -176,7 +177,13 @@ def reserve_plan(
                 continue
             try:
                 reservation = account.reserve(
-                    run, ledger.attempt, charges, plan.name, claim=_claim_of(plan), nonce=nonce, drawn=order_charges(drawn)
+                    run,
+                    ledger.attempt,
+                    charges,
+                    plan.name,
+                    claim=_claim_of(plan),
+                    nonce=nonce,
+                    drawn=order_charges(drawn),
                 )
             except AccountRefused as refused:
                 if refused.room is None:
@@ -189,6 +196,16 @@ def reserve_plan(
                 )
             return RunInAccount(plan, reservation)
     raise refusal or RunFailed("internal fault: a run without events asked an account", "please report this")
+
+
+def _find_whole(plan: Plan, drawn: Counter[Event], rest: Counter[Event]) -> Counter[Event]:
+    """What all attempts of the run may have drawn in the end. Where a filter limits the mechanism's own events, the
+    limit is for all attempts together, and paid steps alone are drawn beside it."""
+    planned, stages = count_by_event(plan.events), count_by_event(plan.stage_charges)
+    if not mechanism_of(plan.mechanism).certificate.is_adaptive(plan):
+        return (drawn + rest) | planned
+    paid = Counter({event: drawn[event] + rest[event] for event in stages})
+    return (planned - stages) + (paid | stages)
 
 
 def settle_run(plan: Plan, ledger: Ledger) -> ChargedAccount | None:

@@ -1,5 +1,5 @@
-"""The worked example of docs/account.md: a year of a hospital's data set, three teams, one account. Nobody's records: all
-is drawn from a seed.
+"""The worked example of docs/account.md: a year of a hospital's data set, three teams, one account. Nobody's records:
+all is drawn from a seed.
 
     python examples/account/year.py FOLDER
 
@@ -67,9 +67,7 @@ def live(folder: Path) -> Iterator[tuple[str, ...]]:
     for file in HERE.glob("*.yaml"):
         shutil.copy(file, folder)
     make_admissions(folder / "admissions.csv")
-    facts = new_facts(
-        "admissions", 3.6, 1e-5, "patient_id", Neighbouring.ADD_OR_REMOVE_ONE, max_epsilon_per_run=1.5
-    )
+    facts = new_facts("admissions", 3.6, 1e-5, "patient_id", Neighbouring.ADD_OR_REMOVE_ONE, max_epsilon_per_run=1.5)
     create_account(folder / "admissions.db", facts).close()
     for number, (team, epsilon) in enumerate(YEAR, 1):
         plan = dprecipe.plan(dprecipe.load(folder / f"{team}.yaml", {"budget.epsilon": epsilon}))
@@ -87,9 +85,9 @@ def live(folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def main(folder: str) -> None:
-    print("| | team | asks for ε | what becomes of it | ε so far | odometer |\n|---|---|---|---|---|---|")
-    for row in live(Path(folder)):
-        print(f"| {' | '.join(row)} |", flush=True)
+    head = ("run", "team", "asks for ε", "what becomes of it", "ε counted", "odometer")
+    for row in (head, ("---",) * len(head), *live(Path(folder))):
+        sys.stdout.write(f"| {' | '.join(row)} |\n")
 
 
 if __name__ == "__main__":

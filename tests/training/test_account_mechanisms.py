@@ -1,0 +1,134 @@
+"""Runs of every mechanism charged to an account: what it counts covers the ledger, and the release verifies."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dprecipe.account.facts import new_facts
+from dprecipe.account.faults import AccountRefused
+from dprecipe.account.opening import create_account, open_account
+from dprecipe.account.standing import find_cost
+from dprecipe.account.state import RunState
+from dprecipe.account.statement import export_statement
+from dprecipe.faults import CertificateInvalid, Interrupted
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import count_by_event
+from dprecipe.privacy.ledger import read as read_ledger
+from dprecipe.recipe.read import read
+from dprecipe.release.account_statement import hold_statement
+from dprecipe.release.untrusted import to_bytes
+from dprecipe.release.verify import verify
+from dprecipe.training import attempt
+from dprecipe.training.run import run
+from dprecipe.training.tuning.run import tune
+from tests.chaos.recipes import recipes
+from tests.training.tuning.conftest import PAID, TUNING
+
+pytestmark = pytest.mark.slow
+CHAOS = recipes(report=False)
+
+
+def make_account(folder: Path, relation: Neighbouring, epsilon: float = 60.0) -> None:
+    create_account(folder / "digits.db", new_facts("digits", epsilon, 1e-4, "record", relation)).close()
+
+
+def hold_run(folder: Path, plan: Plan) -> RunState:
+    """The ledger is within what the account counts, which is settled; the release says what the account's statement
+    does."""
+    ledger = read_ledger(folder / "private" / "ledger.jsonl")
+    with closing(open_account(folder.parent / "digits.db")) as account:
+        known = account.find_run(str(ledger.programs[0]["account"]["run"]))
+        assert known is not None
+        assert known.status == "settled"
+        assert known.counted.covers(find_cost(ledger.charges, account.facts.neighbouring, account.facts.cap))
+        with account.snapshot() as books:
+            statement = export_statement(books)
+    (folder.parent / "statement.json").write_bytes(to_bytes(statement))
+    held = hold_statement(verify(folder / "release"), folder.parent / "statement.json")
+    assert any("recomputed from its entries" in line for line in held.checked)
+    statement["entries"][-1]["attempt"] += 1
+    (folder.parent / "forged.json").write_bytes(to_bytes(statement))
+    with pytest.raises(CertificateInvalid):
+        hold_statement(verify(folder / "release"), folder.parent / "forged.json")
+    return known
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "relation"),
+    [
+        ("dpsgd", Neighbouring.ADD_OR_REMOVE_ONE),
+        ("encoded", Neighbouring.ADD_OR_REMOVE_ONE),
+        ("pate", Neighbouring.ZERO_OUT_ONE),
+        ("pnsgd", Neighbouring.REPLACE_ONE),
+    ],
+)
+def test_a_run_of_each_mechanism(mechanism: str, relation: Neighbouring, tmp_path: Path) -> None:
+    make_account(tmp_path, relation)
+    (tmp_path / "recipe.yaml").write_text(CHAOS[mechanism][0], encoding="utf-8")
+    plan = make_plan(read(tmp_path / "recipe.yaml", ["budget.account=digits.db"]))
+    run(plan, tmp_path / "run")
+    known = hold_run(tmp_path / "run", plan)
+    with closing(open_account(tmp_path / "digits.db")) as account:
+        assert account.state().spent == known.counted
+        planned = find_cost(plan.events, account.facts.neighbouring, account.facts.cap)
+    assert planned.covers(known.counted)
+
+
+def test_an_interrupted_run_of_votes_reserves_its_limit_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_account(tmp_path, Neighbouring.ZERO_OUT_ONE)
+    (tmp_path / "recipe.yaml").write_text(CHAOS["pate"][0], encoding="utf-8")
+    plan = make_plan(read(tmp_path / "recipe.yaml", ["budget.account=digits.db"]))
+
+    def interrupt(self: attempt.Attempt, finished: object) -> None:
+        raise Interrupted("the release was about to be written")
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(attempt.Attempt, "publish", interrupt)
+        with pytest.raises(Interrupted):
+            run(plan, tmp_path / "run")
+    run(plan, tmp_path / "run", resume=True)
+    known = hold_run(tmp_path / "run", plan)
+    with closing(open_account(tmp_path / "digits.db")) as account:
+        assert find_cost(plan.events, account.facts.neighbouring, account.facts.cap).covers(known.counted)
+
+
+@pytest.mark.parametrize("overrides", [(), (PAID,)], ids=["alone", "behind paid steps"])
+def test_a_tuned_run_reserves_its_one_event(
+    small: Callable[..., Plan], tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    make_account(tmp_path, Neighbouring.ADD_OR_REMOVE_ONE)
+    plan = small("training.steps=6", "budget.account=digits.db", *overrides, more=TUNING)
+    tune(plan, tmp_path / "run")
+    known = hold_run(tmp_path / "run", plan)
+    assert not known.refundable
+    with closing(open_account(tmp_path / "digits.db")) as account:
+        assert account.state().totals.runs == 1  # no trial asked
+    assert count_by_event(read_ledger(tmp_path / "run/private/ledger.jsonl").charges) == count_by_event(plan.events)
+
+
+def test_paid_steps_are_reserved_with_the_rest(small: Callable[..., Plan], tmp_path: Path) -> None:
+    make_account(tmp_path, Neighbouring.ADD_OR_REMOVE_ONE)
+    plan = small(PAID, "budget.account=digits.db")
+    run(plan, tmp_path / "run")
+    hold_run(tmp_path / "run", plan)
+
+
+def test_a_copy_of_a_finished_run_can_not_be_resumed(small: Callable[..., Plan], tmp_path: Path) -> None:
+    """A folder without its release is published again, and counted once; a copy of it after that is refused."""
+    make_account(tmp_path, Neighbouring.ADD_OR_REMOVE_ONE)
+    plan = small("budget.account=digits.db")
+    run(plan, tmp_path / "run")
+    before = hold_run(tmp_path / "run", plan)
+    shutil.rmtree(tmp_path / "run" / "release")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    run(plan, tmp_path / "run", resume=True)
+    assert hold_run(tmp_path / "run", plan).counted == before.counted
+    with pytest.raises(AccountRefused, match="a copy"):
+        run(plan, tmp_path / "copy", resume=True)
