@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Hex128 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 
 
-class Curve(Block):
+class AccountCost(Block):
     """A Rényi cost at the account's orders, and the δ at which it does not hold."""
 
     rdp: Annotated[tuple[NonNegativeFloat | None, ...], Field(min_length=1, max_length=32)] = Field(
@@ -46,9 +46,9 @@ class ChargedAccount(Block):
     run: Hex128 = Field(description="as the account calls this run")
     position: PositiveInt = Field(description="entries of the account, this run's settlement being the last")
     entries: Digest = Field(description="of that entry, and through it of all before")
-    reserved: Curve = Field(description="what the account held for this run while it ran")
-    counted: Curve = Field(description="what the account counts for this run")
-    after: Curve = Field(description="what all runs of the account count, open reservations included")
+    reserved: AccountCost = Field(description="what the account held for this run while it ran")
+    counted: AccountCost = Field(description="what the account counts for this run")
+    after: AccountCost = Field(description="what all runs of the account count, open reservations included")
     epsilon_so_far: NonNegativeFloat | None = Field(
         description="of `after`, at the cap's δ: what the account holds against its cap; null: infinite"
     )
@@ -68,12 +68,12 @@ SENTENCE = (
 )
 
 
-def to_curve(spent: Spent) -> Curve:
+def to_curve(spent: Spent) -> AccountCost:
     """As a certificate states it."""
-    return Curve(rdp=tuple(None if math.isinf(value) else value for value in spent.rdp), delta=spent.delta)
+    return AccountCost(rdp=tuple(None if math.isinf(value) else value for value in spent.rdp), delta=spent.delta)
 
 
-def to_spent(curve: Curve) -> Spent:
+def to_spent(curve: AccountCost) -> Spent:
     """As the filter takes it. Raises `ValueError`."""
     from dprecipe.privacy.filters.cap import Spent
 

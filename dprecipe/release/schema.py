@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, GetCoreSchemaHandler, StringConstraints
+from pydantic import Field, GetCoreSchemaHandler, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 from pydantic_core import CoreSchema
 
 from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt

@@ -13,7 +13,7 @@ from dprecipe.account.facts import new_facts
 from dprecipe.account.opening import create_account
 from dprecipe.cli.validate import check
 from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
-from dprecipe.planning import rules
+from dprecipe.planning import accounts, rules
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import read, read_text
 from tests.text.reading import show
@@ -403,6 +403,14 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p195-tuned": ("runtime.loggers=[]",),
     "r307-pnsgd": ("runtime.processes=1",),
     "r306-pnsgd-batch-size": ("training.batch_size=null",),
+    "p200-unit": ("budget.account=records.db",),
+    "p201-relation": ("budget.neighbouring=add_or_remove_one", "budget.account=replaced.db"),
+    "p206-insecure": ("runtime.insecure=null",),
+    "r320-password": ("budget.account=postgresql://dp@db.example/accounts",),
+    "r321-scheme": ("budget.account=records.db", "budget.account=postgresql://db.example/accounts"),
+    "r321-variable": ("budget.account=records.db",),
+    "r322-missing": ("budget.account=records.db",),
+    "r323-damaged": ("budget.account=records.db",),
     "r121-variable": ("data.train.path=train.csv",),
     "r121-home": ("data.train.path=me/train-2024.csv",),
     "r122-workbook": ("data.train.path=train.csv",),
@@ -458,6 +466,8 @@ REMEDIES: dict[str, tuple[str, ...]] = {
 }
 
 TOGETHER: dict[str, tuple[str, ...]] = {
+    "p202-cap": ("budget.epsilon=2.0", "mechanism.noise.multiplier=auto"),
+    "p203-largest": ("budget.epsilon=2.5", "mechanism.noise.multiplier=auto"),
     "p184-paid-units": ("data.test.access=public", "tuning.score.noise_multiplier=null"),
     "r302-all": ("budget.epsilon=3", "training.epochs=20"),
     "r220-tokens": ("data.preprocess=[{hash: {columns: [text], buckets: 4096, tokens: words}}]",),
@@ -490,6 +500,7 @@ def test_the_remedy_works(name: str, override: str, folder: Path) -> None:
     assert f"[{code}]" in (FOLDER / f"{name}.out").read_text("utf-8")
     loaded = read(folder / f"{name}.yaml", (override,))
     findings = rules.check(loaded.recipe, loaded.source.attachments)
+    findings += accounts.check_file(loaded.recipe, folder / f"{name}.yaml")
     assert code not in {finding.code for finding in findings}
     assert not [finding for finding in findings if finding.is_error]
 
@@ -497,7 +508,9 @@ def test_the_remedy_works(name: str, override: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", TOGETHER)
 def test_the_remedies_work_together(name: str, folder: Path) -> None:
     loaded = read(folder / f"{name}.yaml", TOGETHER[name])
-    assert not [f for f in rules.check(loaded.recipe, loaded.source.attachments) if f.is_error]
+    findings = rules.check(loaded.recipe, loaded.source.attachments)
+    findings += accounts.check_file(loaded.recipe, folder / f"{name}.yaml")
+    assert not [finding for finding in findings if finding.is_error]
 
 
 def test_every_golden_finding_has_a_remedy_that_was_followed() -> None:
