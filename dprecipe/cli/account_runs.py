@@ -10,10 +10,10 @@ from pathlib import Path
 from dprecipe.account.account import DataAccount
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import AccountState, find_cost
-from dprecipe.faults import Fault, PlanRefused, UsageFault
+from dprecipe.faults import Fault, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.planning.accounts import check_facts, check_solved
+from dprecipe.planning.accounts import check_plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.filters.filter import admits, mixture_epsilon, room
@@ -43,7 +43,7 @@ def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | Non
     loaded = read(recipe, overrides)
     plan = make_plan(loaded)
     with closing(open_of(plan)) as account:
-        check_plan(plan, loaded, account)
+        check_plan(plan, account.facts)
         state = account.state()
     cost = cost_in(plan, state)
     fits = count_runs(state, cost)
@@ -62,13 +62,6 @@ def open_of(plan: Plan) -> DataAccount:
     if plan.budget.account is None:
         raise UsageFault("this recipe names no account", "name one: budget.account")
     return open_account(plan.budget.account, Path(plan.source.file).resolve().parent, read_only=True)
-
-
-def check_plan(plan: Plan, loaded: Loaded, account: DataAccount) -> None:
-    """Raises `PlanRefused` where the plan does not fit the account, whatever was spent."""
-    findings = [*check_facts(loaded.recipe, account.facts), *check_solved(plan, account.facts)]
-    if findings:
-        raise PlanRefused(loaded.located(findings))
 
 
 def cost_in(plan: Plan, state: AccountState) -> Spent:
@@ -90,17 +83,16 @@ def describe_plan(plan: Plan) -> list[str]:
     """One line for `dprecipe plan` and `run`: the plan's account and what it would count after the run.
 
     Raises:
-        PlanRefused: see `check_plan`.
+        PlanRefused: it does not fit the account.
     """
     if plan.budget.account is None:
         return []
     try:
         with closing(open_of(plan)) as account:
-            state, findings = account.state(), [*check_solved(plan, account.facts)]
+            state = account.state()
     except Fault as fault:
         return [f"  account: {fault.message}; {fault.remedy}"]
-    if findings:
-        raise PlanRefused(findings)
+    check_plan(plan, state.facts)
     after = state.spent + cost_in(plan, state)
     room = "" if admits(after, state.facts.cap) else ": there is no room for it; see dprecipe account plan"
     return [
@@ -121,7 +113,7 @@ def _tell_count(fits: int) -> str:
 
 def _advise(loaded: Loaded, plan: Plan, state: AccountState, runs: int | None) -> list[str]:
     what = "a tenth of what is left" if runs is None else f"{runs} runs like this"
-    if plan.resolved["budget"]["epsilon"] == "auto":
+    if loaded.recipe.budget.epsilon == "auto":
         return [f"  {what}: give budget.epsilon a number and set the noise to auto; it is solved then"]
     found = find_budget(loaded, state, runs or 10, plan.budget.epsilon)
     if found is None:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from dprecipe.faults import Fault, Finding, Severity
+from dprecipe.faults import Fault, Finding, PlanRefused, Severity
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.paths import VARIABLE
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.recipe.read import read_source
 from dprecipe.recipe.root import Recipe
 
 if TYPE_CHECKING:
@@ -130,13 +131,25 @@ def check_solved(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
     except NotInAccount as refused:
         yield Finding("P204", f"account {facts.name} can't hold this run: {refused.message}", refused.remedy, KEY)
     limit = facts.epsilon if facts.max_epsilon_per_run is None else facts.max_epsilon_per_run
-    if plan.resolved["budget"]["epsilon"] == "auto" and plan.guarantee.epsilon > limit:
+    if plan.guarantee.epsilon > limit:
         yield Finding(
             "P203" if facts.max_epsilon_per_run is not None else "P202",
             f"this plan spends ε = {plan.guarantee.epsilon:g}, and account {facts.name} allows a run at most {limit:g}",
             "raise the noise, or shorten the run",
             KEY,
         )
+
+
+def check_plan(plan: Plan, facts: AccountFacts) -> None:
+    """The plan fits the account, whatever was spent.
+
+    Raises:
+        PlanRefused: it does not; each finding is at its place in the recipe.
+    """
+    loaded = read_source(plan.source)
+    findings = [*check_facts(loaded.recipe, facts)] or [*check_solved(plan, facts)]
+    if findings:
+        raise PlanRefused(loaded.located(findings))
 
 
 def check_file(recipe: Recipe, file: str | Path) -> list[Finding]:

@@ -37,13 +37,12 @@ from dprecipe.account.entries import RunClaim
 from dprecipe.account.faults import AccountRefused
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import Reservation, Settlement
-from dprecipe.faults import DataFault, Fault, PlanRefused, RunFailed
+from dprecipe.faults import DataFault, Fault, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.planning.accounts import check_facts, check_solved
+from dprecipe.planning.accounts import check_plan
 from dprecipe.privacy.events import Charge, Event, count_by_event
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
-from dprecipe.recipe.read import read_source
 from dprecipe.release.charged_account import ChargedAccount, compute_epsilons, to_curve
 from dprecipe.screen import write_note
 
@@ -74,10 +73,7 @@ def check_account(plan: Plan, is_new: bool) -> None:
     if plan.budget.account is None:
         return
     with closing(open_account_of(plan)) as account:
-        loaded = read_source(plan.source)
-        findings = [*check_facts(loaded.recipe, account.facts), *check_solved(plan, account.facts)]
-        if findings:
-            raise PlanRefused(loaded.located(findings))
+        check_plan(plan, account.facts)
         if is_new:
             account.check_room(plan.events, _claim_of(plan))
 

@@ -22,10 +22,8 @@ from dprecipe import durable
 from dprecipe.account.faults import AccountUnavailable
 from dprecipe.faults import Fault, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan, RecipeSource
-from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.make import plan_chosen
+from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.ledger import Ledger, lock_ledger
-from dprecipe.recipe.read import read_source
 from dprecipe.release import certificate
 from dprecipe.release import folder as release_folder
 from dprecipe.release.charged_account import ChargedAccount
@@ -152,9 +150,8 @@ def complete_run(path: Path) -> Completed:
         raise UsageFault(f"{path}: this run is settled, and has its release", "verify it: dprecipe verify")
     with lock_ledger(folder.ledger) as ledger:
         waiting = _read_waiting(folder)
-        loaded = read_source(source)
-        chosen = None if waiting is None else waiting["chosen"]
-        plan = make_plan(loaded) if chosen is None else plan_chosen(loaded, chosen)
+        planner, chosen = planner_of(source), None if waiting is None else waiting["chosen"]
+        plan = planner.whole if chosen is None else planner.plan_chosen(chosen)
         if ledger.plan_digest != plan.digest:
             raise RunFailed(
                 f"{path}: the ledger belongs to another plan", "put the run's own files back, or use its version"
