@@ -3,7 +3,7 @@
 Each reservation is a transaction that is on disk when it returns. PostgreSQL is a server that this program starts on a
 socket of its own, with fsync on, if `initdb` and `pg_ctl` are installed.
 
-Run: python benchmarks/account.py [--entries N] [--seconds S] [--clients N] [--json FILE]
+Run: python benchmarks/account.py [--entries N] [--seconds S] [--clients N] [--database NAME] [--json FILE]
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 
 CHARGES = (Charge(PoissonGaussian(0.001, 50.0), 100),)
-BLOCK = 2000
+BLOCK = 100
+"""Entries in one transaction: PostgreSQL keeps every version of the account's row until its end."""
 
 
 def count_reservations(address: str, clients: int, seconds: float) -> float:
@@ -106,8 +107,8 @@ def serving() -> Iterator[str | None]:
         options = f"-c listen_addresses= -c unix_socket_directories={folder}"
         subprocess.run([pg_ctl, "-D", data, "-w", "-o", options, "-l", folder / "log", "start"], **quiet, **user)
         yield f"postgresql:///postgres?host={folder}&user=bench"
-        subprocess.run([pg_ctl, "-D", data, "-m", "immediate", "stop"], **quiet, **user)
     finally:
+        subprocess.run([pg_ctl, "-D", data, "-m", "immediate", "stop"], stdout=subprocess.DEVNULL, check=False, **user)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -116,12 +117,13 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--database", choices=["SQLite", "PostgreSQL"], help="only this one")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     results = {}
     with tempfile.TemporaryDirectory() as folder, serving() as server:
         for name, address in (("SQLite", f"{folder}/account.db"), ("PostgreSQL", server)):
-            if address is not None:
+            if address is not None and options.database in (None, name):
                 results[name] = measure(address, options.clients, options.seconds, options.entries)
                 print(name, *(f"  {what}: {value:.4g}" for what, value in results[name].items()), sep="\n", flush=True)
     if options.json is not None:
