@@ -3,8 +3,8 @@
 The `tokenizers` library matches with backtracking, and a release may come from a stranger. A pattern that repeats a
 group which itself repeats or chooses, as in `(a+)+` or `(a|aa)*`, takes a time that doubles with each letter; so may
 one that refers to what a group has matched. The patterns of published checkpoints have none of these, nor what would
-hide one: comments, and classes within classes. What repeats one class after the other takes at most a power of the text's
-length, and is taken.
+hide one: comments, and classes within classes. What repeats one class after the other takes at most a power of the
+text's length, and is taken.
 """
 
 from __future__ import annotations
