@@ -13,8 +13,6 @@ from dprecipe.policy.facts import GovernedFacts, read_facts
 from dprecipe.policy.read import LoadedPolicy, load_policies
 from dprecipe.policy.rules import check_policies
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_source
-from dprecipe.release.facts import list_versions
-from dprecipe.release.sign import key_id, load_private_key
 
 
 def check_loaded(loaded: Loaded | LoadedPublic, more: Path | None = None) -> tuple[Finding, ...]:
@@ -56,6 +54,8 @@ def hold_run(plan: Plan, from_python: Sequence[str] = ()) -> Plan:
         RecipeError, PlanRefused: as `hold_plan`.
         UsageFault: the key that signs can't be used.
     """
+    from dprecipe.release.facts import list_versions  # what certificates need takes time to import, and is for runs
+
     return _hold(plan, list_versions(), from_python, with_key=True)
 
 
@@ -69,6 +69,8 @@ def _hold(plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = 
     if versions:
         facts = replace(facts, versions=versions)
     if with_key and plan.release.sign is not None:
+        from dprecipe.release.sign import key_id, load_private_key
+
         key = load_private_key(Path(plan.source.file).parent / plan.release.sign.key)
         facts = replace(facts, signing="known", key=key_id(key.public_key()))
     _refuse(loaded, facts, policies)

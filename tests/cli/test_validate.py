@@ -145,6 +145,7 @@ def test_nothing_that_validate_imports_is_heavy() -> None:
         "except SystemExit as done: code = done.code\n"
         "assert not code, code\n"
         "assert 'dprecipe.recipe.wording' not in sys.modules and 'rich' not in sys.modules\n"
+        "assert 'dprecipe.release.facts' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
