@@ -193,6 +193,7 @@ LAYERS: list[tuple[str, str, str]] = [
     ("mechanisms/<name>/train", "runs the planned events", "torch"),
     ("training", "attempt, gate, engine, probe", "torch"),
     ("nonprivate", "recipes without privacy", "box"),
+    ("policy standings", "an organisation's rules; comparisons", "box"),
     ("release", "certificate, verify, sign, report", "box"),
     ("planning", "Recipe to Plan, rules across blocks", "box"),
     ("recipe", "root of the recipe, reading, wording", "box"),

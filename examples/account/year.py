@@ -72,7 +72,7 @@ def live(folder: Path) -> Iterator[tuple[str, ...]]:
     for number, (team, epsilon) in enumerate(YEAR, 1):
         plan = dprecipe.plan(dprecipe.load(folder / f"{team}.yaml", {"budget.epsilon": epsilon}))
         try:
-            done = dprecipe.run(plan, folder / "runs" / str(number))
+            done = dprecipe.run(plan, folder / "runs" / str(number), data_root=folder)
             dprecipe.verify(done.release)
             verdict = done.stop_reason
         except AccountRefused as refused:
