@@ -220,7 +220,7 @@ class DataAccount:
         """Put on record what the run's ledger says was drawn, of all attempts together; unsettled events of the ledger
         were drawn. Asked again, it is there once.
 
-        `final`: the run has ended as `completed`, `budget` or `no_model`. Then what was not drawn is given back, unless
+        `final`: the run has ended as `completed` or `budget`. Then what was not drawn is given back, unless
         nothing of the run is seen before its end. Otherwise the reservation goes on counting in full.
 
         Raises:

@@ -7,8 +7,8 @@ run, so that an entry costs the same whatever came before.
 |---|---|
 | from its first reservation | the whole of it, drawn or not |
 | a later attempt reserves | the larger of both reservations, at each order: the earlier one may have been drawn |
-| settled, not final (interrupted) | what it counted: anybody may have timed the interruption |
-| settled, final (completed, budget, no model) | what was drawn; all of it if nothing is seen before its end |
+| settled, not final (interrupted, no model) | what it counted: anybody may have timed the interruption |
+| settled, final (completed, budget) | what was drawn; all of it if nothing is seen before its end |
 | void | nothing |
 
 Source of the refunds: a run of steps whose bounds hold conditionally on the past, which stopped because of released

@@ -38,6 +38,7 @@ from dprecipe.account.faults import AccountRefused
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import Reservation, Settlement
 from dprecipe.faults import DataFault, Fault, RunFailed
+from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accounts import check_plan
@@ -219,7 +220,9 @@ def settle_run(plan: Plan, ledger: Ledger) -> ChargedAccount | None:
         attempt = ledger.attempts if known is None else known.attempt
         check_newest(plan, ledger, attempt, "" if known is None else known.nonce)
         charges = order_charges(count_by_event(ledger.charges))
-        return state_account(account.settle(str(run), attempt, charges, final=True))
+        # A run without a model may have ended by a crash in a paid step: what decided its moment may be private.
+        ended_by_itself = ledger.stop_reason != NO_MODEL
+        return state_account(account.settle(str(run), attempt, charges, final=ended_by_itself))
 
 
 def void_run(plan: Plan, ledger: Ledger) -> None:

@@ -26,9 +26,9 @@ from dprecipe.planning.accounts import check_solved
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.filters.cap import Spent
-from dprecipe.privacy.ledger import Ledger, read
+from dprecipe.privacy.ledger import Ledger, StopReason, read
 from dprecipe.release.verify import verify
-from dprecipe.training.account_run import check_account, digest_data, read_run_name
+from dprecipe.training.account_run import check_account, digest_data, read_run_name, settle_run
 from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
@@ -184,6 +184,19 @@ def test_a_run_that_drew_nothing_gives_its_reservation_back(charged: Plan, folde
     assert counted(folder).is_nothing
     spend(charged, folder, 1)
     assert not counted(folder).is_nothing
+
+
+@pytest.mark.parametrize(("reason", "is_given_back"), [("budget", True), ("no_model", False)])
+def test_a_run_without_a_model_gives_nothing_back(
+    charged: Plan, folder: RunFolder, reason: StopReason, is_given_back: bool
+) -> None:
+    with open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        attempt.ledger.reserve(charged.events[0].event, 1)
+        attempt.ledger.close(reason)
+    drawn = cost(folder, Charge(charged.events[0].event, 1))
+    for _ in range(2):
+        settle_run(charged, read(folder.ledger))
+        assert counted(folder) == (drawn if is_given_back else cost(folder, *charged.events))
 
 
 def test_a_folder_that_is_older_than_its_account_is_refused(charged: Plan, folder: RunFolder, tmp_path: Path) -> None:
