@@ -22,7 +22,8 @@ SUFFIXES = (".yaml", ".yml")
 def validate(
     paths: Sequence[Path], output: str = "text", data_root: Path | None = None, policy: Path | None = None
 ) -> int:
-    """Print every finding of recipes; folders are searched for `*.yaml` and `*.yml`. Exit code: 1 for errors.
+    """Print every finding of recipes; folders are searched for `*.yaml` and `*.yml`, but for folders of runs in them,
+    whose recipes are copies. Exit code: 1 for errors.
 
     With `data_root`, also warn about declared data files that are missing there; their contents are not read. Recipes
     are held against the policies above them, and against `policy`; policies among the files are checked themselves.
@@ -74,16 +75,18 @@ def check(
 def _recipes(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    result = sorted(
-        file for file in path.rglob("*") if file.suffix in SUFFIXES and not _is_hidden(file.relative_to(path))
-    )
+    result = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and _is_searched(path, file))
     if not result:
         raise UsageFault(f"{path} has no *.yaml or *.yml file", "name a recipe, or a folder that has one")
     return result
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _is_searched(folder: Path, file: Path) -> bool:
+    """Whether nothing on the way from the folder to the file is hidden, or the folder of a run."""
+    inner = file.relative_to(folder)
+    between = [folder / parent for parent in inner.parents if parent.parts]
+    in_run = any((each / "plan.json").is_file() and (each / "resolved.yaml").is_file() for each in between)
+    return not in_run and not any(part.startswith(".") for part in inner.parts)
 
 
 def _absent_files(loaded: Loaded | LoadedPublic, root: Path) -> Iterator[Finding]:

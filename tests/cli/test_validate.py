@@ -45,6 +45,18 @@ def test_folders_are_searched_and_recipes_counted(folder: Path, capsys: pytest.C
     assert set(of) == {str(folder / "sub" / "bad.yaml"), str(folder / "sub" / "other.yml")}
 
 
+def test_folders_of_runs_are_left_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "run").mkdir()
+    for name in ("recipe.yaml", "resolved.yaml"):
+        (folder / "run" / name).write_text("extends: gone.yaml\n", encoding="utf-8")
+    validate([folder], "json")
+    assert str(folder / "run") in capsys.readouterr().out  # no run yet: nothing says that it is one
+    (folder / "run" / "plan.json").touch()
+    validate([folder], "json")
+    assert str(folder / "run") not in capsys.readouterr().out
+    assert validate([folder / "run"], "json") == 1  # asked for by name
+
+
 def test_a_good_recipe_is_exit_code_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert validate([folder / "good.yaml"]) == 0
     assert capsys.readouterr().out == "1 recipe: no findings\n"
