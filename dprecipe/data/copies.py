@@ -208,9 +208,11 @@ def _parts_of(raw: Raw) -> dict[str, NDArray[Any]]:
 
 
 @contextmanager
-def open_copy(folder: Path, declared: object, files: Sequence[Path], names: Sequence[str]) -> Iterator[Copy]:
+def open_copy(
+    folder: Path, declared: object, files: Sequence[Path], names: Sequence[str], anew: bool = False
+) -> Iterator[Copy]:
     """The copy of these files as they are read by what is `declared` (JSON), for this process alone while the block
-    lasts: another one that needs it waits.
+    lasts: another one that needs it waits. `anew`: every byte of the files is read to find it, whatever is remembered.
 
     Raises:
         DataFault: a file of the source can't be read, or the disk refuses.
@@ -220,9 +222,10 @@ def open_copy(folder: Path, declared: object, files: Sequence[Path], names: Sequ
         secret = _read_secret(folder / SECRET)
     except OSError as error:
         raise disk_fault(error, folder) from error
-    known = KnownDigests(folder, secret)
+    known = KnownDigests(folder, secret, forgets=anew)
     try:
-        before, digests = [state_of(file) for file in files], digest_files(files, known)
+        before = [state_of(file) for file in files]
+        digests = [known.digest(file) for file in files] if anew else digest_files(files, known)
     except OSError as error:
         raise DataFault(
             f"{names[0] if names else 'a file'}: can't be read ({error.strerror})", "check its permissions"

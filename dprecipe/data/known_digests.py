@@ -5,7 +5,9 @@
 *What is remembered decides which copy a run takes, and nothing else.* The records that a run trains on are bound to its
 ledger and certificate by a commitment to the arrays themselves (`training.provenance`), which is made anew at every
 start, from every byte that is used. So a digest that is wrongly remembered can make a run train on the records that a
-file held before; it cannot make a certificate speak of other records than those, nor a resumed run change them.
+file held before; it cannot make a certificate speak of other records than those, nor a resumed run change them. Whoever
+says something of the *files* beside (an account is bound to them; weights say which they were learned from) reads
+them anew (`forgets`), so that it is said of the records that are used.
 
 *A file counts as unchanged* if its size, its times of change of content and of state (mtime, ctime; in ns), its inode
 and its device are those of then. A write sets ctime to the system's clock, and no program can set it back, as it can

@@ -66,10 +66,11 @@ def read(
     copies: Path | None = None,
     held: HeldRecords | None = None,
     tokens: Tokens | None = None,
+    anew: bool = False,
 ) -> tuple[Records, SourceCounts]:
     """As `load`, before any step of preprocessing, and the counts of missing, clamped and undeclared values. `held`:
     records in memory, in the place of the source's files. `tokens`: of the recipe's `tokenize` step, where they are
-    opened already.
+    opened already. `anew`: the copy in `copies` is of what the files hold now, whatever is remembered of them.
 
     Raises:
         UsageFault: `held` is of another kind than the source.
@@ -96,7 +97,7 @@ def read(
         files, written = [*files, locate_file(own.path, root)], [*written, own.path]
     names = [os.path.relpath(file, root) for file in files]  # a folder's name may be a label
     declared = [_declared(source, data), role, name_column, names]
-    with open_copy(copies, declared, files, written) as copy:
+    with open_copy(copies, declared, files, written, anew) as copy:
         reading = reading_to(copy.storage)
         return _read(lambda: source.read(root, reading), source, data, reading, copy)
 

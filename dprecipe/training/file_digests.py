@@ -1,11 +1,17 @@
-"""Digests of the files that a source reads: what weights that saw public records say of them."""
+"""Digests of the files that a source reads, for who says something of the files beside the records: what weights that
+saw public records say of them, and what an account knows its data by. Records and digests are of one content.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from dprecipe.data.known_digests import State, state_of
 from dprecipe.data.schema import AnySource
+from dprecipe.faults import DataFault
 from dprecipe.models.public_record import MAX_FILES
 from dprecipe.release.untrusted import sha256_of
 
@@ -21,3 +27,29 @@ def digest_files(source: AnySource, root: Path) -> dict[str, str]:
         name = file.name[:150]
         names[name if name not in names else f"{name} ({len(names) + 1})"] = digest
     return names
+
+
+@contextmanager
+def holding_still(source: AnySource | None, root: Path) -> Iterator[None]:
+    """A block that reads a source's files more than once: they are the same files at its end, with the same times of
+    change. None: it reads none.
+
+    Raises:
+        DataFault: one was changed or replaced meanwhile, or can't be read.
+    """
+    before = _list_states(source, root)
+    yield
+    if _list_states(source, root) != before:
+        raise DataFault(
+            f"{', '.join((source.files if source else {}).values()) or 'a source'}: changed while it was read",
+            "start again when nobody writes to it",
+        )
+
+
+def _list_states(source: AnySource | None, root: Path) -> list[tuple[Path, State]]:
+    try:
+        return [] if source is None else [(file, state_of(file)) for file in source.all_files(root)]
+    except OSError as error:
+        raise DataFault(
+            f"a file can't be read: {error.strerror}", "check that it is there, and its permissions"
+        ) from None

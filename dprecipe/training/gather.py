@@ -25,6 +25,7 @@ from dprecipe.data.tokens import TOKENIZER, LibraryTokens, open_tokens
 from dprecipe.faults import DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.models.schema import Pretrained
 from dprecipe.progress import report_progress
 from dprecipe.screen import is_watched, write_note
 
@@ -140,6 +141,10 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         gathered.tokenizer = tokens.content
     attempt(lambda: check_files(plan.data, root))
     copies = find_folder(plan.runtime.prepared, plan.source.file)
+    # An account, and weights that have seen records, are held against the files: they are to be what is trained on.
+    is_compared = plan.budget.account is not None or (
+        isinstance(plan.model, Pretrained) and plan.model.init is not None
+    )
     for role, block in declared.items():
         value = objects.get(role)
         if role == "test" and value is None and plan.data.split is not None:
@@ -150,7 +155,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         if block is None or (value is not None and held is None):
             continue
         identity = plan.room.identity if role == "train" else None
-        both = attempt(partial(read, block, plan.data, root, role, identity, copies, held, tokens))
+        both = attempt(partial(read, block, plan.data, root, role, identity, copies, held, tokens, is_compared))
         if both is not None:
             gathered.sources[role], gathered.counts[role] = both
     if not faults:

@@ -52,7 +52,7 @@ from dprecipe.release.score_blocks import AnyScore, state_score
 from dprecipe.release.scores import name_loss
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.evaluate import METRICS, HeldOut, Score
-from dprecipe.training.file_digests import digest_files
+from dprecipe.training.file_digests import digest_files, holding_still
 from dprecipe.training.losses import choose_loss
 from dprecipe.training.metrics import PUBLIC, describe_metrics
 from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
@@ -200,8 +200,9 @@ def read_records(plan: PublicPlan, root: Path) -> tuple[dict[Role, Records], tup
         if source is None:
             continue
         try:
-            records[role] = read(source, plan.data, root, role, copies=find_folder(None, None))[0]
-            used.append(_describe_records(role, source, root, records[role]))
+            with holding_still(source, root):
+                records[role] = read(source, plan.data, root, role, copies=find_folder(None, None), anew=True)[0]
+                used.append(_describe_records(role, source, root, records[role]))
         except DataFault as fault:
             faults.append(fault)
     if faults:

@@ -16,6 +16,7 @@ from dprecipe.policy.apply import hold_run
 from dprecipe.release.folder import load_signing_key
 from dprecipe.timeline import measure_run, phase
 from dprecipe.training.account_run import check_account, digest_data
+from dprecipe.training.file_digests import holding_still
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import gather_records
 from dprecipe.training.loggers.run import check_loggers
@@ -74,14 +75,15 @@ def run(
     if folder is not None:
         check_account(plan, is_new=not resume)
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
-    with phase("read"):
-        gathered = gather_records(plan, root, objects)
-    data = digest_data(plan, root) if folder is not None and train is None else None
-    start = Start(moment, accept_lost_steps, data=data)
-    with phase("import"):
-        runner = runner_of(plan)  # imports torch: what is wrong with the data has been told
-    with phase("prepare"):
-        program = runner.prepare(plan, root, PythonInputs(model, train, public, test, gathered))
+    with holding_still(plan.data.train if train is None else None, root):
+        with phase("read"):
+            gathered = gather_records(plan, root, objects)
+        data = digest_data(plan, root) if folder is not None and train is None else None
+        start = Start(moment, accept_lost_steps, data=data)
+        with phase("import"):
+            runner = runner_of(plan)  # imports torch: what is wrong with the data has been told
+        with phase("prepare"):
+            program = runner.prepare(plan, root, PythonInputs(model, train, public, test, gathered))
     if folder is None:
         return runner.follow(plan, program)
     if not resume:

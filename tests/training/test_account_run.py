@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,20 +19,24 @@ from dprecipe.account.facts import new_facts
 from dprecipe.account.faults import AccountRefused, AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
+from dprecipe.data import known_digests
 from dprecipe.data.paid.constants import StageConstants
-from dprecipe.faults import Interrupted, PlanRefused, RunFailed, UsageFault
+from dprecipe.faults import DataFault, Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.accounts import check_solved
+from dprecipe.planning.make import plan
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.ledger import Ledger, StopReason, read
+from dprecipe.recipe.read import read as read_recipe
 from dprecipe.release.verify import verify
 from dprecipe.training.account_run import check_account, digest_data, read_run_name, settle_run
 from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
+from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.held import ReleaseHeldBack, complete_run
 from dprecipe.training.provenance import Private, RunProvenance
 from dprecipe.training.run import run
@@ -309,3 +314,69 @@ def test_a_release_is_held_back_while_its_account_is_lost(
     assert hold_ledger(RunFolder(out)).stop_reason == "completed"
     with pytest.raises(UsageFault, match="has its release"):
         complete_run(out)
+
+
+CSV = """
+recipe: dprecipe/v1
+name: people
+data:
+  train:
+    source: csv
+    path: people.csv
+    columns: {age: {kind: numeric, min: 0, max: 100}}
+    label: {column: ill, values: ["no", "yes"]}
+  size: 60
+  unit: record
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: poisson, batch_size: 16}
+budget: {epsilon: 0.5, delta: 1.0e-5, account: people.db}
+training: {steps: 2, optimizer: {kind: sgd, lr: 0.1}}
+runtime: {prepared: kept}
+release: {report: false}
+"""
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Plan:
+    """The plan of a run on a file of 60 records, with a folder of copies."""
+    (tmp_path / "people.csv").write_text("age,ill\n" + "33,yes\n44,no\n" * 30)
+    (tmp_path / "people.yaml").write_text(CSV)
+    make_account(tmp_path / "people.db", 2.0)
+    return plan(read_recipe(tmp_path / "people.yaml"))
+
+
+def test_the_account_is_bound_to_the_records_that_are_used(
+    people: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the memory of digests says that a file holds what it held before: a program that has it mapped can
+    change it without a trace."""
+    monkeypatch.setattr(known_digests, "state_of", lambda file: (0,) * 5)  # nothing tells of a change
+    ages = []
+    for ill, well in ((33, 44), (33, 44), (55, 66)):
+        (tmp_path / "people.csv").write_text("age,ill\n" + f"{ill},yes\n{well},no\n" * 30)
+        gathered = gather_records(people, tmp_path).prepared("train")
+        assert gathered is not None
+        ages.append(np.asarray(gathered.batch(slice(0, 60))[0]))
+    assert (ages[0] == ages[1]).all()
+    assert (ages[1] != ages[2]).all()
+
+
+def test_a_file_that_is_replaced_while_it_is_read_ends_the_run(
+    people: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gather(*arguments: Any) -> Gathered:
+        gathered = gather_records(*arguments)
+        (tmp_path / "other.csv").write_text("age,ill\n" + "55,yes\n66,no\n" * 30)
+        (tmp_path / "other.csv").rename(tmp_path / "people.csv")
+        return gathered
+
+    monkeypatch.setattr("dprecipe.training.run.gather_records", gather)
+    with pytest.raises(DataFault, match=r"people.csv: changed while it was read"):
+        run(people, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with closing(open_account(tmp_path / "people.db")) as account:
+        assert account.state().totals.commitment is None

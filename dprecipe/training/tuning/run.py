@@ -36,6 +36,7 @@ from dprecipe.release.stages import digest_constants
 from dprecipe.screen import is_watched, write_note
 from dprecipe.training.account_run import check_account, digest_data
 from dprecipe.training.attempt import Attempt, open_attempt
+from dprecipe.training.file_digests import holding_still
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.private_report import write_private_report
@@ -114,13 +115,14 @@ def tune(
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file).absolute()
     check_account(plan, is_new=not resume)
-    start = Start(datetime.now(UTC), data=digest_data(plan, root))
     folder = _reopen(path, plan, root, recipient) if resume else RunFolder.absent(path)
     findings = find_unverifiable(plan)
     if findings:
         raise PlanRefused(findings)
-    gathered = gather_records(plan, root)
-    _prepare_models(plan, plan.tuning.block, root, gathered)
+    with holding_still(plan.data.train, root):
+        start = Start(datetime.now(UTC), data=digest_data(plan, root))
+        gathered = gather_records(plan, root)
+        _prepare_models(plan, plan.tuning.block, root, gathered)
     provenance = RunProvenance((), torch.device("cpu"))
     event = plan.tuning.charge.event
 
