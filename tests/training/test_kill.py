@@ -92,12 +92,9 @@ def test_t24_killed_runs(tmp_path: Path, mechanism: str, scheme: str, steps: int
 
 @pytest.mark.parametrize(
     ("room", "kills"),
-    [
-        (3.4, 2),
-        pytest.param(3.4, 30, marks=pytest.mark.slow),
-        pytest.param(30.0, 30, marks=pytest.mark.slow),
-    ],
+    [(3.4, 30), (30.0, 30)],
 )
+@pytest.mark.slow  # its quick sisters: test_account_run.py
 def test_killed_runs_draw_no_more_than_their_account_counts(tmp_path: Path, room: float, kills: int) -> None:
     """Kills come around the reservation, the settlement and the release, too. A tight account has no room for what is
     lost: the run goes on within its first reservation."""
