@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -164,13 +164,14 @@ class DataAccount:
         claim: RunClaim | None = None,
         nonce: str = "",
         drawn: Sequence[Charge] = (),
+        nonces: Mapping[int, str] | None = None,
     ) -> Reservation:
         """Reserve all that a run may draw, its earlier attempts included, for its next attempt.
 
         `run`: the run's name, for good; `attempt`: its number, which only grows. `what`: for people, such as the
         recipe's name. `claim`: what the run claims by itself. `nonce`: of this attempt; the same when the same attempt
         asks again because it does not know whether it was answered, another one for everybody else. `drawn`: what
-        the run's ledger holds by now.
+        the run's ledger holds by now. `nonces`: of its earlier attempts, by number; the account's last is one of them.
 
         Guarantees: when it returns, the reservation is on disk and counts; asked again, it counts once.
 
@@ -192,7 +193,7 @@ class DataAccount:
             if before is not None and _is_repeated(before, act):
                 return _reservation(books, before)
             if before is not None:
-                self._check_attempt(before, act, known)
+                self._check_attempt(before, act, known, nonces)
             if books.totals.commitment is None:
                 raise UsageFault(f"account {facts.name} is bound to no data yet", "call DataAccount.bind first")
             counted = before.counted if before is not None else None
@@ -290,11 +291,13 @@ class DataAccount:
                 f"set budget.epsilon to at most {limit:g}",
             )
 
-    def _check_attempt(self, before: RunState, act: ReserveAct, known: Spent) -> None:
-        if act.attempt <= before.attempt:
+    def _check_attempt(self, before: RunState, act: ReserveAct, known: Spent, nonces: Mapping[int, str] | None) -> None:
+        # A copy that was refused once has used up a number, too: its next one is new, its past is not.
+        is_other = nonces is not None and nonces.get(before.attempt) != before.nonce
+        if act.attempt <= before.attempt or is_other:
             raise AccountRefused(
-                f"attempt {act.attempt} of run {act.run} is already known to account {self.facts.name}, which has seen "
-                f"{before.attempt}: this folder is a copy, or older than the run",
+                f"attempt {before.attempt} of run {act.run} is known to account {self.facts.name} from another folder: "
+                f"this one, at attempt {act.attempt}, is a copy, or older than the run",
                 "go on in the run's own, newest folder; or start a new run (what this one reserved stays counted)",
             )
         if not known.covers(before.drawn):

@@ -192,7 +192,7 @@ class _Checking:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ValueError | TypeError | AttributeError | RecursionError):
+        if isinstance(error, ValueError | TypeError | ArithmeticError | AttributeError | RecursionError):
             raise AccountInvalid(self._place, [f"{self._subject}: {error}"]) from None
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ from dprecipe.privacy.filters.cap import Spent, spent_from_json
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_LARGEST = sys.float_info.max
 
 
 def to_line(content: Mapping[str, Any]) -> bytes:
@@ -114,6 +115,6 @@ class Fields:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
         raise ValueError(f"{name} is not a finite number of at least 0")
     return float(value)

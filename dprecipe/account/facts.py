@@ -87,8 +87,9 @@ def new_facts(
         orders = Cap(epsilon, delta).orders
     except ValueError as error:
         raise UsageFault(f"no account can have this cap: {error}", "choose another ε or δ") from None
+    limit = None if max_epsilon_per_run is None else float(max_epsilon_per_run)  # 8 is another text than 8.0
     return AccountFacts(
-        name, secrets.token_hex(16), tell_time(), epsilon, delta, unit, neighbouring, max_epsilon_per_run, orders
+        name, secrets.token_hex(16), tell_time(), float(epsilon), float(delta), unit, neighbouring, limit, orders
     )
 
 

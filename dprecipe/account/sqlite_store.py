@@ -31,6 +31,8 @@ APPLICATION = 0x64707261
 WAIT_SECONDS = 60.0
 """How long a lock that another process holds is waited for."""
 MAX_SIBLINGS = 64
+LOGS = ("-wal", "-shm", "-journal")
+"""What SQLite keeps beside a file, by the name under which that was opened."""
 HEADER = 100
 MAGIC = b"SQLite format 3\0"
 _OPEN: Counter[tuple[int, int]] = Counter()
@@ -59,6 +61,7 @@ class SqliteStore:
         try:
             if not self.path.parent.is_dir():
                 raise UsageFault(f"{self.place}: there is no such folder", "make the folder first")
+            self._check_remains()
             with self._faults():
                 os.close(durable.open_regular(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL))
                 self._fill(draft, facts, secret)
@@ -71,9 +74,18 @@ class SqliteStore:
                 "an account is made once; give new people a new account in another file",
             ) from None
         finally:
-            for suffix in ("", "-wal", "-shm"):
+            for suffix in ("", *LOGS):
                 with suppress(OSError):
                     os.unlink(f"{draft}{suffix}")
+
+    def _check_remains(self) -> None:
+        """SQLite would take the log of a file that was here before for the new one's."""
+        for suffix in LOGS:
+            if os.path.lexists(f"{self.place}{suffix}") and not os.path.lexists(self.path):
+                raise UsageFault(
+                    f"{self.place}{suffix} is left of an account that was here, and may hold what runs reserved there",
+                    "put that account back beside it; or give the new one another name",
+                )
 
     def _fill(self, draft: Path, facts: AccountFacts, secret: bytes) -> None:
         connection = sqlite3.connect(draft, isolation_level=None)
@@ -193,7 +205,7 @@ class SqliteStore:
 
     def _check_file(self) -> None:
         try:
-            kind = self.path.stat().st_mode
+            found = self.path.stat()
         except FileNotFoundError:
             raise UsageFault(
                 f"{self.place}: there is no account",
@@ -203,8 +215,13 @@ class SqliteStore:
             raise AccountUnavailable(
                 f"{self.place}: can't be read: {error.strerror}", "check its path and permissions"
             ) from None
-        if not stat.S_ISREG(kind):
+        if not stat.S_ISREG(found.st_mode):
             raise self._no_account()
+        if found.st_nlink > 1:
+            raise AccountUnavailable(
+                f"{self.place}: the file has {found.st_nlink} names (hard links), and SQLite's log goes by name",
+                f"remove the other names, which are no backups: find them with find -samefile {self.place}",
+            )
 
     def _check_application(self, connection: sqlite3.Connection) -> None:
         try:

@@ -62,7 +62,7 @@ def verify_statement(content: Any) -> Recount:
         fields.text("schema", re.escape(STATEMENT_SCHEMA))
         facts = read_facts(fields.mapping("facts"))
         lines = [to_line(entry) for entry in fields.items("entries")]
-    except (ValueError, TypeError, RecursionError, AttributeError) as error:
+    except (ValueError, TypeError, ArithmeticError, RecursionError, AttributeError) as error:
         raise AccountInvalid(SUBJECT, [str(error)]) from None
     count = recount(facts, lines, SUBJECT)
     expected = summarise(count.state)

@@ -14,7 +14,8 @@
 | a folder that is older than what the account has seen of its run | refused: its ledger lacks what was drawn |
 | the account can't be reached at the beginning | the run is refused; nothing is drawn |
 | it can't be reached at the end | the release is held back, and `dprecipe account settle RUN` completes it |
-| an attempt ends, and no attempt has drawn anything | its reservation is void |
+| the first attempt ends, and has drawn nothing | its reservation is void |
+| it is killed, or a later one ends so | it counts on: the folder may be an older copy of one that drew more |
 
 Guarantees: whatever the ledger of the run ever holds, its cost is within the run's reservation at every order
 (`LedgerWriter.limit` refuses the rest), and the reservation was on the account's disk before.
@@ -37,7 +38,8 @@ from dprecipe.account.entries import RunClaim
 from dprecipe.account.faults import AccountRefused
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import Reservation, Settlement
-from dprecipe.faults import DataFault, Fault, RunFailed
+from dprecipe.account.state import VOID
+from dprecipe.faults import DataFault, Fault, RunFailed, UsageFault
 from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
@@ -83,11 +85,13 @@ def check_account(plan: Plan, is_new: bool) -> None:
 class RunInAccount:
     """The reservation of one attempt."""
 
-    def __init__(self, plan: Plan, reservation: Reservation) -> None:
+    def __init__(self, plan: Plan, reservation: Reservation, is_first: bool) -> None:
+        """`is_first`: no earlier attempt had a reservation that was not given back."""
         self._plan = plan
         self._reservation = reservation
-        self._within: set[tuple[tuple[Event, int], ...]] = set()
-        self._planned = count_by_event(plan.events)
+        self._is_first = is_first
+        planned = order_charges(count_by_event(plan.events))
+        self._planned = count_by_event(planned if reservation.holds(planned) else ())
 
     def narrow(self, plan: Plan) -> Plan:
         """The plan; what its budget holds, the reservation covers too."""
@@ -98,12 +102,18 @@ class RunInAccount:
         return self.allows(count_by_event(charges))
 
     def allows(self, charged: Counter[Event]) -> bool:
-        """As `holds`, by event: what is planned is covered, since it was reserved first."""
+        """As `holds`, by event; of what is planned it is known beforehand."""
         return charged <= self._planned or self._reservation.holds(order_charges(charged))
 
     def void_unless_drawn(self, ledger: LedgerWriter) -> None:
-        """Give the reservation back, if the ledger is empty; where the account can't be reached, it counts on."""
-        if ledger.is_empty:
+        """Give the reservation back, if the ledger is empty; where the account can't be reached, it counts on.
+
+        It does, too, where an earlier attempt has reserved: this folder may be an older copy, and know nothing of what
+        that attempt drew elsewhere."""
+        if ledger.is_empty and self._is_first:
+            if ledger.stop_reason is None:
+                with suppress(RunFailed):
+                    ledger.close("interrupted")  # `void_run` asks for it
             with suppress(Fault), closing(open_account_of(self._plan)) as account:
                 account.void(self._reservation.run, self._reservation.attempt, ())
 
@@ -164,7 +174,8 @@ def reserve_plan(
     with closing(open_account_of(plan)) as account:
         for warning in account.bind(data):
             write_note(f"warning: {warning}")
-        is_known = account.find_run(run) is not None
+        known = account.find_run(run)
+        is_known = known is not None
         wanted = [_find_whole(plan, drawn, count_by_event(rest))]
         wanted += [planned | drawn, drawn] if is_known else []
         refusal: AccountRefused | None = None
@@ -181,6 +192,7 @@ def reserve_plan(
                     claim=_claim_of(plan),
                     nonce=nonce,
                     drawn=order_charges(drawn),
+                    nonces=_list_nonces(ledger.before),
                 )
             except AccountRefused as refused:
                 if refused.room is None:
@@ -191,8 +203,14 @@ def reserve_plan(
                 write_note(
                     f"{refusal.message}; the run goes on within what it had reserved, and ends where that is used up"
                 )
-            return RunInAccount(plan, reservation)
+            return RunInAccount(plan, reservation, known is None or known.status == VOID)
     raise refusal or RunFailed("internal fault: a run without events asked an account", "please report this")
+
+
+def _list_nonces(before: Ledger | None) -> dict[int, str]:
+    """Of the attempts of a ledger, by number."""
+    named = enumerate(() if before is None else before.programs, start=1)
+    return {number: str(own.get("nonce")) for number, program in named if isinstance(own := program.get(KEY), Mapping)}
 
 
 def _find_whole(plan: Plan, drawn: Counter[Event], rest: Counter[Event]) -> Counter[Event]:
@@ -226,17 +244,27 @@ def settle_run(plan: Plan, ledger: Ledger) -> ChargedAccount | None:
 
 
 def void_run(plan: Plan, ledger: Ledger) -> None:
-    """Give back what a run has reserved whose ledger proves that it drew nothing.
+    """Give back what a run has reserved whose ledger proves that it drew nothing: its only attempt ended, and says so.
+    The ledger of one that was killed may be an older copy.
 
     Raises:
         AccountUnavailable: the account can't be reached.
         AccountRefused: it knows the run otherwise.
+        UsageFault: the ledger is no proof.
     """
     with closing(open_account_of(plan)) as account:
         known = account.find_run(str(read_run_name(ledger)))
-        if known is not None:
-            check_newest(plan, ledger, known.attempt, known.nonce)
-            account.void(known.run, known.attempt, ledger.charges)
+        if known is None:
+            return
+        check_newest(plan, ledger, known.attempt, known.nonce)
+        is_proof = ledger.stop_reason is not None and known.first == known.last
+        if known.status != VOID and not is_proof:
+            raise UsageFault(
+                "this run's ledger is empty, but its attempt was killed, or another came before it: a copy of the "
+                "folder may hold more, so the account counts all that it reserved",
+                "continue it with --resume, which reserves no more; or leave it: what it reserved stays counted",
+            )
+        account.void(known.run, known.attempt, ledger.charges)
 
 
 def check_newest(plan: Plan, ledger: Ledger, attempt: int, nonce: str) -> None:

@@ -23,6 +23,18 @@ def make(**changes: Any) -> AccountFacts:
     return new_facts(**{**terms, **changes})
 
 
+def test_whole_numbers_are_the_same_cap() -> None:
+    facts = new_facts("a", 8, 1e-6, "record", Neighbouring.ADD_OR_REMOVE_ONE, 2)
+    assert read_facts(facts.to_json()).digest == facts.digest
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta", "max_epsilon_per_run", "orders"])
+def test_numbers_beyond_a_double_are_refused(name: str) -> None:
+    huge: Any = [10**400] if name == "orders" else 10**400
+    with pytest.raises(ValueError, match=name):
+        read_facts({**make().to_json(), name: huge})
+
+
 def test_facts_are_read_as_written() -> None:
     facts = make()
     assert read_facts(facts.to_json()) == facts

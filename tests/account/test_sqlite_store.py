@@ -47,6 +47,28 @@ def test_nothing_is_overwritten(tmp_path: Path, facts: AccountFacts) -> None:
         SqliteStore(tmp_path / "none" / "a.db").create(facts, b"k" * 32)
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_what_another_account_left_is_not_taken_for_the_new_ones(
+    tmp_path: Path, facts: AccountFacts, suffix: str
+) -> None:
+    """A killed process leaves its log; with the file alone deleted, SQLite would bring the old account back."""
+    (tmp_path / f"a.db{suffix}").write_bytes(b"")
+    with pytest.raises(UsageFault, match="left of an account"):
+        SqliteStore(tmp_path / "a.db").create(facts, b"k" * 32)
+    assert [path.name for path in tmp_path.iterdir()] == [f"a.db{suffix}"]
+
+
+def test_a_file_of_two_names_is_refused(tmp_path: Path, facts: AccountFacts) -> None:
+    SqliteStore(tmp_path / "a.db").create(facts, b"k" * 32)
+    os.link(tmp_path / "a.db", tmp_path / "b.db")
+    for name in ("a.db", "b.db"):
+        with pytest.raises(AccountUnavailable, match="2 names"):
+            open_account(tmp_path / name)
+    (tmp_path / "b.db").unlink()
+    (tmp_path / "b.db").symlink_to("a.db")  # of a symbolic link, SQLite takes the file's own name
+    open_account(tmp_path / "b.db").close()
+
+
 def test_every_commit_is_synchronised(account: DataAccount) -> None:
     with account.snapshot():
         connection = account._store._connection  # type: ignore[attr-defined]

@@ -219,6 +219,79 @@ def test_a_folder_that_is_older_than_its_account_is_refused(charged: Plan, folde
         pass
 
 
+def test_a_copy_that_was_refused_once_is_refused_again(charged: Plan, folder: RunFolder, tmp_path: Path) -> None:
+    """Its next attempt has a number that the account has not seen."""
+    spend(charged, folder, 1)
+    shutil.copytree(folder.path, tmp_path / "copy")
+    spend(charged, folder, 5)
+    before = counted(folder)
+    for _ in range(2):
+        with (
+            pytest.raises(AccountRefused, match="a copy"),
+            open_attempt(charged, RunFolder(tmp_path / "copy"), START, OURS, RECORDS),
+        ):
+            pytest.fail("the copy spends")
+    assert counted(folder) == before
+    assert count_events(read(tmp_path / "copy" / "private" / "ledger.jsonl").charges) == 1
+
+
+def copy_at_start(charged: Plan, folder: RunFolder, to: Path) -> Spent:
+    """A copy of the folder of a run that then draws and is killed; what the account counts."""
+    with suppress(SystemExit), open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        shutil.copytree(folder.path, to)
+        attempt.ledger.reserve(charged.events[0].event, 20)
+        raise SystemExit
+    return counted(folder)
+
+
+def test_an_older_copy_that_draws_nothing_gives_nothing_back(charged: Plan, folder: RunFolder, tmp_path: Path) -> None:
+    before = copy_at_start(charged, folder, tmp_path / "copy")
+    with pytest.raises(UsageFault, match="killed"):
+        complete_run(tmp_path / "copy")
+    with pytest.raises(Interrupted), open_attempt(charged, RunFolder(tmp_path / "copy"), START, OURS, RECORDS) as again:
+        raise again.interrupted("nothing")
+    with pytest.raises(UsageFault, match="another came before"):
+        complete_run(tmp_path / "copy")
+    assert counted(folder) == before
+
+
+def test_a_run_that_drew_nothing_while_its_account_was_lost_gives_it_back_later(
+    charged: Plan, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: DataAccount, *terms: object, **named: object) -> None:
+        raise AccountUnavailable("the cable is out")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(DataAccount, "void", refuse)
+        with pytest.raises(ValueError, match="a fault"), open_attempt(charged, folder, START, OURS, RECORDS):
+            raise ValueError("a fault")
+    assert not counted(folder).is_nothing
+    for _ in range(2):
+        assert complete_run(folder.path).account is None
+        assert counted(folder).is_nothing
+
+
+def test_what_is_planned_is_drawn_only_where_it_is_still_reserved(
+    charged: Plan, folder: RunFolder, tmp_path: Path
+) -> None:
+    """A run that was settled, gave a part back, and has no release yet; another run takes that part."""
+    (planned,) = charged.events
+    with open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        attempt.ledger.reserve(planned.event, 2)
+        attempt.ledger.settle(planned.event, 2)
+        attempt.ledger.close("budget")
+    settle_run(charged, read(folder.ledger))
+    with closing(open_account(tmp_path / "digits.db")) as account:
+        account.reserve("other", 1, (planned,), "other")
+    before = counted(folder)
+    with (
+        pytest.raises(RunFailed, match="more was about to be drawn"),
+        open_attempt(charged, folder, START, OURS, RECORDS) as attempt,
+    ):
+        attempt.ledger.reserve(planned.event, 1)
+    assert counted(folder) == before
+
+
 def test_other_data_are_refused(charged: Plan, folder: RunFolder, tmp_path: Path) -> None:
     spend(charged, folder, 1)
     other = RunFolder.create(tmp_path / "other", charged)
