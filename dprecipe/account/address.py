@@ -32,6 +32,13 @@ class ServerAddress:
         return self.url if self.name is None else f"{self.url}#{self.name}"
 
 
+def split_scheme(address: str) -> tuple[str, bool]:
+    """The scheme of an address, and whether it has a password or the like. Raises `ValueError`."""
+    parts = urlsplit(address)
+    keys = (key.lower() for key, _ in parse_qsl(parts.query, keep_blank_values=True))
+    return parts.scheme, parts.password is not None or any(key in SECRET for key in keys)
+
+
 def parse_address(text: str, folder: Path = Path()) -> FileAddress | ServerAddress:
     """The address of an account; a relative path is relative to `folder`.
 
@@ -44,23 +51,19 @@ def parse_address(text: str, folder: Path = Path()) -> FileAddress | ServerAddre
             raise UsageFault("the path of an account is empty or holds a zero byte", "name a file")
         return FileAddress(folder / text)
     try:
-        parts = urlsplit(text)
-        secret = parts.password is not None or any(
-            key.lower() in SECRET for key, _ in parse_qsl(parts.query, keep_blank_values=True)
-        )
-    except ValueError as error:
+        scheme, has_secret = split_scheme(text)
+    except ValueError:  # its text may quote a password
         raise UsageFault(
-            f"the address of an account can't be read: {make_printable(str(error))}",
-            "write postgresql://USER@HOST/DATABASE#ACCOUNT",
+            "the address of an account can't be read", "write postgresql://USER@HOST/DATABASE#ACCOUNT"
         ) from None
-    if secret:
+    if has_secret:
         raise UsageFault(
             "the address of an account has a password",
             "remove it, treat the password as known, and keep the new one in ~/.pgpass or $PGPASSWORD",
         )
-    if parts.scheme not in SCHEMES:
+    if scheme not in SCHEMES:
         raise UsageFault(
-            f"an account is a file or at postgresql://…, not at {make_printable(parts.scheme)}://",
+            f"an account is a file or at postgresql://…, not at {make_printable(scheme)}://",
             "write a path, or postgresql://USER@HOST/DATABASE#ACCOUNT",
         )
     url, mark, fragment = text.partition("#")

@@ -13,12 +13,16 @@ from dprecipe.text.load import split_lines
 SCHEMA = "dprecipe.findings/v1"
 WINDOW = 120
 SECRET = frozenset({"R113"})
-"""Findings whose line is not shown: it has a secret, and the output may be kept in a log."""
+"""Findings whose line is not shown, by whatever finding: it has a secret, and the output may be kept in a log."""
 
 
 def as_lines(findings: Sequence[Finding], texts: Mapping[str, str]) -> list[str]:
     """For each finding `file:line:column: error[code] path: message`, the line with a caret, the remedy."""
-    lines = {file: split_lines(text) for file, text in texts.items()}
+    lines = {file: list(split_lines(text)) for file, text in texts.items()}
+    for finding in findings:
+        place = finding.place
+        if finding.code in SECRET and place and 0 < place.line <= len(lines.get(place.file, ())):
+            lines[place.file][place.line - 1] = ""
     return [make_printable(line) for finding in findings for line in _block(finding, lines)]
 
 
@@ -29,7 +33,7 @@ def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> list[str]:
     word = "accepted" if finding.accepted else finding.severity
     rows = [f"{where}{word}[{finding.code}]{path}: {finding.message}"]
     source = lines.get(place.file, ()) if place else ()
-    if place and 0 < place.line <= len(source) and source[place.line - 1].strip() and finding.code not in SECRET:
+    if place and 0 < place.line <= len(source) and source[place.line - 1].strip():
         number = f"{place.line}"
         excerpt, column = _window(source[place.line - 1], place.column)
         end = min(column - 1 + place.width, max(column, len(excerpt)))

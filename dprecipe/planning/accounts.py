@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
 
 from dprecipe.faults import Fault, Finding, PlanRefused, Severity
 from dprecipe.mechanisms.plan import Plan
@@ -24,17 +23,10 @@ if TYPE_CHECKING:
     from dprecipe.account.facts import AccountFacts
 
 KEY = "budget.account"
-SERVERS = ("postgresql", "postgres")
-"""The schemes of accounts on a server; everything else is a file."""
-
-
-def is_on_server(name: str) -> bool:
-    """Whether an account is reached through a network connection."""
-    return urlsplit(name).scheme in SERVERS and "://" in name
 
 
 def check_account(recipe: Recipe) -> Iterator[Finding]:
-    """An account is a file or the address of a server, without a password; and fixed noise is charged to none."""
+    """An account is a file or the address of a server (passwords: R113), and fixed noise is charged to none."""
     name = recipe.budget.account
     if name is None:
         return
@@ -50,25 +42,17 @@ def check_account(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _check_name(name: str) -> Iterator[Finding]:
+    from dprecipe.account.address import SCHEMES, split_scheme
+
     remedy = "write the path of a file, relative to the recipe, or postgresql://USER@HOST/DATABASE"
     try:
-        address = urlsplit(name)
-        has_password = address.password is not None or any(
-            key in ("password", "sslpassword") for key, _ in parse_qsl(address.query, keep_blank_values=True)
-        )
-    except ValueError as error:
-        yield Finding("R321", f"this address can't be read: {error}", remedy, KEY)
+        scheme, _ = split_scheme(name)
+    except ValueError:  # its text may quote a password
+        yield Finding("R321", "this address can't be read", remedy, KEY)
         return
     variable = VARIABLE.search(name)
-    if "://" in name and has_password:
-        yield Finding(
-            "R320",
-            "the address of the account has a password, and a recipe is copied verbatim into its certificate",
-            "remove it, treat the password as known, and keep the new one in ~/.pgpass or $PGPASSWORD",
-            KEY,
-        )
-    elif "://" in name and address.scheme not in SERVERS:
-        yield Finding("R321", f"an account is a file or at postgresql://…, not at {address.scheme}://", remedy, KEY)
+    if "://" in name and scheme not in SCHEMES:
+        yield Finding("R321", f"an account is a file or at postgresql://…, not at {scheme}://", remedy, KEY)
     elif variable is not None:
         yield Finding("R321", f"`{variable[0]}` is not replaced: recipes have no variables", remedy, KEY)
 
@@ -156,7 +140,7 @@ def check_file(recipe: Recipe, file: str | Path) -> list[Finding]:
     """How the recipe in `file` fits an account that is a file; nothing of one on a server, which is not asked, or where
     the recipe's own text is wrong."""
     name = recipe.budget.account
-    if name is None or is_on_server(name) or any(True for _ in check_account(recipe)):
+    if name is None or "://" in name or any(True for _ in check_account(recipe)):
         return []
     folder = Path(file).resolve().parent
     if not (folder / name).exists():

@@ -16,6 +16,7 @@ _SECRET_KEY = re.compile(
 _SECRET_VALUE = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY"
     r"|^(?:AKIA[0-9A-Z]{16}|gh[pousr]_\w{30,}|hf_\w{30,}|sk-[\w-]{20,}|xox[abp]-[\w-]{10,})"
+    r"|^[a-zA-Z][\w+.-]*://(?:[^/?#\s]*:[^/?#\s]+@|\S*(?i:[?&](?:(?:ssl)?password|oauth_client_secret)=))"
 )
 
 _FROM_DATA = frozenset(

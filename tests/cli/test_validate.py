@@ -45,6 +45,24 @@ def test_folders_are_searched_and_recipes_counted(folder: Path, capsys: pytest.C
     assert set(of) == {str(folder / "sub" / "bad.yaml"), str(folder / "sub" / "other.yml")}
 
 
+def test_the_line_of_a_password_is_shown_by_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "ward.yaml"
+    text = make_starter("dpsgd", "digits", "ward")
+    budget = text[text.index("\nbudget:") : text.index("\n", text.index("\nbudget:") + 1)]
+    for address in (
+        "postgresql://ann:hunter2@db/privacy",
+        "https://ann:hunter2@[db",
+        "postgresql:///?sslPassword=hunter2",
+        "hunter2.db",
+    ):
+        block = f"\nbudget: {{epsilon: 1e-9, delta: 1.0e-6, acount: 1, account: '{address}'}}"
+        recipe.write_text(text.replace(budget, block))
+        validate([recipe])
+        shown = capsys.readouterr().out
+        assert "budget.acount" in shown
+        assert ("hunter2" in shown) == address.endswith(".db")
+
+
 def test_folders_of_runs_are_left_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "run").mkdir()
     for name in ("recipe.yaml", "resolved.yaml"):

@@ -39,7 +39,7 @@ def test_the_table_is_every_warning_about_a_recipe() -> None:
                 for keyword in node.keywords
             ):
                 codes.add(ast.literal_eval(node.args[0]))
-    # P188 is about recipes beside each other, R120, R124 and R322 about files: no recipe of its own accepts them.
+    # P188 is about recipes beside each other, R120 and R322 about files, R124 about acceptances: none can be accepted.
     assert codes - {"R120", "R124", "R322", "P188"} == set(accept.WARNINGS)
     assert set(accept.WARNINGS) >= accept.PLAN_WARNINGS
 

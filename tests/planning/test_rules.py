@@ -406,7 +406,6 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p200-unit": ("budget.account=records.db",),
     "p201-relation": ("budget.neighbouring=add_or_remove_one", "budget.account=replaced.db"),
     "p206-insecure": ("runtime.insecure=null",),
-    "r320-password": ("budget.account=postgresql://dp@db.example/accounts",),
     "r321-scheme": ("budget.account=records.db", "budget.account=postgresql://db.example/accounts"),
     "r321-variable": ("budget.account=records.db",),
     "r322-missing": ("budget.account=records.db",),
