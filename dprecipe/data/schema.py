@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from fractions import Fraction as Exact
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -241,6 +242,14 @@ class Data(Block):
     def hides_training_units(self) -> bool:
         """Whether the number of training units is not public: it is protected, or a split decides it."""
         return self.hides_size or self.split is not None
+
+    @property
+    def unit_name(self) -> str:
+        """Who is protected, as accounts name it: `record`, or the column; one of that very name, `column record`."""
+        if self.unit == "record":
+            return "record"
+        column = self.unit.column
+        return f"column {column}" if re.fullmatch("(column )*record", column) else column
 
     @property
     def max_units(self) -> int:

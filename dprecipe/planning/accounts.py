@@ -61,7 +61,7 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
     """The account is for the recipe's unit and relation, and large enough for its budget."""
     from dprecipe.privacy.filters.cost import NotInAccount, check_relation
 
-    budget, unit = recipe.budget, name_unit(recipe)
+    budget, unit = recipe.budget, recipe.data.unit_name
     if unit != facts.unit:
         yield Finding(
             "P200",
@@ -95,12 +95,6 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
             f"set budget.epsilon to at most {limit:g}",
             "budget.epsilon",
         )
-
-
-def name_unit(recipe: Recipe) -> str:
-    """The unit as an account names it: `record`, or the column's name."""
-    unit = recipe.data.unit
-    return "record" if unit == "record" else unit.column
 
 
 def check_solved(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:

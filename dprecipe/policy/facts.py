@@ -62,7 +62,7 @@ def read_facts(recipe: AnyRecipe) -> GovernedFacts:
         False,
         epsilon=None if budget.epsilon == "auto" else budget.epsilon,
         delta=budget.delta,
-        unit="record" if unit == "record" else unit.column,
+        unit=data.unit_name,
         max_records=1 if unit == "record" else unit.max_records,
         neighbouring=budget.neighbouring,
         accountant=budget.accountant,

@@ -67,7 +67,8 @@ def hold_statement(verified: Verified, path: Path) -> Verified:
         if count_by_event(act.charges) != events:
             failures.append("events.run_length: not the events that the account was told of")
         run = upto.runs[act.run]
-        if (to_curve(run.counted), to_curve(upto.state.spent)) != (stated.counted, stated.after):
+        held = (to_curve(run.reserved), to_curve(run.counted), to_curve(upto.state.spent))
+        if held != (stated.reserved, stated.counted, stated.after):
             failures.append("account: not what the statement's entries come to at this place")
     if failures:
         raise CertificateInvalid(failures)

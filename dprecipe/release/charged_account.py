@@ -89,11 +89,6 @@ def compute_epsilons(after: Spent, cap: Cap) -> tuple[float | None, float | None
     return counted, ex_post
 
 
-def name_unit(plan: Plan) -> str:
-    """The unit as an account names it: `record`, or the column's name."""
-    return "record" if plan.data.unit == "record" else plan.data.unit.column
-
-
 def find_contradictions(stated: ChargedAccount | None, plan: Plan) -> list[str]:
     """What is wrong with the account of a certificate, by the plan of its recipe alone."""
     if (stated is None) != (plan.budget.account is None):
@@ -103,7 +98,7 @@ def find_contradictions(stated: ChargedAccount | None, plan: Plan) -> list[str]:
     from dprecipe.privacy.filters.cost import NotInAccount, check_relation
 
     problems = []
-    if stated.unit != name_unit(plan):
+    if stated.unit != plan.data.unit_name:
         problems.append("account.unit: not the recipe's; an account protects one unit")
     try:
         check_relation(plan.budget.neighbouring, Neighbouring(stated.neighbouring))

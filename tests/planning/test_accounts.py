@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dprecipe.account.facts import new_facts
-from dprecipe.planning.accounts import check_solved
+from dprecipe.planning.accounts import check_facts, check_solved
 from dprecipe.planning.make import plan
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import read_text
@@ -23,3 +23,18 @@ def test_events_that_cost_too_much_at_every_order_are_in_no_account() -> None:
     assert list(check_solved(held, facts)) == []
     loud = plan(read_text(RECIPE, "small.yaml", ["budget.epsilon=auto", "mechanism.noise.multiplier=0.01"]))
     assert [finding.code for finding in check_solved(loud, facts)] == ["P204", "P202"]
+
+
+def test_a_column_by_the_name_of_record_is_not_the_unit_record() -> None:
+    """An account of the column's units takes no run that protects single rows, nor the other way round."""
+    rows = read_text(RECIPE, "small.yaml").recipe
+    units = {
+        column: read_text(RECIPE, "small.yaml", [f"data.unit={{column: {column}, max_records: 2}}"]).recipe
+        for column in ("record", "column record", "column column record")
+    }
+    names = [recipe.data.unit_name for recipe in (rows, *units.values())]
+    assert names == ["record", "column record", "column column record", "column column column record"]
+    for name in names:
+        facts = new_facts("digits", 4.0, 1e-5, name, Neighbouring.ADD_OR_REMOVE_ONE)
+        fits = [[finding.code for finding in check_facts(recipe, facts)] for recipe in (rows, *units.values())]
+        assert fits == [[] if each == name else ["P200"] for each in names]

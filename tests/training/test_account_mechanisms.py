@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from dprecipe.privacy.ledger import read as read_ledger
 from dprecipe.recipe.read import read
 from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.untrusted import to_bytes
-from dprecipe.release.verify import verify
+from dprecipe.release.verify import Verified, verify
 from dprecipe.training import attempt
 from dprecipe.training.run import run
 from dprecipe.training.tuning.run import tune
@@ -57,7 +58,19 @@ def hold_run(folder: Path, plan: Plan) -> RunState:
     (folder.parent / "forged.json").write_bytes(to_bytes(statement))
     with pytest.raises(CertificateInvalid):
         hold_statement(verify(folder / "release"), folder.parent / "forged.json")
+    refuse_other_reservation(held, folder.parent / "statement.json")
     return known
+
+
+def refuse_other_reservation(held: Verified, statement: Path) -> None:
+    """A certificate that says that less was reserved, as if the account had stopped the run."""
+    predicate = held.statement.predicate
+    assert predicate.account is not None
+    less = predicate.account.reserved.model_copy(update={"delta": 0.009})
+    account = predicate.account.model_copy(update={"reserved": less})
+    forged = held.statement.model_copy(update={"predicate": predicate.model_copy(update={"account": account})})
+    with pytest.raises(CertificateInvalid, match="not what the statement's entries come to"):
+        hold_statement(replace(held, statement=forged), statement)
 
 
 @pytest.mark.parametrize(
