@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 
 from dprecipe.account.books import Books
 from dprecipe.account.entries import ReserveAct, SettleAct, VoidAct, parse_entry
-from dprecipe.account.facts import AccountFacts
+from dprecipe.account.facts import SAME, AccountFacts
 from dprecipe.account.faults import AccountInvalid
 from dprecipe.account.standing import AccountState, find_cost
 from dprecipe.account.state import RunState, Totals, follow, is_within
 from dprecipe.privacy.filters.cap import Spent
-from dprecipe.privacy.filters.filter import admits
+from dprecipe.privacy.filters.filter import admits, mixture_epsilon
 
 MAX_FAILURES = 20
 
@@ -65,15 +65,21 @@ class Recount:
             if not act.cost.covers(cost):
                 raise ValueError("the cost is less than that of the events")
         if isinstance(act, ReserveAct):
-            limit = self.facts.max_epsilon_per_run
-            if limit is not None and act.claim is not None and act.claim.epsilon > limit:
-                raise ValueError("the run claims more than the account allows a run")
+            self._check_claim(act)
         elif before is not None and run is not None and not is_within(before.counted, run.counted):
             self.check_cap()  # the largest sums are those before something is given back
         self.totals = totals
         self.digests.append(totals.head)
         if run is not None:
             self.runs[run.run] = run
+
+    def _check_claim(self, act: ReserveAct) -> None:
+        limit = self.facts.max_epsilon_per_run
+        if limit is None:
+            return
+        claimed = mixture_epsilon(act.cost, self.facts.cap) if act.claim is None else act.claim.epsilon
+        if claimed > limit * (1 + SAME):
+            raise ValueError("the run claims more than the account allows a run")
 
     def check_cap(self) -> None:
         """Raises `ValueError` where the cap does not hold what is counted now."""

@@ -235,12 +235,18 @@ def settle_run(plan: Plan, ledger: Ledger) -> ChargedAccount | None:
     run = read_run_name(ledger)
     with closing(open_account_of(plan)) as account:
         known = account.find_run(str(run))
-        attempt = ledger.attempts if known is None else known.attempt
-        check_newest(plan, ledger, attempt, "" if known is None else known.nonce)
+        if known is None:
+            raise AccountRefused(
+                f"account {plan.budget.account} knows nothing of this run: it was charged to another, or this is an "
+                "older copy",
+                "put the run's own account back; or, where it is lost, continue with --resume, which reserves here all "
+                "that was drawn",
+            )
+        check_newest(plan, ledger, known.attempt, known.nonce)
         charges = order_charges(count_by_event(ledger.charges))
         # A run without a model may have ended by a crash in a paid step: what decided its moment may be private.
         ended_by_itself = ledger.stop_reason != NO_MODEL
-        return state_account(account.settle(str(run), attempt, charges, final=ended_by_itself))
+        return state_account(account.settle(known.run, known.attempt, charges, final=ended_by_itself))
 
 
 def void_run(plan: Plan, ledger: Ledger) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dprecipe import durable
-from dprecipe.account.faults import AccountUnavailable
+from dprecipe.account.faults import AccountInvalid, AccountUnavailable
 from dprecipe.faults import Fault, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.trials import planner_of
@@ -93,12 +93,12 @@ def settle_or_hold(
     """What the account says of the run, once it is settled there; None where the plan names no account.
 
     Raises:
-        ReleaseHeldBack: it can't be reached; what `write` puts into a release is kept.
+        ReleaseHeldBack: it can't be reached, is gone or is damaged; what `write` puts into a release is kept.
         RunFailed: the disk refuses; AccountRefused: the account knows the run otherwise.
     """
     try:
         return account_run.settle_run(plan, ledger)
-    except AccountUnavailable as unavailable:
+    except (AccountUnavailable, AccountInvalid, UsageFault) as unavailable:  # UsageFault: it is not where it was
         if not os.path.lexists(_held_of(folder)):
             _hold(plan, folder, ledger, facts, history, write)
         raise ReleaseHeldBack(
@@ -214,7 +214,7 @@ def _read_source(folder: RunFolder) -> RecipeSource:
         parents, attachments = ([(str(a), str(b)) for a, b in content[key]] for key in ("parents", "attachments"))
         overrides = tuple(str(each) for each in content["overrides"])
         return RecipeSource(str(content["text"]), str(content["file"]), overrides, tuple(parents), tuple(attachments))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise RunFailed(f"{path}: can't be read", "put the run's own file back, or continue with --resume") from None
 
 
@@ -226,7 +226,7 @@ def _read_waiting(folder: RunFolder) -> dict[str, Any] | None:
         content = json.loads(durable.read_bytes(_held_of(folder) / WAITING))
         if content.keys() != {"schema", "chosen", "history"} or content["schema"] != SCHEMA:
             raise ValueError("not of a held release")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         raise _damaged(folder) from None
     return dict(content)
 

@@ -259,11 +259,18 @@ def test_a_claim_above_the_largest_of_a_run_is_seen(make_account: Callable[..., 
     account.reserve("a", 1, CHARGES, "a", claim=RunClaim(0.9, 1e-6))
     with account.snapshot() as books:
         lines = [json.loads(line) for _, line in books.read_lines()]
-    lines[1]["claim"]["epsilon"] = 1.5
     count = Recount(account.facts)
     count.take(to_line(lines[0]))
     with pytest.raises(ValueError, match="claims more than the account allows"):
-        count.take(to_line(lines[1]))
+        count.take(to_line({**lines[1], "claim": {"epsilon": 1.5, "delta": 1e-6}}))
+    count.take(to_line({**lines[1], "claim": None}))  # then it is what the filter says of it alone
+    loud = ReserveAct("b", 1, "b", "", (Charge(Gaussian(3.0), 1),), find_cost_of(account, Gaussian(3.0)), None)
+    with pytest.raises(ValueError, match="claims more than the account allows"):
+        count.take(AccountEntry(2, count.totals.head, lines[1]["time"], loud).to_line())
+
+
+def find_cost_of(account: DataAccount, event: Gaussian) -> Spent:
+    return find_cost((Charge(event, 1),), account.facts.neighbouring, account.facts.cap)
 
 
 def test_digests_are_sha256_of_the_line(used: DataAccount) -> None:

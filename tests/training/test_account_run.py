@@ -31,6 +31,7 @@ from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.ledger import Ledger, StopReason, read
 from dprecipe.recipe.read import read as read_recipe
+from dprecipe.release.charged_account import ChargedAccount
 from dprecipe.release.verify import verify
 from dprecipe.training.account_run import check_account, digest_data, read_run_name, settle_run
 from dprecipe.training.attempt import Attempt, open_attempt
@@ -363,6 +364,38 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     honest = DataAccount.settle
     monkeypatch.setattr(DataAccount, "settle", refuse)
     return lambda: monkeypatch.setattr(DataAccount, "settle", honest)
+
+
+def test_a_run_that_its_account_does_not_know_is_not_called_old(
+    charged: Plan, folder: RunFolder, tmp_path: Path
+) -> None:
+    with open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        take_all(attempt, charged)
+    (tmp_path / "digits.db").rename(tmp_path / "own.db")
+    make_account(tmp_path / "digits.db", 1.3)
+    with pytest.raises(AccountRefused, match="knows nothing of this run"):
+        complete_run(folder.path)
+    with open_attempt(charged, folder, START, OURS, RECORDS):  # the remedy, where the account is lost
+        pass
+    assert settle_run(charged, read(folder.ledger)) is not None
+
+
+@pytest.mark.slow
+def test_a_release_is_held_back_while_its_account_is_gone(
+    charged: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+
+    def lose(*terms: object, **named: object) -> ChargedAccount | None:
+        (tmp_path / "digits.db").rename(tmp_path / "elsewhere.db")
+        return settle_run(*terms, **named)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as lost:
+        lost.setattr("dprecipe.training.account_run.settle_run", lose)
+        with pytest.raises(ReleaseHeldBack, match="there is no account"):
+            run(charged, out)
+    (tmp_path / "elsewhere.db").rename(tmp_path / "digits.db")
+    assert complete_run(out).epsilon == verify(out / "release").claim.epsilon
 
 
 @pytest.mark.slow
