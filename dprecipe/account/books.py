@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from dprecipe.account.canonical import digest_of, tell_time, to_line
-from dprecipe.account.entries import AccountEntry, Act, BindAct
+from dprecipe.account.entries import AccountEntry, Act, BindAct, ReserveAct
 from dprecipe.account.facts import AccountFacts, read_facts
 from dprecipe.account.faults import AccountInvalid, AccountUnavailable
 from dprecipe.account.state import RunState, Totals, follow, read_run, read_totals
@@ -102,7 +102,8 @@ class Books:
         Raises:
             ValueError: no writer makes such an entry (`state.follow`); nothing was written.
         """
-        entry = AccountEntry(self.totals.count, self.totals.head, tell_time(), act)
+        time = tell_time() if isinstance(act, BindAct | ReserveAct) else self.totals.time
+        entry = AccountEntry(self.totals.count, self.totals.head, time, act)
         line = entry.to_line()
         run = None if isinstance(act, BindAct) else self.find_run(act.run)
         totals, state = follow(self.totals, run, entry, line)

@@ -8,7 +8,9 @@
 | `void` | the run's ledger proves that nothing was drawn: the run counts nothing |
 
 Every line has `seq`, `prev` (the SHA-256 of the line before; of the facts, for the first), `time` and `type`. The time
-is what the writer's clock said: the order is that of `seq`, whatever the clock does. Nothing in a line is secret.
+is what the writer's clock said: the order is that of `seq`, whatever the clock does. `settle` and `void` have the time
+of the line before: how long a run takes may depend on the records, or tell a number of steps or of runs that its
+guarantee keeps secret. Nothing in a line is secret.
 """
 
 from __future__ import annotations

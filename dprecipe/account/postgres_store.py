@@ -8,6 +8,7 @@ password comes from libpq's own places: `$PGPASSWORD`, `~/.pgpass`, or a service
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -195,7 +196,7 @@ class PostgresStore:
 
     def _explain(self, error: Any, operational: type[Exception]) -> AccountUnavailable | UsageFault:
         code, nothing = error.sqlstate or "", "; nothing was written"
-        test = f"dprecipe account test {self.place}"
+        test = f"dprecipe account test {shlex.quote(self.place)}"
         said = make_printable(str(error.diag.message_primary or str(error).splitlines()[0] if str(error) else ""))
         if code in LOCK_CODES:
             return AccountUnavailable(
@@ -218,9 +219,25 @@ class PostgresStore:
             return AccountUnavailable(
                 f"{self.place}: the database can't be reached, or the connection was lost: {said}; what was not yet "
                 "confirmed is there wholly or not at all, and asking again is safe",
-                f"test the connection: {test}; the password comes from ~/.pgpass or $PGPASSWORD",
+                f"{_find_remedy(said)}; then: {test}",
             )
         return AccountUnavailable(f"{self.place}: PostgreSQL reports: {said}{nothing}", f"test the database: {test}")
+
+
+REMEDIES = (
+    (("password",), "put the user's password into ~/.pgpass (mode 0600) or $PGPASSWORD, and no other one"),
+    (("does not exist",), "make what is missing (createdb, createuser), or correct the address"),
+    (("pg_hba.conf",), "ask who keeps the server to let you in (pg_hba.conf)"),
+    (("SSL", "certificate"), "set up TLS on the server, or write the sslmode that it has (on one machine: disable)"),
+    (("resolve", "translate host"), "correct the host in the address"),
+    (("service",), "describe the service in ~/.pg_service.conf, or write the address in full"),
+)
+"""What to do, by words of what libpq says: it has no codes for what fails before there is a connection."""
+
+
+def _find_remedy(said: str) -> str:
+    known = (remedy for words, remedy in REMEDIES if any(word in said for word in words))
+    return next(known, "see that the server runs, that host and port are its own, and that no firewall is between")
 
 
 def _has_tables(execute: Execute) -> bool:

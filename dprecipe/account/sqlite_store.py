@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import sqlite3
 import stat
 import threading
@@ -60,7 +61,9 @@ class SqliteStore:
         draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
         try:
             if not self.path.parent.is_dir():
-                raise UsageFault(f"{self.place}: there is no such folder", "make the folder first")
+                raise UsageFault(
+                    f"{self.place}: there is no such folder", f"make it: mkdir -p {shlex.quote(str(self.path.parent))}"
+                )
             self._check_remains()
             with self._faults():
                 os.close(durable.open_regular(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL))

@@ -147,6 +147,8 @@ def follow(totals: Totals, run: RunState | None, entry: AccountEntry, line: byte
     if entry.seq != totals.count or entry.prev != totals.head:
         raise ValueError("the chain is broken: a line was changed, removed, added or moved")
     act = entry.act
+    if not isinstance(act, BindAct | ReserveAct) and entry.time != totals.time:
+        raise ValueError("a settlement has a time of its own, which tells how long the run took")
     after = replace(totals, count=totals.count + 1, head=digest_of(line), time=entry.time)
     if isinstance(act, BindAct):
         if totals.commitment is not None and (totals.opened or not totals.sums.is_nothing):

@@ -1,7 +1,7 @@
 """The public statement of an account: its facts and all its entries, which a stranger recomputes.
 
 It holds no secret: the commitment to the data is keyed, and the key stays in the database. It tells who looks how many
-runs there were, when, under which names, and what each drew; none of that depends on the records.
+runs there were, when each began, under which names, and what each drew; none of that depends on the records.
 """
 
 from __future__ import annotations

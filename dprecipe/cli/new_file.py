@@ -37,6 +37,8 @@ def writing_new(out: Path) -> Iterator[Path]:
         check_absent(out)
         raise
     except OSError as error:
-        raise RunFailed(f"{out}: can't be written: {error.strerror}", "choose another file with --out") from None
+        raise RunFailed(
+            f"{out}: can't be written: {error.strerror}", "make room in its folder, or choose another place"
+        ) from None
     finally:
         draft.unlink(missing_ok=True)

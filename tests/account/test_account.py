@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable
@@ -303,3 +304,21 @@ def test_a_forked_process_has_a_connection_of_its_own(account: DataAccount) -> N
     assert os.waitpid(child, 0)[1] == 0
     account.reserve("parent2", 1, HALF, "recipe")
     assert account.verify().totals.runs == 3
+
+
+def test_no_entry_tells_how_long_a_run_took(account: DataAccount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The duration of some runs is secret, and the public statement has every entry."""
+    clock = iter(f"2026-11-23T10:00:{second:02}Z" for second in range(60))
+    monkeypatch.setattr("dprecipe.account.books.tell_time", lambda: next(clock))
+    account.reserve("a", 1, PLAN, "x")
+    account.settle("a", 1, PLAN, final=True)
+    account.reserve("b", 1, PLAN, "x")
+    account.void("b", 1, ())
+    with account.snapshot() as books:
+        times = [json.loads(line)["time"] for _, line in books.read_lines()][1:]
+    assert [time[-3:-1] for time in times] == ["00", "00", "01", "01"]
+    account.verify()
+    monkeypatch.setattr("dprecipe.account.books.BindAct", object)  # a writer that tells it
+    account.reserve("c", 1, PLAN, "x")
+    with pytest.raises(ValueError, match="tells how long the run took"):
+        account.settle("c", 1, PLAN, final=True)

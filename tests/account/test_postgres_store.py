@@ -155,7 +155,14 @@ def test_a_connection_that_was_closed_between_two_is_made_anew(make: Callable[..
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(AccountUnavailable, match="can't be reached") as caught:
         open_account(f"postgresql:///x?host={tmp_path}&connect_timeout=1#a")
-    assert f"dprecipe account test postgresql:///x?host={tmp_path}" in caught.value.remedy
+    assert f"dprecipe account test 'postgresql:///x?host={tmp_path}&connect_timeout=1#a'" in caught.value.remedy
+    assert "see that the server runs" in caught.value.remedy
+
+
+def test_a_fault_of_the_connection_has_a_remedy_of_its_own(database: str) -> None:
+    with pytest.raises(AccountUnavailable) as caught:
+        open_account(database.replace("dbname=", "dbname=no") + "#a")
+    assert caught.value.remedy.startswith("make what is missing (createdb")
 
 
 def test_a_password_comes_from_the_environment_and_is_never_printed(
