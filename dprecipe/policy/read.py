@@ -55,9 +55,14 @@ def is_policy_file(path: Path) -> bool:
 
 
 def find_policies(recipe: str | os.PathLike[str]) -> list[Path]:
-    """The policies in the folder of a recipe and in those above it, nearest first. All of them apply."""
-    folders = Path(recipe).absolute().parents
-    return [folder / POLICY_FILE for folder in folders if os.path.lexists(folder / POLICY_FILE)]
+    """The policies in the folder of a recipe and in those above it, nearest first: as its path is written, and where it
+    lies, if a link leads there. All of them apply, each once."""
+    folders = dict.fromkeys([*Path(recipe).absolute().parents, *Path(os.path.realpath(recipe)).parents])
+    found: dict[str, Path] = {}
+    for folder in folders:
+        if os.path.lexists(folder / POLICY_FILE):
+            found.setdefault(os.path.realpath(folder / POLICY_FILE), folder / POLICY_FILE)
+    return list(found.values())
 
 
 def load_policies(recipe: str | os.PathLike[str], more: Path | None = None) -> tuple[LoadedPolicy, ...]:
@@ -67,7 +72,7 @@ def load_policies(recipe: str | os.PathLike[str], more: Path | None = None) -> t
         RecipeError: one of them is wrong. A policy that can't be read allows nothing.
     """
     paths = find_policies(recipe)
-    if more is not None and more.absolute() not in paths:
+    if more is not None and os.path.realpath(more) not in map(os.path.realpath, paths):
         paths.append(more)
     return tuple(read_policy(path) for path in paths)
 

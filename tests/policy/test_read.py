@@ -68,6 +68,19 @@ def test_all_policies_above_a_recipe_apply_nearest_first(tmp_path: Path) -> None
     assert len(load_policies(inner / "a.yaml", tmp_path / POLICY_FILE)) == 2
 
 
+@pytest.mark.parametrize("linked", ["recipes", "recipes/a.yaml"])
+def test_a_link_to_recipes_leads_to_their_policies(linked: str, tmp_path: Path) -> None:
+    (tmp_path / "hospital" / "recipes").mkdir(parents=True)
+    (tmp_path / "hospital" / "recipes" / "a.yaml").touch()
+    (tmp_path / "hospital" / POLICY_FILE).write_text(GOOD, encoding="utf-8")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / POLICY_FILE).write_text(GOOD.replace("hospital", "home"), encoding="utf-8")
+    (tmp_path / "home" / linked.split("/")[-1]).symlink_to(tmp_path / "hospital" / linked)
+    recipe = tmp_path / "home" / ("recipes/a.yaml" if linked == "recipes" else "a.yaml")
+    assert [each.policy.name for each in load_policies(recipe)] == ["home", "hospital"]
+    assert len(load_policies(recipe, tmp_path / "home" / ".." / "home" / POLICY_FILE)) == 2
+
+
 def test_a_policy_that_cannot_be_read_allows_nothing(tmp_path: Path) -> None:
     (tmp_path / POLICY_FILE).symlink_to(tmp_path / "gone")
     with pytest.raises(RecipeError, match="no such file"):
