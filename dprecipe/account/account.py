@@ -142,11 +142,7 @@ class DataAccount:
             bound = books.totals.commitment
             if bound != commitment:
                 if bound is not None and (books.totals.opened or not books.totals.sums.is_nothing):
-                    raise AccountRefused(
-                        f"account {self.facts.name} is for other data than these",
-                        "name the account of these data; new people, or another extract of them, are a new account: "
-                        "dprecipe account create",
-                    )
+                    raise self._refuse_other_data()
                 books.append(BindAct(commitment))
         return tuple(
             f"the same data are charged to account {sibling.name}, too: together the two allow the sum of their caps"
@@ -165,6 +161,7 @@ class DataAccount:
         nonce: str = "",
         drawn: Sequence[Charge] = (),
         nonces: Mapping[int, str] | None = None,
+        data_digest: bytes | None = None,
     ) -> Reservation:
         """Reserve all that a run may draw, its earlier attempts included, for its next attempt.
 
@@ -172,6 +169,7 @@ class DataAccount:
         recipe's name. `claim`: what the run claims by itself. `nonce`: of this attempt; the same when the same attempt
         asks again because it does not know whether it was answered, another one for everybody else. `drawn`: what
         the run's ledger holds by now. `nonces`: of its earlier attempts, by number; the account's last is one of them.
+        `data_digest`: as of `bind`; another run may have bound the account to other data since.
 
         Guarantees: when it returns, the reservation is on disk and counts; asked again, it counts once.
 
@@ -196,6 +194,8 @@ class DataAccount:
                 self._check_attempt(before, act, known, nonces)
             if books.totals.commitment is None:
                 raise UsageFault(f"account {facts.name} is bound to no data yet", "call DataAccount.bind first")
+            if data_digest is not None and books.totals.commitment != commit(books.secret, data_digest):
+                raise self._refuse_other_data()
             counted = before.counted if before is not None else None
             spent = _spent_with(books.totals, counted, cost)
             if admits(spent, facts.cap):
@@ -302,6 +302,13 @@ class DataAccount:
             )
         if not known.covers(before.drawn):
             raise self._refuse_older(act.run)
+
+    def _refuse_other_data(self) -> AccountRefused:
+        return AccountRefused(
+            f"account {self.facts.name} is for other data than these",
+            "name the account of these data; new people, or another extract of them, are a new account: "
+            "dprecipe account create",
+        )
 
     def _refuse_older(self, run: str) -> AccountRefused:
         return AccountRefused(

@@ -193,6 +193,7 @@ def reserve_plan(
                     nonce=nonce,
                     drawn=order_charges(drawn),
                     nonces=_list_nonces(ledger.before),
+                    data_digest=data,
                 )
             except AccountRefused as refused:
                 if refused.room is None:

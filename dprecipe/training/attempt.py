@@ -224,7 +224,7 @@ def open_attempt(
             ledger.limit = lambda charged: False  # until the reservation is on the account's disk
             keep_source(plan, folder)
             still = (rest or partial(find_rest, plan))(ledger.before)
-            reserved = reserve_plan(plan, ledger, named, start.data or digest_records(private), still)
+            reserved = reserve_plan(plan, ledger, named, start.data or digest_records(records, private), still)
             ledger.limit = reserved.allows
         attempt = Attempt(plan, folder, start, provenance, identity.get("commitment"), ledger, reserved)
         if plan.stages and not start.trial:

@@ -68,13 +68,26 @@ def as_bytes(part: NDArray[Any] | bytes) -> bytes | memoryview:
     return part if isinstance(part, bytes) else np.ascontiguousarray(part).data
 
 
-def digest_records(private: Private) -> bytes:
+def digest_records(records: object, private: Private) -> bytes:
     """A digest of the training records as the run takes them, in memory alone: what an account knows data by that came
-    from no file. Two recipes that take other columns of one table have two."""
+    from no file. Two recipes that take other columns of one table have two.
+
+    `private`: what the attempt commits to, for runs whose records have no arrays (votes).
+
+    Raises:
+        UsageFault: they are a source of its own kind, of which nothing is known.
+    """
+    parts = private_of(records) or private.get("commitment")
+    if not parts:
+        raise UsageFault(
+            "the training records are a source from Python, and an account can't tell one from another",
+            "pass two arrays or dprecipe.Records as `train`, or name a file in the recipe",
+        )
     digest = hashlib.sha256(b"dprecipe data set\0records\0")
-    for part in private.get("commitment") or ():
+    for part in parts:
         content = memoryview(as_bytes(part))
-        digest.update(content.nbytes.to_bytes(8, "big"))
+        kind = "" if isinstance(part, bytes) else f"{part.dtype.str}{part.shape}"
+        digest.update(f"{kind} {content.nbytes}\0".encode())
         digest.update(content)
     return digest.digest()
 

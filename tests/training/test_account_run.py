@@ -21,6 +21,7 @@ from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
 from dprecipe.data import known_digests
 from dprecipe.data.paid.constants import StageConstants
+from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
@@ -39,7 +40,7 @@ from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.held import ReleaseHeldBack, complete_run
-from dprecipe.training.provenance import Private, RunProvenance
+from dprecipe.training.provenance import Private, RunProvenance, digest_records
 from dprecipe.training.run import run
 from dprecipe.training.runner import Start
 
@@ -300,6 +301,37 @@ def test_other_data_are_refused(charged: Plan, folder: RunFolder, tmp_path: Path
     with pytest.raises(AccountRefused, match="other data"), open_attempt(charged, other, START, OURS, records):
         pytest.fail("other data")
     assert not read(other.ledger).charges
+
+
+def test_data_that_were_bound_meanwhile_are_other_data(
+    charged: Plan, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between this run's look at the account and its reservation, another run has bound it anew: nothing counted."""
+    honest = DataAccount.bind
+
+    def bind(self: DataAccount, data: bytes) -> tuple[str, ...]:
+        warnings = honest(self, data)
+        honest(self, b"others".ljust(32))
+        return warnings
+
+    monkeypatch.setattr(DataAccount, "bind", bind)
+    with pytest.raises(AccountRefused, match="other data"), open_attempt(charged, folder, START, OURS, RECORDS):
+        pytest.fail("other data")
+    assert counted(folder).is_nothing
+
+
+def test_records_from_python_are_known_by_what_they_hold_alone(charged: Plan, folder: RunFolder) -> None:
+    rows, labels = np.arange(6.0).reshape(2, 3), np.zeros(2, np.int64)
+    records, others = Records(rows, labels), Records(rows.reshape(3, 2), np.zeros(3, np.int64))
+    one, two = ({"commitment": [rows, labels, np.array(dealt)]} for dealt in (1, 2))  # who learns from which: PATE's
+    assert digest_records(records, one) == digest_records(records, two) != digest_records(others, one)
+    unknown: Private = {"commitment": None}  # a source of its own kind
+    with (
+        pytest.raises(UsageFault, match="can't tell one from another"),
+        open_attempt(charged, folder, START, OURS, unknown),
+    ):
+        pytest.fail("unknown data")
+    assert counted(folder).is_nothing
 
 
 def test_a_trial_and_a_recipe_without_an_account_ask_none(small: Small, charged: Plan, tmp_path: Path) -> None:
