@@ -53,7 +53,7 @@ def compare(
         raise UsageFault(f"{plot}: the plot is an .svg", "name a file that ends so with --plot")
     if len(paths) > MAX_PATHS:
         raise UsageFault(f"{len(paths):,} paths are too many", f"compare at most {MAX_PATHS}")
-    contenders = [read_contender(path) for path in dict.fromkeys(paths)]
+    contenders = leave_out_copies([read_contender(path) for path in dict.fromkeys(paths)])
     known = list(dict.fromkeys(key for each in contenders for key in each.scores))
     if metric is not None and metric not in known:
         raise UsageFault(
@@ -79,6 +79,12 @@ def read_contender(path: Path) -> Contender:
         return contend_recipe(hold_plan(make_plan(read(path))), path)
     inner = path / "release"
     return contend_release(verify(inner if inner.is_dir() else path), path)
+
+
+def leave_out_copies(contenders: Sequence[Contender]) -> list[Contender]:
+    """Each run once: a copy of its release is no second run, and would make its score look surer than it is."""
+    first: dict[str, Contender] = {}
+    return [each for each in contenders if each.run is None or first.setdefault(each.run, each) is each]
 
 
 def render_standings(result: Sequence[Standing]) -> list[str]:

@@ -58,6 +58,8 @@ class Contender:
     tested_on: str | None
     released: tuple[str, ...]
     seconds: float | None
+    run: str | None = None
+    """A digest of what its certificate says: one release in two folders is one run. None of a recipe."""
 
     def epsilon_at(self, delta: float) -> float:
         """ε at another δ, from the events: an upper bound, infinite where there is none. At its own δ it is the claim,
@@ -96,6 +98,7 @@ def contend_release(verified: Verified, path: Path) -> Contender:
         tested_on=None if released is None else digest_of([_tested(recipe.data), provenance.data, released.records]),
         released=claim.released,
         seconds=seconds if seconds > 0 else None,
+        run=digest_of(predicate.model_dump(mode="json")),
     )
 
 

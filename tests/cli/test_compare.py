@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -107,3 +108,12 @@ def test_what_is_asked_wrongly_is_refused(arguments: tuple[str, str], recipe: Pa
 
 def test_a_folder_without_a_release_is_refused(tmp_path: Path) -> None:
     assert call(tmp_path).exit_code == 2
+
+
+def test_a_copy_of_a_release_is_no_second_run(runs: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[0], tmp_path / "copy")
+    result = call(runs[0], tmp_path / "copy", "--format", "json")
+    (standing,) = json.loads(result.stdout)["standings"]
+    once = json.loads(call(runs[0], "--format", "json").stdout)["standings"][0]
+    assert standing == once
+    assert len(standing["methods"][0]["runs"]) == 1
