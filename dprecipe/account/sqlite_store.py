@@ -135,8 +135,8 @@ class SqliteStore:
         for path in sorted(self.path.parent.iterdir())[: 100 * MAX_SIBLINGS]:
             if len(siblings) == MAX_SIBLINGS or os.path.realpath(path) == os.path.realpath(self.path):
                 continue
-            if path.is_file() and (_OPEN[_identify(path)] or _is_account(path)):
-                with suppress(Fault):
+            with suppress(Fault, OSError):
+                if path.is_file() and (_OPEN[_identify(path)] or _is_account(path)):
                     siblings.append(_read_sibling(path))
         return siblings
 

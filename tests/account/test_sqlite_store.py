@@ -215,3 +215,16 @@ def test_names_are_parameters(make_account: Callable[..., DataAccount]) -> None:
     account.reserve("a", 1, CHARGES, "'; DELETE FROM dprecipe_entries; --")
     assert account.verify().totals.runs == 1
     assert account.facts.unit == "x'; DROP TABLE dprecipe_entries; --"
+
+
+def test_a_file_beside_it_that_cannot_be_read_is_no_fault(
+    make_account: Callable[..., DataAccount], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = make_account(data=None)
+    (tmp_path / "a-file-of-others").touch()
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("dprecipe.account.sqlite_store._is_account", refuse)
+    assert account.bind(b"x" * 32) == ()
