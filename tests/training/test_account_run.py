@@ -513,6 +513,7 @@ def test_a_file_that_is_replaced_while_it_is_read_ends_the_run(
         return gathered
 
     monkeypatch.setattr("dprecipe.training.run.gather_records", gather)
+    monkeypatch.setenv("DPRECIPE_DATA", str(tmp_path))
     with pytest.raises(DataFault, match=r"people.csv: changed while it was read"):
         run(people, tmp_path / "run")
     assert not (tmp_path / "run").exists()
