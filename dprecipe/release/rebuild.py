@@ -309,7 +309,7 @@ def _find_told_duration(stated: Predicate, plan: Plan) -> list[str]:
     """A certificate whose plan hides its duration ends where it begins, to the letter."""
     if not plan.hides_duration or stated.provenance.started == stated.provenance.finished:
         return []
-    secret = "runs" if plan.tuning is not None else "units"
+    secret = "runs" if plan.tuning is not None else "units or of steps"
     return [
         f"provenance.finished: how long it took tells of the number of {secret}, which is secret; expected its start"
     ]

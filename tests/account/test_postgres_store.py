@@ -153,6 +153,7 @@ def test_a_connection_that_was_closed_between_two_is_made_anew(make: Callable[..
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     with pytest.raises(AccountUnavailable, match="can't be reached") as caught:
         open_account(f"postgresql:///x?host={tmp_path}&connect_timeout=1#a")
     assert f"dprecipe account test 'postgresql:///x?host={tmp_path}&connect_timeout=1#a'" in caught.value.remedy

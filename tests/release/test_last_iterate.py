@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,10 @@ def released(
         if key not in cache:
             plan = plan_of(RECIPE, overrides)
             path = tmp_path_factory.mktemp("hidden") / "run"
-            cache[key] = plan, publish(put_release, path, plan, facts_of(**SCORELESS), **spending)
+            facts = facts_of(**SCORELESS)
+            if "mechanism.stop=random" in overrides:  # how long it took would tell the secret number of steps
+                facts = replace(facts, finished=facts.started)
+            cache[key] = plan, publish(put_release, path, plan, facts, **spending)
         return cache[key]
 
     return make
