@@ -137,6 +137,8 @@ def test_a_run_refuses_them_before_anything_is_built(block, tmp_path: Path) -> N
         room=SimpleNamespace(reads_training_records=True, identity=None),
         runtime=SimpleNamespace(prepared=None),
         source=SimpleNamespace(file="recipe.yaml"),
+        budget=SimpleNamespace(account=None),
+        model=None,
     )
     with pytest.raises(DataFault, match="equals a training record"):
         gather_records(plan, root)  # type: ignore[arg-type]
