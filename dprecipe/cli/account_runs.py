@@ -16,7 +16,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.accounts import check_plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.filters.cap import Spent
-from dprecipe.privacy.filters.filter import admits, mixture_epsilon, room
+from dprecipe.privacy.filters.filter import admits, count_runs, mixture_epsilon
 from dprecipe.recipe.point import set_values
 from dprecipe.recipe.read import Loaded, read
 from dprecipe.screen import write_note, write_output
@@ -46,7 +46,7 @@ def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | Non
         check_plan(plan, account.facts)
         state = account.state()
     cost = cost_in(plan, state)
-    fits = count_runs(state, cost)
+    fits = count_runs(state.spent, cost, state.facts.cap, MAX_RUNS)
     after = mixture_epsilon(state.spent + cost, state.facts.cap)
     lines = [
         *describe_state(state),
@@ -101,12 +101,6 @@ def describe_plan(plan: Plan) -> list[str]:
     ]
 
 
-def count_runs(state: AccountState, cost: Spent) -> int:
-    """How many runs of this cost the account has room for, one after the other; at most `MAX_RUNS`."""
-    fits = int(min(room(state.spent, cost, state.facts.cap), MAX_RUNS))
-    return fits + admits(state.spent + cost.times(fits + 1), state.facts.cap)  # `room` is rounded down
-
-
 def _tell_count(fits: int) -> str:
     return f"{fits:,}" if fits < MAX_RUNS else f"{MAX_RUNS:,} or more"
 
@@ -115,7 +109,7 @@ def _advise(loaded: Loaded, plan: Plan, state: AccountState, runs: int | None) -
     what = "a tenth of what is left" if runs is None else f"{runs} runs like this"
     if loaded.recipe.budget.epsilon == "auto":
         return [f"  {what}: give budget.epsilon a number and set the noise to auto; it is solved then"]
-    found = find_budget(loaded, state, runs or 10, plan.budget.epsilon)
+    found = find_budget(loaded, plan, state, runs or 10)
     if found is None:
         return [f"  {what}: no budget.epsilon of a hundredth of {plan.budget.epsilon:g} or more is small enough"]
     solved = "".join(f", {path} {value:g}" for path, value in found.solved.items())
@@ -123,21 +117,24 @@ def _advise(loaded: Loaded, plan: Plan, state: AccountState, runs: int | None) -
     return [f"  {what}: budget.epsilon {found.budget.epsilon:g}{note}{solved}"]
 
 
-def find_budget(loaded: Loaded, state: AccountState, runs: int, largest: float) -> Plan | None:
-    """The plan of the recipe with the largest budget, up to `largest`, of which so many runs fit; None where there is
-    none of at least a hundredth of `largest`."""
+def find_budget(loaded: Loaded, plan: Plan, state: AccountState, runs: int) -> Plan | None:
+    """The plan of the recipe with the largest budget, up to that of `plan`, its own, of which so many runs fit; None
+    where there is none of at least a hundredth of it."""
+
+    def fits(tried: Plan) -> bool:
+        return admits(state.spent + cost_in(tried, state).times(runs), state.facts.cap)
 
     def plan_with(epsilon: float) -> Plan | None:
         try:
-            plan = make_plan(replace(loaded, recipe=set_values(loaded.recipe, {"budget.epsilon": epsilon})))
+            found = make_plan(replace(loaded, recipe=set_values(loaded.recipe, {"budget.epsilon": epsilon})))
         except Fault:
             return None
-        return plan if count_runs(state, cost_in(plan, state)) >= runs else None
+        return found if fits(found) else None
 
-    best = plan_with(largest)
-    if best is not None:
-        return best
-    low, high = largest / 100, largest
+    if fits(plan):
+        return plan
+    best: Plan | None = None
+    low, high = plan.budget.epsilon / 100, plan.budget.epsilon
     for _ in range(TRIES):
         middle = float(f"{(low * high) ** 0.5:.3g}")
         found = plan_with(middle)
