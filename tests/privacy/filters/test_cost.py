@@ -251,10 +251,12 @@ def test_the_best_of_last_iterates_has_a_cost_of_its_profile():
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_items_cost_the_worst_case_at_every_order(relation):
+@pytest.mark.parametrize(("threshold", "multiplier"), [(15.0, 2.0), (124.6, 20.0)])  # the other: telling costs more
+def test_items_cost_the_worst_case_at_every_order(relation, threshold, multiplier):
     """All numbers of unique items, of both data sets, by hand."""
-    event = PartitionSelection(4, 15.0, 2.0)
+    event = PartitionSelection(4, threshold, multiplier)
     items = event.items()
+    assert (1.5 * items.squared_mu / 2 < items.leak) == (multiplier == 20.0)
     got = cost(event, relation, orders=(1.5, 4.0, 900.0))
     for index, order in enumerate((1.5, 4.0, 900.0)):
         moments = []
