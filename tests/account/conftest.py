@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +11,7 @@ from dprecipe.account.account import DataAccount
 from dprecipe.account.facts import AccountFacts, new_facts
 from dprecipe.account.opening import create_account
 from dprecipe.privacy.adjacency import Neighbouring
+from tests.postgres import serve_postgres
 
 DATA = b"the data's digest".ljust(32)
 
@@ -49,27 +45,8 @@ def account(make_account: Callable[..., DataAccount]) -> DataAccount:
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The address of a server of its own."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    programs = [shutil.which(name) for name in ("initdb", "pg_ctl")]
-    if None in programs:
-        pytest.skip("no PostgreSQL server (initdb, pg_ctl) is installed")
-    initdb, pg_ctl = map(str, programs)
-    folder = Path(tempfile.mkdtemp(prefix="dprecipe-pg-"))
-    user: dict[str, Any] = {}
-    if os.getuid() == 0:  # the server does not run as root
-        user = {"user": 65534, "group": 65534, "env": {"PATH": os.environ["PATH"], "HOME": str(folder)}}
-        os.chown(folder, 65534, 65534)
-    data = folder / "data"
-    try:
-        subprocess.run(
-            [initdb, "-D", data, "-U", "tests", "-A", "trust", "--no-sync"], check=True, capture_output=True, **user
-        )
-        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c max_connections=500"
-        subprocess.run([pg_ctl, "-D", data, "-w", "-o", options, "-l", folder / "log", "start"], check=True, **user)
-        yield f"postgresql:///postgres?host={folder}&user=tests"
-        subprocess.run([pg_ctl, "-D", data, "-m", "immediate", "stop"], check=True, **user)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with serve_postgres("max_connections=500") as address:
+        yield address
 
 
 @pytest.fixture

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +13,7 @@ from dprecipe.data.load import load
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.planning.public import share_records
+from tests.postgres import serve_postgres
 
 COLUMNS = {
     "age": {"kind": "numeric", "min": 0, "max": 100},
@@ -47,29 +44,8 @@ CREATE TABLE clinic.numbers AS SELECT 'P' || i AS who, i % 100 AS age, date '202
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The address of a server with the tables of `SET_UP`."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    programs = [shutil.which(name) for name in ("initdb", "pg_ctl", "psql")]
-    if None in programs:
-        pytest.skip("no PostgreSQL server (initdb, pg_ctl, psql) is installed")
-    initdb, pg_ctl, psql = map(str, programs)
-    folder = Path(tempfile.mkdtemp(prefix="dprecipe-pg-"))
-    user: dict[str, Any] = {}
-    if os.getuid() == 0:  # the server does not run as root
-        user = {"user": 65534, "group": 65534, "env": {"PATH": os.environ["PATH"], "HOME": str(folder)}}
-        os.chown(folder, 65534, 65534)
-    data = folder / "data"
-    try:
-        subprocess.run(
-            [initdb, "-D", data, "-U", "tests", "-A", "trust", "--no-sync"], check=True, capture_output=True, **user
-        )
-        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
-        subprocess.run([pg_ctl, "-D", data, "-w", "-o", options, "-l", folder / "log", "start"], check=True, **user)
-        address = f"postgresql:///postgres?host={folder}&user=tests"
-        subprocess.run([psql, "-q", "-v", "ON_ERROR_STOP=1", address], input=SET_UP.encode(), check=True)
+    with serve_postgres("fsync=off", SET_UP) as address:
         yield address
-        subprocess.run([pg_ctl, "-D", data, "-m", "immediate", "stop"], check=True, **user)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
