@@ -162,7 +162,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_fault_of_the_connection_has_a_remedy_of_its_own(database: str) -> None:
     with pytest.raises(AccountUnavailable) as caught:
-        open_account(database.replace("dbname=", "dbname=no") + "#a")
+        open_account(database.replace(":///", ":///no") + "#a")
     assert caught.value.remedy.startswith("make what is missing (createdb")
 
 
