@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Literal, final
 
 INK, SOFT, LINE, MARK, CAP = "#1c2733", "#5b6b7b", "#e3e8ee", "#1f6feb", "#c2410c"
@@ -283,12 +284,12 @@ def _text(
     size: float = USUAL,
     turned: tuple[float, float] | None = None,
 ) -> str:
-    """Words, if there are any; `turned`: upwards, around this place."""
+    """Words, if there are any, escaped; `turned`: upwards, around this place."""
     if not text:
         return ""
     turn = "" if turned is None else f' transform="translate({_short(turned[0])} {_short(turned[1])}) rotate(-90)"'
-    at = f'x="{_short(x)}" y="{_short(y)}"'
-    return f'<text {at} font-size="{size:g}px" text-anchor="{anchor}" fill="{color}"{turn}>{text}</text>'
+    at, words = f'x="{_short(x)}" y="{_short(y)}"', escape(text, quote=False)
+    return f'<text {at} font-size="{size:g}px" text-anchor="{anchor}" fill="{color}"{turn}>{words}</text>'
 
 
 def _short(value: float) -> str:

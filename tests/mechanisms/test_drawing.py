@@ -96,3 +96,17 @@ def test_what_is_drawn_is_where_the_numbers_say() -> None:
     words = next(text for text in root if text.text == "words")
     assert (words.get("x"), words.get("y"), words.get("text-anchor")) == ("307", "15", "end")
     assert {"corner", "x", "y"} <= {text.text for text in root}
+
+
+def test_words_are_words_and_no_markup() -> None:
+    words = 'a < b & c > "d" <script>'
+
+    def draw(axes: Axes) -> None:
+        axes.write(words, (0, 0))
+        axes.plot([(0, 0), (1, 1)], label=words)
+        axes.add_legend()
+        axes.set(words, "y")
+
+    root = ElementTree.fromstring(plots.render_svg("words", draw))
+    assert [text.text for text in root].count(words) == 3
+    assert {element.tag for element in root} == {"path", "text"}
