@@ -12,7 +12,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_plan
 from dprecipe.recipe.read import read
-from dprecipe.release.plots import render_svg
+from dprecipe.release.plots import render_svg_file
 from dprecipe.release.scores import format_score
 from dprecipe.release.verify import verify
 from dprecipe.screen import as_json, show_document, write_output
@@ -23,8 +23,6 @@ from dprecipe.standings.contenders import Contender, contend_recipe, contend_rel
 FORMATS = ("text", "json")
 SCHEMA = "dprecipe.compare/v1"
 MAX_PATHS = 200
-ALONE = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif"'
-"""What a figure needs that is a file of its own."""
 NOTE = (
     "To publish one of several runs on the same records because it scored best costs more than its own ε: "
     "`dprecipe tune` pays for the choice."
@@ -210,5 +208,5 @@ def _write_plot(result: Sequence[Standing], plot: Path) -> None:
     (standing,) = result
     if all(row.score is None or math.isinf(row.epsilon) for row in standing.rows):
         raise UsageFault("no score was released, so there is nothing to draw", "leave --plot out")
-    svg = render_svg("compare", lambda axes: standings.draw_standing(axes, standing))
-    replace_output(plot, svg.replace("<svg ", f"<svg {ALONE} ", 1).encode())
+    svg = render_svg_file("compare", lambda axes: standings.draw_standing(axes, standing))
+    replace_output(plot, svg.encode())

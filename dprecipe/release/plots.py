@@ -16,6 +16,8 @@ from dprecipe.release.schema import Claim
 from dprecipe.release.scores import SHARES, format_score
 
 POINTS = 24
+ALONE = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif"'
+"""What a figure needs that is a file of its own."""
 
 
 def trace_spending(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
@@ -87,3 +89,8 @@ def render_svg(name: str, draw: Callable[[Axes], None]) -> str:
     axes = Axes()
     draw(axes)
     return f"{figures.figure_head(name)}{axes.render()}</svg>"
+
+
+def render_svg_file(name: str, draw: Callable[[Axes], None]) -> str:
+    """The same, as a file of its own."""
+    return render_svg(name, draw).replace("<svg ", f"<svg {ALONE} ", 1)

@@ -37,7 +37,7 @@ from dprecipe.noise.entropy import Stream
 from dprecipe.privacy import conversion, rounding
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release.plots import render_svg
+from dprecipe.release.plots import render_svg_file
 
 NOTE = "a function of the private votes: never publish it, and choose nothing by it"
 EXACT = 10**7
@@ -95,7 +95,7 @@ def plot_consensus(plan: Plan, counts_QM: Counts) -> str:
             axes.draw_upright(threshold)
         axes.set(f"largest count of {teachers:,} votes", "queries", (0, teachers), (0, None))
 
-    return render_svg("consensus", draw).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return render_svg_file("consensus", draw)
 
 
 def release_sanitised_cost(
