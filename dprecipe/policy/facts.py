@@ -66,7 +66,7 @@ def read_facts(recipe: AnyRecipe) -> GovernedFacts:
         max_records=1 if unit == "record" else unit.max_records,
         neighbouring=budget.neighbouring,
         accountant=budget.accountant,
-        account=getattr(budget, "account", None),
+        account=budget.account,
         signing="none" if recipe.release.sign is None else "unknown",
         statement=recipe.release.statement,
         accepted=tuple(recipe.accept),

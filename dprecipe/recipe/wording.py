@@ -31,9 +31,10 @@ def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place])
     """Every error as a finding. Places in `handled` have a finding already."""
     spots: dict[str, list[Spot]] = {"missing": [], "extra_forbidden": []}
     findings: list[Finding] = []
-    locations = [item["loc"] for item in error.errors(include_url=False, include_input=False)]
+    items = error.errors(include_url=False, include_input=False)
+    locations = [item["loc"] for item in items]
     unknown_blocks: list[tuple[str | int, ...]] = []
-    for item in error.errors(include_url=False, include_input=False):
+    for item in items:
         kind, context = item["type"], item.get("ctx", {})
         at = find_spot(tree, item["loc"], missing=kind == "missing")
         if _is_handled(at, handled) or (kind == "too_short" and _inside(item["loc"], locations)):
@@ -56,8 +57,9 @@ def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place])
 def word_document_error(error: ValidationError, tree: Mapping, document: type[Block]) -> list[Finding]:
     """Every error of a text that is no recipe, such as a policy, as a finding."""
     findings = []
-    locations = [item["loc"] for item in error.errors(include_url=False, include_input=False)]
-    for item in error.errors(include_url=False, include_input=False):
+    items = error.errors(include_url=False, include_input=False)
+    locations = [item["loc"] for item in items]
+    for item in items:
         kind = item["type"]
         if kind == "too_short" and _inside(item["loc"], locations):
             continue
