@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dprecipe.faults import CertificateInvalid
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.theory import last_iterate
 from dprecipe.privacy.events import Charge
@@ -117,6 +118,19 @@ def test_hidden_runs_of_every_kind_verify(overrides: tuple[str, ...], released: 
     assert verified.claim.neighbouring == plan.budget.neighbouring
     assert any("dp_accounting.pld" in line for line in verified.checked)
     assert any("ledger beside it" in line for line in verified.checked)
+
+
+def test_a_random_stop_does_not_tell_how_long_it_took(released: Any, tmp_path: Path) -> None:
+    """The quick sister of `test_hidden_runs_of_every_kind_verify` and of tests/training/test_protected_size.py."""
+    _, release = released("mechanism.stop=random")
+    verify(release)
+    copy = Path(shutil.copytree(release, tmp_path / "release"))
+    content = json.loads((copy / "certificate.json").read_bytes())
+    content["predicate"]["provenance"]["finished"] = "2099-01-01T00:00:00+00:00"
+    (copy / "certificate.json").write_bytes(to_bytes(content))
+    with pytest.raises(CertificateInvalid) as invalid:
+        verify(copy)
+    assert any("units or of steps, which is secret" in line for line in invalid.value.failures)
 
 
 def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
