@@ -1,8 +1,7 @@
 """Accounts of many runs on one data set, each chosen in view of what the runs before it released.
 
 `cap` has the cap and what was spent of it, `cost` what a run costs, `filter` what may still be spent and how much was,
-`solve` the noise with which so many runs fit, `slots` groups of events that are fixed beforehand. docs/account.md has
-the theorems and their proofs.
+`slots` groups of events that are fixed beforehand. docs/account.md has the theorems and their proofs.
 
 No account is stored here, and nothing is read.
 """

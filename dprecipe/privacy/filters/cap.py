@@ -10,7 +10,7 @@ so that they do not depend on the order in which they are added, and a reservati
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -192,14 +192,6 @@ def round_up_cost(rdp: Sequence[float], delta: float) -> Spent:
         raise ValueError(f"expected costs >= 0, got {list(rdp)} and {delta}")
     one = Fraction(1)
     return Spent(tuple(_up(one, value) for value in rdp), _up_delta(one, delta))
-
-
-def sum_spent(costs: Iterable[Spent], cap: Cap) -> Spent:
-    """All costs together; nothing where there are none."""
-    total = Spent((0.0,) * len(cap.orders))
-    for cost in costs:
-        total = total + cost
-    return total
 
 
 def _up(count: Fraction, value: float) -> float:

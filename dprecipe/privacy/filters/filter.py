@@ -137,17 +137,6 @@ def count_runs(spent: Spent, cost: Spent, cap: Cap, at_most: int = 10**6) -> int
     return count if not count or admits(spent + cost.times(count), cap) else count - 1
 
 
-def fits_share(spent: Spent, cost: Spent, cap: Cap, share: float) -> bool:
-    """Whether a cost is at most a share of what is left: whether 1/share runs of it could be spent.
-
-    Raises:
-        ValueError: a share outside (0, 1].
-    """
-    if not 0 < share <= 1:
-        raise ValueError(f"expected 0 < share <= 1, got {share}")
-    return admits(spent + cost.times(1 / share), cap)
-
-
 Exponents = list[tuple[float, float]]
 """α - 1 and log w + (α-1) (ε - R(α)) of the orders that are not dead."""
 

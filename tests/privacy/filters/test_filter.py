@@ -15,7 +15,6 @@ from dprecipe.privacy.filters.cost import cost_of
 from dprecipe.privacy.filters.filter import (
     admits,
     count_runs,
-    fits_share,
     mixture_delta,
     mixture_epsilon,
     odometer,
@@ -176,9 +175,5 @@ def test_room_is_what_fits():
     assert not admits(spent + cost.times(multiple * (1 + 1e-8)), cap)
     assert count_runs(spent, cost, cap) == int(multiple)
     assert count_runs(spent, cost, cap, at_most=4) == 4
-    assert fits_share(spent, cost, cap, 1 / int(multiple))
-    assert not fits_share(spent, cost, cap, 0.9 / multiple)
-    with pytest.raises(ValueError, match="share"):
-        fits_share(spent, cost, cap, 0.0)
     full = spent + cost.times(multiple)
     assert count_runs(full, cost, cap) == 0
