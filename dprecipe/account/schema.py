@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dprecipe.account.entries import MAX_ATTEMPTS, MAX_WHAT
+from dprecipe.account.entries import MAX_ATTEMPTS, MAX_WHAT, NONCE, RUN
 from dprecipe.account.facts import SCHEMA
 from dprecipe.account.statement import STATEMENT_SCHEMA
 from dprecipe.privacy.adjacency import Neighbouring
@@ -15,8 +15,8 @@ TIME = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]
 COUNT = {"type": "integer", "minimum": 0}
 NUMBER = {"type": "number", "minimum": 0}
 NUMBER_OR_INFINITE = {"type": ["number", "null"], "minimum": 0, "description": "null: infinite"}
-RUN = {
-    "run": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"},
+ATTEMPT = {
+    "run": {"type": "string", "pattern": f"^{RUN}$"},
     "attempt": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
 }
 EVENTS = {"type": "array", "items": {"$ref": "#/$defs/charge"}}
@@ -24,15 +24,15 @@ SPENT = {"$ref": "#/$defs/spent"}
 ENTRIES: dict[str, dict[str, Any]] = {
     "bind": {"commitment": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
     "reserve": {
-        **RUN,
+        **ATTEMPT,
         "what": {"type": "string", "maxLength": MAX_WHAT},
-        "nonce": {"type": "string", "pattern": "^[A-Za-z0-9]{0,64}$"},
+        "nonce": {"type": "string", "pattern": f"^{NONCE}$"},
         "events": EVENTS,
         "cost": SPENT,
         "claim": {"oneOf": [{"$ref": "#/$defs/claim"}, {"type": "null"}]},
     },
-    "settle": {**RUN, "final": {"type": "boolean"}, "events": EVENTS, "cost": SPENT},
-    "void": RUN,
+    "settle": {**ATTEMPT, "final": {"type": "boolean"}, "events": EVENTS, "cost": SPENT},
+    "void": ATTEMPT,
 }
 
 

@@ -227,10 +227,10 @@ class Gate:
             return 0
         terms = (budget.delta, budget.neighbouring, budget.accountant)
         room = calibrate.calibrate_count(event, budget.epsilon, *terms, self._charged)
-        return room if budget.held is None else self._held_of(event, room)
+        return self._held_of(event, room)
 
     def _held_of(self, event: Event, room: int) -> int:
-        """How many of `room` further events the reservation in the account covers."""
+        """How many of `room` further events the reservation in the account covers: all of them without an account."""
         held = self._budget.held
         if held is None or held([*self._charged, Charge(event, room)]):
             return room
