@@ -17,7 +17,7 @@ from dprecipe.account.check import Recount, recount
 from dprecipe.account.facts import read_facts
 from dprecipe.account.faults import AccountInvalid
 from dprecipe.account.standing import AccountState
-from dprecipe.privacy.rounding import round_up
+from dprecipe.privacy.rounding import round_up_finite
 
 STATEMENT_SCHEMA = "dprecipe.account-statement/v1"
 MAX_BYTES = 512 * 2**20
@@ -43,8 +43,8 @@ def summarise(state: AccountState) -> dict[str, Any]:
         "runs": state.totals.runs,
         "open_reservations": state.totals.opened,
         "spent": state.spent.to_json(),
-        "epsilon_so_far": _finite(state.epsilon),
-        "odometer": _finite(state.odometer),
+        "epsilon_so_far": round_up_finite(state.epsilon),
+        "odometer": round_up_finite(state.odometer),
     }
 
 
@@ -91,7 +91,3 @@ def _is_near(said: Any, exact: float) -> bool:
     if not math.isfinite(exact):
         return said is None
     return isinstance(said, float) and exact * (1 - 1e-9) <= said <= exact * (1 + 2e-5)
-
-
-def _finite(value: float) -> float | None:
-    return round_up(value) if math.isfinite(value) else None

@@ -24,6 +24,7 @@ from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.faults import UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.rounding import round_up
 from dprecipe.release import sign as signing
 from dprecipe.release.untrusted import ContentError, to_bytes
 from dprecipe.screen import as_json, write_note, write_output
@@ -166,8 +167,6 @@ def test_connection(address: str) -> None:
 
 def tell(epsilon: float) -> str:
     """Four digits, rounded up."""
-    from dprecipe.privacy.rounding import round_up
-
     return f"{round_up(epsilon, 4):g}" if math.isfinite(epsilon) else "infinite"
 
 

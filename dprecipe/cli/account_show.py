@@ -21,7 +21,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.privacy import gdp
 from dprecipe.privacy.filters.cap import round_up_cost
 from dprecipe.privacy.filters.filter import count_runs, mixture_epsilon, room
-from dprecipe.privacy.rounding import round_down, round_up
+from dprecipe.privacy.rounding import round_down, round_up_finite
 from dprecipe.screen import as_json, make_printable, show_document, write_output
 
 FORMATS = ("text", "json")
@@ -52,8 +52,8 @@ class RunRow:
             "status": self.state.status,
             "claim": self.claim,
             "counted": self.state.counted.to_json(),
-            "epsilon_alone": _finite(self.alone),
-            "epsilon_after": _finite(self.after),
+            "epsilon_alone": round_up_finite(self.alone),
+            "epsilon_after": round_up_finite(self.after),
             "entries": [self.state.first, self.state.last],
         }
 
@@ -194,10 +194,6 @@ def _read_row(books: Books, run: RunState) -> RunRow:
         mixture_epsilon(run.counted, cap),
         mixture_epsilon(run.after, cap),
     )
-
-
-def _finite(value: float) -> float | None:
-    return round_up(value) if math.isfinite(value) else None
 
 
 def _check_format(output: str) -> None:

@@ -14,6 +14,11 @@ def round_up(value: float, digits: int = 6) -> float:
     return _rounded(value, digits, ROUND_CEILING)
 
 
+def round_up_finite(value: float) -> float | None:
+    """`round_up` for documents, which have no infinity: None of what is not finite."""
+    return round_up(value) if math.isfinite(value) else None
+
+
 def round_down(value: float, digits: int = 6) -> float:
     """The greatest number of `digits` significant decimal digits that is <= value; infinities and 0 stay.
 

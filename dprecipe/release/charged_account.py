@@ -17,7 +17,7 @@ from dprecipe.mechanisms.facts import Digest, Probability, Word
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.rounding import round_up
+from dprecipe.privacy.rounding import round_up_finite
 
 if TYPE_CHECKING:
     from dprecipe.privacy.filters.cap import Cap, Spent
@@ -84,9 +84,7 @@ def compute_epsilons(after: Spent, cap: Cap) -> tuple[float | None, float | None
     """`epsilon_so_far` and `odometer` of all that an account counts, rounded up; None where infinite."""
     from dprecipe.privacy.filters.filter import mixture_epsilon, odometer
 
-    values = (mixture_epsilon(after, cap), odometer(after, cap))
-    counted, ex_post = (round_up(value) if math.isfinite(value) else None for value in values)
-    return counted, ex_post
+    return round_up_finite(mixture_epsilon(after, cap)), round_up_finite(odometer(after, cap))
 
 
 def find_contradictions(stated: ChargedAccount | None, plan: Plan) -> list[str]:

@@ -31,3 +31,8 @@ def test_special_values():
     assert rounding.round_up(999999.5) == 1_000_000.0
     with pytest.raises(ValueError, match="NaN"):
         rounding.round_up(math.nan)
+
+
+def test_a_document_has_no_infinity():
+    assert rounding.round_up_finite(1.00000001) == 1.00001
+    assert rounding.round_up_finite(math.inf) is None
