@@ -108,16 +108,22 @@ def _check_whole(numbers: NDArray[np.float64], column: Quantity, report: ColumnR
             report.add(row, "a field is a number with a fraction", "correct the row, or declare the column as numeric")
 
 
+def parse_answers(texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.float64]:
+    """The answers that N texts give, (N,): 0 for no and 1 for yes, in the usual words, or in the two that
+    are `declared`, the one for no first; NaN where a text is none of them.
+    """
+    if declared is not None:
+        known = {word.strip(): float(answer) for answer, word in enumerate(declared)}
+    else:
+        known = {word: float(answer) for answer, words in enumerate((NO_WORDS, YES_WORDS)) for word in words}
+        texts = [text.casefold() for text in texts]
+    return np.array(look_up(texts, known, np.nan), np.float64)
+
+
 def _parse_truth(
     texts: Sequence[str], column: Boolean, report: ColumnReport, counts: ColumnCounts
 ) -> NDArray[np.float64]:
-    if column.values is not None:
-        numbers = {value.strip(): float(rank) for rank, value in enumerate(column.values)}
-        found = look_up(texts, numbers, np.nan)
-    else:
-        words = {word: float(rank) for rank, words in enumerate((NO_WORDS, YES_WORDS)) for word in words}
-        found = look_up([text.casefold() for text in texts], words, np.nan)
-    result = np.array(found, np.float64)
+    result = parse_answers(texts, column.values)
     rows = np.flatnonzero(np.isnan(result)).tolist()
     which = "" if column.values is None else "the declared "
     for row, _ in _report_missing(rows, [texts[row] for row in rows], column, "", report, counts):

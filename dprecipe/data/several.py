@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.encoders import NO_WORDS, YES_WORDS, ColumnReport
+from dprecipe.data.encoders import ColumnReport, parse_answers
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import record_number
 from dprecipe.data.sources.base import Label
 from dprecipe.data.targets import SeveralTarget
-from dprecipe.data.values import Values, look_up, texts_of
+from dprecipe.data.values import Values, texts_of
 from dprecipe.data.words import MARKS
 
 Answers = NDArray[np.bool_]
@@ -73,13 +73,8 @@ def encode_several(
 
 def _parse_answers(values: Values, words: tuple[str, ...] | None, report: ColumnReport) -> NDArray[np.float64]:
     """A column of yes and no, in the usual words or in the declared ones."""
-    texts, known = texts_of(values), dict[str, float]()
-    if words is None:
-        texts = [text.casefold() for text in texts]
-        known = {word: float(answer) for answer, spelt in enumerate((NO_WORDS, YES_WORDS)) for word in spelt}
-    else:
-        known = {word.strip(): float(answer) for answer, word in enumerate(words)}
-    answers = np.array(look_up(texts, known, np.nan), np.float64)
+    texts = texts_of(values)
+    answers = parse_answers(texts, words)
     for row in np.flatnonzero(np.isnan(answers)).tolist():
         if texts[row] == "" or texts[row].casefold() in MARKS:
             report.add(row, MISSING, "answer with yes or no in each row, or remove the row from the file")
