@@ -136,7 +136,7 @@ def draft_label(texts: Sequence[str]) -> dict[str, Any]:
         if len(counted) > 2 or not whole:
             return {"range": list(round_outward(min(known), max(known)))}
     for separator in (";", "|"):
-        names = Counter(part.strip() for text in present for part in text.split(separator)) - Counter([""])
+        names = Counter(name for text in present for part in text.split(separator) if (name := part.strip()))
         if any(separator in text for text in present) and 2 <= len(names) <= MAX_NAMES and min(names.values()) > 1:
             own = {} if separator == ";" else {"separator": separator}
             return {"several": sorted(names), **own, **({} if len(present) == len(texts) else {"empty": "none"})}

@@ -84,4 +84,5 @@ def test_fields_of_several_names_are_drafted_as_such() -> None:
     fields = ["fever;cough", "cough", "", "rash; fever", "rash"]
     assert draft_label(fields) == {"several": ["cough", "fever", "rash"], "empty": "none"}
     assert draft_label(["a|b", "b", "a"]) == {"several": ["a", "b"], "separator": "|"}
+    assert draft_label(["a;b;", "b;", "a;"]) == {"several": ["a", "b"]}  # a separator at the end divides nothing
     assert draft_label(["a;b", "a", "c"]) == {"values": ["a", "a;b", "c"]}  # a name that is there once
