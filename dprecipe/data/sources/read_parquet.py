@@ -68,13 +68,14 @@ class ParquetShards:
         its header."""
         import pyarrow.parquet as pq
 
-        metadata, schema = pq.read_metadata(file.path), pq.read_schema(file.path)
+        with pq.ParquetFile(file.path) as footer:
+            schema, metadata = footer.schema_arrow, footer.metadata
         stored = _stored_dictionaries(metadata)
         texts = [name for name in names if is_text(schema.field(name).type) and name in stored]
         rows = max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max_bytes))
         # Texts stay in their stored dictionaries: a long text that every row repeats is in memory once. Without
         # pre_buffer=False all row groups would be in memory, and stay there to the end.
-        with pq.ParquetFile(file.path, read_dictionary=texts, pre_buffer=False) as table:
+        with pq.ParquetFile(file.path, metadata=metadata, read_dictionary=texts, pre_buffer=False) as table:
             groups, first, start = [], 0, None
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
