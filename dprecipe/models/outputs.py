@@ -55,6 +55,15 @@ def label_type(target: Target) -> torch.dtype:
     return torch.int64 if target.is_choice else torch.float32
 
 
+def find_right(outputs: Tensor, labels: Tensor, target: Target) -> Tensor:
+    """Which of N records, (N,), are predicted as they are labelled, by outputs (N, outputs) and labels (N,) of a choice
+    (`is_choice`): where any of several names may apply, those of which every answer is right.
+    """
+    if isinstance(target, SeveralTarget):
+        return ((outputs > 0) == unpack_labels(labels, target.outputs)).all(dim=1)
+    return outputs.argmax(dim=1) == labels
+
+
 def unpack_labels(labels: Tensor, names: int) -> Tensor:
     """Labels (N,) of which any of K names may apply as 0 and 1, (N, K) int64; as `data.several.unpack_answers`."""
     return (labels.unsqueeze(-1) >> torch.arange(names, device=labels.device)) & 1

@@ -21,7 +21,7 @@ from torch.func import functional_call
 from dprecipe import durable
 from dprecipe.data.raw import Labels
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
-from dprecipe.models.outputs import interpret_outputs, label_units, unpack_labels
+from dprecipe.models.outputs import find_right, interpret_outputs, label_units, unpack_labels
 from dprecipe.timeline import phase
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.losses import BinaryCrossEntropy, cross_entropy
@@ -127,14 +127,14 @@ class HeldOut:
                 arrays = self._records.batch(slice(start, start + self._size))
                 features, labels = (torch.from_numpy(array).to(self._device) for array in arrays)
                 outputs = functional_call(self._model, dict(state), (features,))
+                if target.is_choice:
+                    correct += int(find_right(outputs, labels, target).sum())
                 if isinstance(target, ClassTarget):
-                    correct += int((outputs.argmax(1) == labels).sum())
                     loss += float(cross_entropy(outputs, labels).sum())
                     predicted = outputs.double().softmax(1) if full else outputs
                 elif isinstance(target, SeveralTarget):
                     loss += float(BinaryCrossEntropy(target.outputs)(outputs, labels).sum())
                     labels = unpack_labels(labels, target.outputs)
-                    correct += int(((outputs > 0) == labels).all(dim=1).sum())
                     predicted = outputs.double().sigmoid() if full else outputs
                 else:
                     predicted, labels = interpret_outputs(outputs.double(), target), label_units(labels, target)

@@ -26,11 +26,10 @@ import torch
 from dprecipe import durable
 from dprecipe.data.paid.release import release_right_answers
 from dprecipe.data.records import Records
-from dprecipe.data.targets import SeveralTarget
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import Released, load
-from dprecipe.models.outputs import unpack_labels
+from dprecipe.models.outputs import find_right
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.stages.events import NoisyCount
 from dprecipe.privacy.tuning.events import SelectedBest
@@ -80,11 +79,7 @@ def count_right_answers(model: Released, records: Records) -> int:
     with torch.no_grad():
         for row in range(len(records)):
             features, labels = records.batch(slice(row, row + 1))
-            outputs = model(torch.from_numpy(features))
-            if isinstance(target, SeveralTarget):
-                right += int(bool(((outputs > 0) == unpack_labels(torch.from_numpy(labels), target.outputs)).all()))
-            else:
-                right += int(int(outputs.argmax(1)) == int(labels[0]))
+            right += int(find_right(model(torch.from_numpy(features)), torch.from_numpy(labels), target))
     return right
 
 
