@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,7 @@ def be_client(address: str, log: Path, name: str, stop: Path, seed: int) -> None
                 attempt, planned = attempt + 1, planned + luck.randrange(3)
             say("ask", run, attempt, planned)
             charges = (Charge(EVENT, planned),)
-            insist(lambda: account.reserve(run, attempt, charges, "x", nonce=f"n{attempt}"))  # noqa: B023
+            insist(partial(account.reserve, run, attempt, charges, "x", nonce=f"n{attempt}"))
             say("reserved", run, attempt, planned)
             word, events = ("settle", luck.randrange(1, PLANNED + 1)) if luck.random() < 0.9 else ("void", 0)
             say(word, run, attempt, events)
@@ -104,9 +105,9 @@ def be_client(address: str, log: Path, name: str, stop: Path, seed: int) -> None
         attempt = story.asked[-1][0]
         drawn = (Charge(EVENT, events),)
         if word == "settle":
-            insist(lambda: account.settle(run, attempt, drawn, final=True))  # noqa: B023
+            insist(partial(account.settle, run, attempt, drawn, final=True))
         else:
-            insist(lambda: account.void(run, attempt))  # noqa: B023
+            insist(partial(account.void, run, attempt))
         say("ended", run, attempt, events)
         done += 1
     os._exit(0)

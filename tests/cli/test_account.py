@@ -214,7 +214,7 @@ def test_a_signed_head(place: str, tmp_path: Path) -> None:
         {"public": tmp_path / "x", "head": None, "key": private},
     ):
         with pytest.raises(UsageFault):
-            commands.export(place, **wrong)  # type: ignore[arg-type]
+            commands.export(place, **wrong)
     with pytest.raises(UsageFault, match="--public-key is of a head"):
         commands.verify(place, None, public)
 

@@ -19,7 +19,8 @@ RECIPE = """\
 recipe: dprecipe/v1
 name: held
 data:
-  train: {source: csv, path: wards/Admissions.csv, columns: {age: {kind: numeric, min: 0, max: 99}}, label: {column: y, values: [a, b]}}
+  train: {source: csv, path: wards/Admissions.csv, columns: {age: {kind: numeric, min: 0, max: 99}},
+    label: {column: y, values: [a, b]}}
   size: 20000
   unit: {column: patient_id, max_records: 4}
 model: {kind: logistic_regression}
@@ -32,7 +33,7 @@ budget: {epsilon: 3.0, delta: 1e-6}
 training: {steps: 20, optimizer: {kind: sgd, lr: 0.5}}
 release: {sign: {key: key.pem}, statement: {curators: [A hospital]}}
 accept: {P112: mine}
-"""  # noqa: E501
+"""
 PUBLIC = """\
 recipe: dprecipe/v1
 name: public
