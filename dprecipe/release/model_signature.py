@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from dprecipe.faults import UsageFault
 from dprecipe.release.folder import CERTIFICATE_FILES
 from dprecipe.release.schema import Statement
-from dprecipe.release.sign import PAYLOAD_TYPE, pre_authentication_encoding
-from dprecipe.release.untrusted import ContentError, read_bytes, sha256_of, to_bytes
+from dprecipe.release.sign import PAYLOAD_TYPE, pre_authentication_encoding, read_pem_key
+from dprecipe.release.untrusted import sha256_of, to_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -35,20 +35,9 @@ def load_curve_key(path: Path) -> EllipticCurvePrivateKey:
     Raises:
         UsageFault: missing, not PEM, encrypted, or of no curve that model signing takes.
     """
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    try:
-        key = load_pem_private_key(read_bytes(path), password=None)
-    except ContentError as error:
-        raise UsageFault(f"{path}: the key can't be used: {error}", "give the path of a PEM file") from None
-    except TypeError:
-        raise UsageFault(
-            f"{path}: the private key is encrypted", "decrypt it with: openssl ec -in key.pem -out plain.pem"
-        ) from None
-    except (ValueError, UnsupportedAlgorithm):
-        raise UsageFault(f"{path}: not a private key in PEM", HOW_TO_MAKE) from None
+    key = read_pem_key(path, HOW_TO_MAKE)
     if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name not in CURVES:
         raise UsageFault(f"{path}: model signing takes keys of the curves P-256, P-384 and P-521 alone", HOW_TO_MAKE)
     return key

@@ -29,6 +29,7 @@ from dprecipe.release.untrusted import (
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 HOW_TO_MAKE = "make one with: openssl genpkey -algorithm ed25519 -out key.pem"
@@ -56,23 +57,33 @@ def load_private_key(path: Path) -> Ed25519PrivateKey:
     Raises:
         UsageFault: missing, not PEM, encrypted, or not Ed25519.
     """
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = read_pem_key(path, HOW_TO_MAKE)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UsageFault(f"{path}: a private key, but not Ed25519", HOW_TO_MAKE)
+    return key
+
+
+def read_pem_key(path: Path, how_to_make: str) -> PrivateKeyTypes:
+    """A private key of any kind. `how_to_make`: the remedy where there is none.
+
+    Raises:
+        UsageFault: missing, not PEM, or encrypted.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     content = _read_key_file(path)
     try:
-        key = load_pem_private_key(content, password=None)
+        return load_pem_private_key(content, password=None)
     except TypeError:
         raise UsageFault(
             f"{path}: the private key is encrypted",
             "decrypt it with: openssl pkey -in key.pem -out plain.pem",
         ) from None
     except (ValueError, UnsupportedAlgorithm):
-        raise UsageFault(f"{path}: not a private key in PEM", HOW_TO_MAKE) from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise UsageFault(f"{path}: a private key, but not Ed25519", HOW_TO_MAKE)
-    return key
+        raise UsageFault(f"{path}: not a private key in PEM", how_to_make) from None
 
 
 def load_public_key(path: Path) -> Ed25519PublicKey:
