@@ -13,25 +13,24 @@ from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
 from dprecipe.release.facts import PublicScore
+from tests.recipe_texts import FULL_BATCH
 
-RECIPE = """\
+RECIPE = (
+    """\
 recipe: dprecipe/v1
 name: small
 data:
   train: {source: digits, split: train}
   test: {source: digits, split: test, access: public}
   size: 1437
-model: {kind: logistic_regression}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
-  sampling: {scheme: full_batch}
-budget: {epsilon: 2.0, delta: 1e-5}
+"""
+    + FULL_BATCH
+    + """\
 training: {steps: 20, optimizer: {kind: sgd, lr: 0.5}}
 release: {report: false}
 runtime: {seed: 0}
 """
+)
 
 
 def call(*arguments: object) -> Any:

@@ -23,27 +23,14 @@ from safetensors.torch import save_file  # noqa: E402
 from dprecipe.cli.main import app  # noqa: E402
 from dprecipe.data.facts import describe_data  # noqa: E402
 from dprecipe.data.schema import Data  # noqa: E402
-from dprecipe.mechanisms.dpsgd.certificate import CHECKS  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.file import describe_file  # noqa: E402
 from dprecipe.models.load import load  # noqa: E402
 from dprecipe.models.schema import Model  # noqa: E402
-from dprecipe.planning.make import plan as make_plan  # noqa: E402
-from dprecipe.privacy.ledger import LedgerWriter, read  # noqa: E402
 from dprecipe.recipe.read import read_text  # noqa: E402
-from dprecipe.release.facts import CheckResult, RunFacts, list_versions  # noqa: E402
+from tests.recipe_texts import FULL_BATCH  # noqa: E402
 
-REST = """\
-model: {kind: logistic_regression}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
-  sampling: {scheme: full_batch}
-budget: {epsilon: 2.0, delta: 1e-5}
-training: {steps: 5, optimizer: {kind: sgd, lr: 0.5}}
-release: {report: false}
-"""
+REST = FULL_BATCH + "training: {steps: 5, optimizer: {kind: sgd, lr: 0.5}}\nrelease: {report: false}\n"
 TABLE = f"""\
 recipe: dprecipe/v1
 name: ward
@@ -243,19 +230,8 @@ def test_images_of_a_parquet_file(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def verifiable(tmp_path: Path, put_release: Any) -> Path:
-    plan = make_plan(read_text(TABLE))
-    ledger = LedgerWriter(tmp_path / "ledger.jsonl", plan.digest)
-    (charge,) = plan.events
-    ledger.reserve(charge.event, charge.count)
-    ledger.settle(charge.event, charge.count)
-    ledger.close("completed")
-    moment = "2026-01-01T00:00:00+00:00"
-    facts = RunFacts(
-        tuple(CheckResult(name, "it holds", True) for name in CHECKS), list_versions(), "cpu", moment, moment
-    )
-    put_release(tmp_path / "release", plan, read(tmp_path / "ledger.jsonl"), facts)
-    return tmp_path / "release"
+def verifiable(tmp_path: Path, release_of: Any) -> Path:
+    return release_of(TABLE, tmp_path)
 
 
 def test_what_has_no_certificate_is_not_loaded(release: Path, tmp_path: Path) -> None:

@@ -12,46 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
-from dprecipe.mechanisms.dpsgd.certificate import CHECKS
-from dprecipe.planning.make import plan as make_plan
-from dprecipe.privacy.ledger import LedgerWriter, read
-from dprecipe.recipe.read import read_text
-from dprecipe.release.facts import CheckResult, RunFacts, list_versions
+from tests.recipe_texts import SMALL
 
-RECIPE = """\
-recipe: dprecipe/v1
-name: small
-data: {train: {source: digits, split: train}, size: 1437}
-model: {kind: logistic_regression}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
-  sampling: {scheme: full_batch}
-budget: {epsilon: 2.0, delta: 1e-5}
-training: {steps: 20, optimizer: {kind: sgd, lr: 0.5}}
-release: {report: false}
-"""
+RECIPE = SMALL + "release: {report: false}\n"
 
 
 @pytest.fixture
-def release(tmp_path: Path, put_release: Any) -> Path:
-    plan = make_plan(read_text(RECIPE))
-    ledger = LedgerWriter(tmp_path / "ledger.jsonl", plan.digest)
-    (charge,) = plan.events
-    ledger.reserve(charge.event, charge.count)
-    ledger.settle(charge.event, charge.count)
-    ledger.close("completed")
-    moment = "2026-01-01T00:00:00+00:00"
-    facts = RunFacts(
-        tuple(CheckResult(name, "it holds", True) for name in CHECKS),
-        list_versions(),
-        "cpu",
-        moment,
-        moment,
-    )
-    put_release(tmp_path / "release", plan, read(tmp_path / "ledger.jsonl"), facts)
-    return tmp_path / "release"
+def release(tmp_path: Path, release_of: Any) -> Path:
+    return release_of(RECIPE, tmp_path)
 
 
 def call(*arguments: object) -> Any:

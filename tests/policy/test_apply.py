@@ -22,20 +22,8 @@ from dprecipe.policy.verified import hold_certificate
 from dprecipe.recipe.read import read
 from dprecipe.release.sign import key_id
 from dprecipe.release.verify import Verified, verify
+from tests.recipe_texts import SMALL
 
-RECIPE = """\
-recipe: dprecipe/v1
-name: small
-data: {train: {source: digits, split: train}, size: 1437}
-model: {kind: logistic_regression}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
-  sampling: {scheme: full_batch}
-budget: {epsilon: 2.0, delta: 1e-5}
-training: {steps: 20, optimizer: {kind: sgd, lr: 0.5}}
-"""
 POLICY = "policy: dprecipe/v1\nname: hospital\nkeys: {}\nrules:\n  - {name: all, max_epsilon: 3.0}\n"
 STRICT = POLICY.replace("3.0", "1.0")
 
@@ -48,7 +36,7 @@ def call(*arguments: object) -> Any:
 def recipe(tmp_path: Path) -> Path:
     folder = tmp_path / "team"
     folder.mkdir()
-    (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    (folder / "recipe.yaml").write_text(SMALL, encoding="utf-8")
     return folder / "recipe.yaml"
 
 
@@ -108,7 +96,7 @@ def test_plan_is_refused_or_states_what_it_keeps_to(recipe: Path, tmp_path: Path
 
 
 def test_an_epsilon_to_be_solved_is_judged_by_the_plan(recipe: Path, tmp_path: Path) -> None:
-    text = RECIPE.replace("epsilon: 2.0", "epsilon: auto").replace("multiplier: auto", "multiplier: 9.0")
+    text = SMALL.replace("epsilon: 2.0", "epsilon: auto").replace("multiplier: auto", "multiplier: 9.0")
     recipe.write_text(text, encoding="utf-8")
     (tmp_path / POLICY_FILE).write_text(STRICT, encoding="utf-8")
     assert call("validate", recipe).exit_code == 0
@@ -132,7 +120,7 @@ def test_a_run_is_refused_before_there_is_a_folder(recipe: Path, tmp_path: Path)
 def test_a_run_is_held_with_its_key_its_versions_and_what_python_passes(
     recipe: Path, tmp_path: Path, office: str
 ) -> None:
-    signed = RECIPE + "release: {sign: {key: ../key.pem}}\n"
+    signed = SMALL + "release: {sign: {key: ../key.pem}}\n"
     recipe.write_text(signed, encoding="utf-8")
     plan = make_plan(read(recipe))
     rule = "signed_by: [office], models: [logistic_regression], sources: [digits], versions: {numpy: ['*']}"
@@ -162,7 +150,7 @@ def test_a_policy_that_cannot_be_read_stops_everything(recipe: Path, tmp_path: P
 
 @pytest.fixture(scope="module")
 def verified(tmp_path_factory: pytest.TempPathFactory, release_of: Any) -> Verified:
-    return verify(release_of(RECIPE, tmp_path_factory.mktemp("held")))
+    return verify(release_of(SMALL, tmp_path_factory.mktemp("held")))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +180,7 @@ def test_a_certificate_is_held_against_a_policy(rule: str, code: str, verified: 
 def test_the_certificate_names_the_policies_of_its_run(tmp_path: Path, release_of: Any) -> None:
     (tmp_path / POLICY_FILE).write_text(POLICY, encoding="utf-8")
     record = read_policy(tmp_path / POLICY_FILE).record
-    verified = verify(release_of(RECIPE, tmp_path, (record,)))
+    verified = verify(release_of(SMALL, tmp_path, (record,)))
     (stated,) = verified.statement.predicate.provenance.policies
     assert (stated.name, stated.digest) == ("hospital", record.digest)
     assert "the same text" in hold_certificate(verified, tmp_path / POLICY_FILE)
@@ -232,7 +220,7 @@ def test_a_run_under_a_policy_ends_in_a_certificate_that_keeps_to_it(
 ) -> None:
     """Train, sign, verify; and the same release against a policy that became stricter."""
     monkeypatch.delenv("DPRECIPE_DATA", raising=False)
-    text = RECIPE.replace("1437", "1438") + "release: {sign: {key: ../key.pem}, statement: {curators: [Us]}}\n"
+    text = SMALL.replace("1437", "1438") + "release: {sign: {key: ../key.pem}, statement: {curators: [Us]}}\n"
     recipe.write_text(text, encoding="utf-8")
     rules = "max_epsilon: 2.0, signed_by: [office], statement: [curators], versions: {torch: ['*']}"
     policy = POLICY.replace("{}", f"{{office: {office}}}").replace("max_epsilon: 3.0", rules)

@@ -11,18 +11,17 @@ import pytest
 import yaml
 
 from dprecipe.faults import UsageFault
-from dprecipe.mechanisms.dpsgd.certificate import CHECKS
 from dprecipe.models.file import parse_description
-from dprecipe.planning.make import plan as make_plan
-from dprecipe.privacy.ledger import LedgerWriter, read
-from dprecipe.recipe.read import read_source, read_text
-from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, list_versions
+from dprecipe.recipe.read import read_source
+from dprecipe.release.facts import PublicScore
 from dprecipe.release.hub_folder import find_task, write_hub_folder
 from dprecipe.release.rebuild import stated_source
 from dprecipe.release.schema import Statement
 from dprecipe.release.verify import verify
+from tests.recipe_texts import FULL_BATCH
 
-RECIPE = """\
+RECIPE = (
+    """\
 recipe: dprecipe/v1
 name: digits
 description: "Reads digits: 0 to 9"
@@ -30,40 +29,21 @@ data:
   train: {source: digits, split: train}
   test: {source: digits, split: test, access: public}
   size: 1438
-model: {kind: logistic_regression}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
-  sampling: {scheme: full_batch}
-budget: {epsilon: 2.0, delta: 1e-5}
+"""
+    + FULL_BATCH
+    + """\
 training: {steps: 5, optimizer: {kind: sgd, lr: 0.5}}
 release: {report: false}
 meta: {license: apache-2.0, ticket: DS-118}
 """
+)
 
 
 @pytest.fixture(scope="module")
-def publish(tmp_path_factory: pytest.TempPathFactory, put_release: Any) -> Callable[[str], Path]:
+def publish(tmp_path_factory: pytest.TempPathFactory, release_of: Any) -> Callable[[str], Path]:
     def make(text: str) -> Path:
-        folder = tmp_path_factory.mktemp("run")
-        plan = make_plan(read_text(text))
-        ledger = LedgerWriter(folder / "ledger.jsonl", plan.digest)
-        (charge,) = plan.events
-        ledger.reserve(charge.event, charge.count)
-        ledger.settle(charge.event, charge.count)
-        ledger.close("completed")
-        moment = "2026-01-01T00:00:00+00:00"
-        facts = RunFacts(
-            tuple(CheckResult(name, "it holds", True) for name in CHECKS),
-            list_versions(),
-            "cpu",
-            moment,
-            moment,
-            score=PublicScore(0.875, 0.5, 359) if "access: public" in text else None,
-        )
-        put_release(folder / "release", plan, read(folder / "ledger.jsonl"), facts)
-        return folder / "release"
+        score = PublicScore(0.875, 0.5, 359) if "access: public" in text else None
+        return release_of(text, tmp_path_factory.mktemp("run"), score=score)
 
     return make
 
