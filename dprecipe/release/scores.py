@@ -34,13 +34,18 @@ class Row:
     value: str
 
 
-def list_rows(released: Block, loss: str = "loss") -> list[Row]:
-    """The scores of a block, in its order; `records` is none of them. `loss`: what its loss is, in words."""
-    numbers = {
+def read_numbers(released: Block) -> dict[str, float]:
+    """The scores of a block and their baselines by key, in its order; `records` is none of them."""
+    return {
         key: value
         for key, value in released.model_dump().items()
         if isinstance(value, int | float) and not isinstance(value, bool) and key != "records"
     }
+
+
+def list_rows(released: Block, loss: str = "loss") -> list[Row]:
+    """The scores of a block, in its order; `records` is none of them. `loss`: what its loss is, in words."""
+    numbers = read_numbers(released)
     spelt = {"loss": loss, **({"accuracy": EVERY_ANSWER} if isinstance(released, SeveralScore) else {})}
     return [
         Row(

@@ -15,6 +15,7 @@ from dprecipe.privacy.events import Charge, charge_from_json
 from dprecipe.recipe.read import read_source
 from dprecipe.recipe.root import Recipe
 from dprecipe.release.rebuild import stated_source
+from dprecipe.release.scores import BASELINE, read_numbers
 from dprecipe.release.verify import Verified
 
 WORDS = {"name", "description", "meta", "accept", "runtime", "release"}
@@ -77,7 +78,7 @@ def contend_release(verified: Verified, path: Path) -> Contender:
     claim, provenance = verified.claim, predicate.provenance
     recipe = read_source(stated_source(predicate)).recipe
     released = predicate.data_access.evaluation.released
-    scores = {} if released is None else _numbers(released.model_dump())
+    numbers = {} if released is None else read_numbers(released)
     started, finished = (datetime.fromisoformat(text) for text in (provenance.started, provenance.finished))
     seconds = (finished - started).total_seconds()
     from_python = [provenance.model, provenance.data]
@@ -94,7 +95,7 @@ def contend_release(verified: Verified, path: Path) -> Contender:
         charges=tuple(charge_from_json(run.model_dump()) for run in predicate.events.run_length),
         method=digest_of([_method(recipe), from_python, chosen]),
         seed=recipe.runtime.seed,
-        scores=scores,
+        scores={key: float(value) for key, value in numbers.items() if not key.endswith(BASELINE)},
         tested_on=None if released is None else digest_of([_tested(recipe.data), provenance.data, released.records]),
         released=claim.released,
         seconds=seconds if seconds > 0 else None,
@@ -139,11 +140,3 @@ def _tested(data: Data) -> object:
     """What names the held-out records: their source, and the training source that a split is cut from."""
     content = data.model_dump(mode="json", by_alias=True, include={"test", "train"})
     return content if data.split is not None else content["test"]
-
-
-def _numbers(scores: dict[str, object]) -> dict[str, float]:
-    return {
-        key: float(value)
-        for key, value in scores.items()
-        if isinstance(value, int | float) and key != "records" and not key.endswith("_baseline")
-    }
