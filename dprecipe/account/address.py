@@ -27,10 +27,6 @@ class ServerAddress:
     url: str
     name: str | None
 
-    @property
-    def place(self) -> str:
-        return self.url if self.name is None else f"{self.url}#{self.name}"
-
 
 def split_scheme(address: str) -> tuple[str, bool]:
     """The scheme of an address, and whether it has a password or the like. Raises `ValueError`."""

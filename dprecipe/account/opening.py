@@ -23,9 +23,9 @@ def open_account(address: str | Path, folder: Path = Path(), *, read_only: bool 
     return DataAccount(open_store(str(address), folder, read_only=read_only))
 
 
-def create_account(address: str | Path, facts: AccountFacts, folder: Path = Path()) -> DataAccount:
+def create_account(address: str | Path, facts: AccountFacts) -> DataAccount:
     """Make a new account. Raises as `open_account`, and `UsageFault` where there is one already."""
-    store = open_store(str(address), folder, name=facts.name)
+    store = open_store(str(address), name=facts.name)
     store.create(facts, secrets.token_bytes(SECRET_BYTES))
     return DataAccount(store)
 

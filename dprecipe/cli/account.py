@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dprecipe import durable
-from dprecipe.account.account import DataAccount
 from dprecipe.account.address import FileAddress, parse_address
 from dprecipe.account.check import Recount
 from dprecipe.account.facts import new_facts
 from dprecipe.account.faults import AccountInvalid
 from dprecipe.account.head import Head, find_rollback, make_head, read_head
-from dprecipe.account.opening import create_account, open_account, open_store
+from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.sqlite_store import is_sqlite
 from dprecipe.account.standing import AccountState
 from dprecipe.account.statement import MAX_BYTES, export_statement, verify_statement
@@ -153,8 +152,7 @@ def verify(subject: str, head: Path | None, public_key: Path | None) -> None:
 
 def test_connection(address: str) -> None:
     """Read, lock, write and take back. Raises as `open_account`."""
-    store = open_store(address)
-    with closing(DataAccount(store)) as account:
+    with closing(open_account(address)) as account:
         lines = [f"account {account.facts.name}: {account.place}"]
         begin = time.perf_counter()
         state = account.state()
