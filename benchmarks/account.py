@@ -70,6 +70,7 @@ def measure(address: str, clients: int, seconds: float, entries: int) -> dict[st
     facts = new_facts("benchmark", 90.0, 1e-6, "record", Neighbouring.ADD_OR_REMOVE_ONE)
     account = create_account(address, facts)
     account.bind(b"x" * 32)
+    find_cost(CHARGES, facts.neighbouring, facts.cap)  # loads what clients need, before they are forked
     figures: dict[str, float] = {}
     for name in ("new", "full"):
         if name == "full":

@@ -6,8 +6,9 @@
 | `dprecipe_accounts` | an account: its facts, its secret key, and the totals of its entries |
 | `dprecipe_entries` | an entry: its number and its line |
 | `dprecipe_runs` | what a run counts after its last entry |
+| `dprecipe_slots` | what a group of slots has left after the last entry that is about it |
 
-Totals and runs follow from the entries. They are kept so that a new entry costs the same whatever came before;
+Totals, runs and groups follow from the entries. They are kept so that a new entry costs the same whatever came before;
 `dprecipe account verify` computes them again. Every value is a parameter; `?` stands for one.
 """
 
@@ -19,10 +20,11 @@ from functools import lru_cache
 from typing import Any
 
 from dprecipe.account.canonical import digest_of, tell_time, to_line
-from dprecipe.account.entries import AccountEntry, Act, BindAct, ReserveAct
+from dprecipe.account.entries import AccountEntry, Act, ReserveAct, SettleAct, VoidAct
 from dprecipe.account.facts import AccountFacts, read_facts
 from dprecipe.account.faults import AccountInvalid, AccountUnavailable
-from dprecipe.account.state import RunState, Totals, follow, read_run, read_totals
+from dprecipe.account.groups import GroupState, read_group
+from dprecipe.account.state import KnownState, RunState, Totals, follow, name_group, read_run, read_totals
 from dprecipe.faults import UsageFault
 from dprecipe.screen import make_printable
 
@@ -43,6 +45,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE dprecipe_runs "
         "(account TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (account, run))",
     ),
+    (
+        "CREATE TABLE dprecipe_slots "
+        "(account TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (account, name))",
+    ),
 )
 """What takes the tables from each version to the next; version 0 is a database without them."""
 
@@ -62,6 +68,8 @@ class Books:
         """
         self._execute = execute
         self._place = place
+        self._runs: dict[str, RunState | None] = {}
+        """What this transaction has read or written of runs."""
         columns = "facts, secret, totals"
         rows = execute(f"SELECT {columns} FROM dprecipe_accounts WHERE name = ?{lock}", (name,))
         if not rows:
@@ -78,15 +86,15 @@ class Books:
             self._check_ends()
 
     def find_run(self, run: str) -> RunState | None:
-        """The state of a run; None of one that is unknown."""
-        rows = self._execute("SELECT state FROM dprecipe_runs WHERE account = ? AND run = ?", (self.facts.id, run))
-        if not rows:
-            return None
-        with self._checking("a run's row"):
-            state = read_run(json.loads(rows[0][0]), len(self.facts.orders))
-            if state.run != run:
-                raise ValueError("a run has the row of another")
-            return state
+        """The state of a run; None of one that is unknown. Read once in a transaction."""
+        if run not in self._runs:
+            rows = self._execute("SELECT state FROM dprecipe_runs WHERE account = ? AND run = ?", (self.facts.id, run))
+            with self._checking("a run's row"):
+                state = read_run(json.loads(rows[0][0]), len(self.facts.orders)) if rows else None
+                if state is not None and state.run != run:
+                    raise ValueError("a run has the row of another")
+                self._runs[run] = state
+        return self._runs[run]
 
     def get_run(self, run: str) -> RunState:
         """The state of a run that there is. Raises `AccountInvalid` where its row is missing."""
@@ -96,39 +104,63 @@ class Books:
                 raise ValueError("it is missing")
             return state
 
+    def find_group(self, name: str) -> GroupState | None:
+        """The state of a group of slots; None of one that is unknown."""
+        rows = self._execute("SELECT state FROM dprecipe_slots WHERE account = ? AND name = ?", (self.facts.id, name))
+        if not rows:
+            return None
+        with self._checking("a group's row"):
+            state = read_group(json.loads(rows[0][0]))
+            if state.group != name:
+                raise ValueError("a group has the row of another")
+            return state
+
     def append(self, act: Act) -> AccountEntry:
         """Write an entry, and what follows from it.
 
         Raises:
             ValueError: no writer makes such an entry (`state.follow`); nothing was written.
         """
-        time = tell_time() if isinstance(act, BindAct | ReserveAct) else self.totals.time
+        time = self.totals.time if isinstance(act, SettleAct | VoidAct) else tell_time()
         entry = AccountEntry(self.totals.count, self.totals.head, time, act)
         line = entry.to_line()
-        run = None if isinstance(act, BindAct) else self.find_run(act.run)
-        totals, state = follow(self.totals, run, entry, line)
+        known = follow(self.facts, self._find_known(act), entry, line)
         account = self.facts.id
         self._execute(
             "INSERT INTO dprecipe_entries (account, seq, line) VALUES (?, ?, ?)", (account, entry.seq, line.decode())
         )
-        if state is not None:
+        if known.run is not None:
             self._execute(
                 "INSERT INTO dprecipe_runs (account, run, state) VALUES (?, ?, ?) "
                 "ON CONFLICT (account, run) DO UPDATE SET state = excluded.state",
-                (account, state.run, to_line(state.to_json()).decode()),
+                (account, known.run.run, to_line(known.run.to_json()).decode()),
+            )
+            self._runs[known.run.run] = known.run
+        if known.group is not None:
+            self._execute(
+                "INSERT INTO dprecipe_slots (account, name, state) VALUES (?, ?, ?) "
+                "ON CONFLICT (account, name) DO UPDATE SET state = excluded.state",
+                (account, known.group.group, to_line(known.group.to_json()).decode()),
             )
         self._execute(
             "UPDATE dprecipe_accounts SET totals = ? WHERE name = ?",
-            (to_line(totals.to_json()).decode(), self.facts.name),
+            (to_line(known.totals.to_json()).decode(), self.facts.name),
         )
-        self.totals = totals
+        self.totals = known.totals
         return entry
+
+    def _find_known(self, act: Act) -> KnownState:
+        """What an act of this account is about, as it is now."""
+        run = self.find_run(act.run) if isinstance(act, ReserveAct | SettleAct | VoidAct) else None
+        name = name_group(act, run)
+        return KnownState(self.totals, run, None if name is None else self.find_group(name))
 
     def write_draft(self) -> None:
         """Write what an entry would, for a transaction that is not to be kept: it makes the account invalid."""
         values = (self.facts.id, self.totals.count, "")
         self._execute("INSERT INTO dprecipe_entries (account, seq, line) VALUES (?, ?, ?)", values)
         self._execute("INSERT INTO dprecipe_runs (account, run, state) VALUES (?, ?, ?)", (self.facts.id, "", ""))
+        self._execute("INSERT INTO dprecipe_slots (account, name, state) VALUES (?, ?, ?)", (self.facts.id, "", ""))
         self._execute("UPDATE dprecipe_accounts SET totals = totals WHERE name = ?", (self.facts.name,))
 
     def read_lines(self, first: int = 0) -> Iterator[tuple[int, str]]:
@@ -162,16 +194,28 @@ class Books:
                 return
             after = rows[-1][0]
 
+    def read_groups(self) -> list[GroupState]:
+        """All groups of slots, in the order of their names."""
+        rows = self._execute("SELECT state FROM dprecipe_slots WHERE account = ? ORDER BY name", (self.facts.id,))
+        with self._checking("a group's row"):
+            return [read_group(json.loads(state)) for (state,) in rows]
+
     def _check_ends(self) -> None:
         """That facts and totals belong to the first and the last entry: what can be seen without reading them all."""
-        first, last = self.read_line(0), self.read_line(self.totals.count - 1) if self.totals.count else None
-        if self.totals.count == 0:
-            if first is not None or self.totals.head != self.facts.digest:
+        count = self.totals.count
+        rows = self._execute(
+            "SELECT seq, line FROM dprecipe_entries WHERE account = ? AND seq IN (0, ?, ?)",
+            (self.facts.id, max(count - 1, 0), count),
+        )
+        lines = {int(seq): line for seq, line in rows}
+        first, last = lines.get(0), lines.get(count - 1)
+        if count == 0:
+            if lines or self.totals.head != self.facts.digest:
                 raise ValueError("the totals are not those of the entries")
             return
         if first is None or json.loads(first).get("prev") != self.facts.digest:
             raise ValueError("the facts are not those that the entries began with")
-        if last is None or digest_of(last.encode()) != self.totals.head or self.read_line(self.totals.count):
+        if last is None or digest_of(last.encode()) != self.totals.head or count in lines:
             raise ValueError("the totals are not those of the entries")
 
     def _checking(self, subject: str) -> _Checking:

@@ -73,6 +73,10 @@ class Fields:
         datetime.strptime(value, TIME_FORMAT)
         return value
 
+    def has(self, name: str) -> bool:
+        """Whether it is there: some fields are written only where there is something to say."""
+        return name in self._rest
+
     def items(self, name: str) -> list[Any]:
         value = self._take(name)
         if not isinstance(value, list):

@@ -3,6 +3,7 @@
 | type | what it says |
 |---|---|
 | `bind` | from now on, only runs on these data: a commitment under the account's secret key |
+| `slots` | a group of events, fixed now, of which runs may take slots; its (ε, δ) counts from now on |
 | `reserve` | the attempt of a run is about to draw at most these events; they count in full from now on |
 | `settle` | the run's ledger says that these events were drawn, and whether the run has ended |
 | `void` | the run's ledger proves that nothing was drawn: the run counts nothing |
@@ -10,7 +11,8 @@
 Every line has `seq`, `prev` (the SHA-256 of the line before; of the facts, for the first), `time` and `type`. The time
 is what the writer's clock said: the order is that of `seq`, whatever the clock does. `settle` and `void` have the time
 of the line before: how long a run takes may depend on the records, or tell a number of steps or of runs that its
-guarantee keeps secret. Nothing in a line is secret.
+guarantee keeps secret. Nothing in a line is secret. A field without anything to say is not written: `slots` of a run
+that takes none, `release` of a settlement before there is one.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 NONCE = r"[A-Za-z0-9]{0,64}"
 MAX_ATTEMPTS = 10**6
 MAX_WHAT = 200
+GROUP = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
+"""The name of a group of slots."""
 MAX_LINE = 4 * 2**20
 """Bytes of a line."""
 MAX_CHARGES = 100_000
@@ -43,8 +47,30 @@ class RunClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotsAct:
+    """`charges`, whatever runs take of them, are (`epsilon`, `delta`)-DP together."""
+
+    kind: ClassVar[str] = "slots"
+    group: str
+    what: str
+    charges: tuple[Charge, ...]
+    epsilon: float
+    delta: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "what": self.what,
+            "events": charges_to_json(self.charges),
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class ReserveAct:
-    """`cost` is the upper bound on `charges` at the account's orders."""
+    """`cost` is the upper bound on `charges` at the account's orders. `slots`: the group that the run takes them of;
+    then its cost is not the filter's."""
 
     kind: ClassVar[str] = "reserve"
     run: str
@@ -54,6 +80,7 @@ class ReserveAct:
     charges: tuple[Charge, ...]
     cost: Spent
     claim: RunClaim | None
+    slots: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         claim = None if self.claim is None else {"epsilon": self.claim.epsilon, "delta": self.claim.delta}
@@ -65,12 +92,14 @@ class ReserveAct:
             "events": charges_to_json(self.charges),
             "cost": self.cost.to_json(),
             "claim": claim,
+            **({} if self.slots is None else {"slots": self.slots}),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class SettleAct:
-    """`charges`: what the run's ledger holds, of all attempts together. `final`: the run has ended by itself."""
+    """`charges`: what the run's ledger holds, of all attempts together. `final`: the run has ended by itself.
+    `release`: the digest of what the run's mechanism made, which no other release has."""
 
     kind: ClassVar[str] = "settle"
     run: str
@@ -78,6 +107,7 @@ class SettleAct:
     final: bool
     charges: tuple[Charge, ...]
     cost: Spent
+    release: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -86,6 +116,7 @@ class SettleAct:
             "final": self.final,
             "events": charges_to_json(self.charges),
             "cost": self.cost.to_json(),
+            **({} if self.release is None else {"release": self.release}),
         }
 
 
@@ -108,7 +139,7 @@ class BindAct:
         return {"commitment": self.commitment}
 
 
-Act = ReserveAct | SettleAct | VoidAct | BindAct
+Act = ReserveAct | SettleAct | VoidAct | BindAct | SlotsAct
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +189,14 @@ def entry_from_json(content: Any, orders: int) -> AccountEntry:
     match kind:
         case "bind":
             act = BindAct(fields.text("commitment", r"[0-9a-f]{64}"))
+        case "slots":
+            act = SlotsAct(
+                fields.text("group", GROUP),
+                _what(fields),
+                _charges(fields),
+                fields.number("epsilon"),
+                fields.number("delta"),
+            )
         case "reserve":
             act = ReserveAct(
                 fields.text("run", RUN),
@@ -167,6 +206,7 @@ def entry_from_json(content: Any, orders: int) -> AccountEntry:
                 _charges(fields),
                 fields.spent("cost", orders),
                 _claim(fields),
+                fields.text("slots", GROUP) if fields.has("slots") else None,
             )
         case "settle":
             act = SettleAct(
@@ -175,6 +215,7 @@ def entry_from_json(content: Any, orders: int) -> AccountEntry:
                 fields.flag("final"),
                 _charges(fields),
                 fields.spent("cost", orders),
+                fields.text("release", DIGEST.pattern) if fields.has("release") else None,
             )
         case "void":
             act = VoidAct(fields.text("run", RUN), _attempt(fields))
@@ -208,7 +249,11 @@ def _claim(fields: Fields) -> RunClaim | None:
 
 
 def _charges(fields: Fields) -> tuple[Charge, ...]:
-    events = fields.items("events")
+    return read_charges(fields.items("events"))
+
+
+def read_charges(events: list[Any]) -> tuple[Charge, ...]:
+    """Charges that `charges_to_json` wrote. Raises `ValueError`."""
     if len(events) > MAX_CHARGES:
         raise ValueError("too many events")
     charges = tuple(charge_from_json(event) for event in events)

@@ -36,16 +36,16 @@ CONNECT_SECONDS = 15
 MAX_SIBLINGS = 64
 SCHEMA_LOCK = 0x64707261
 """The advisory lock of who makes or changes the tables."""
-WRITE = (
-    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
-    f"SET LOCAL idle_in_transaction_session_timeout = '{WAIT_SECONDS}s'"
-)
+WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-SETTINGS = (
-    f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'; "
-    f"SET LOCAL statement_timeout = '{2 * WAIT_SECONDS}s'; "
-    "SET LOCAL synchronous_commit = on"
-)
+SETTINGS = {
+    "lock_timeout": f"{WAIT_SECONDS}s",
+    "statement_timeout": f"{2 * WAIT_SECONDS}s",
+    "idle_in_transaction_session_timeout": f"{WAIT_SECONDS}s",
+    "synchronous_commit": "on",
+}
+"""Of each transaction: poolers give each one another server process."""
+SET_LOCAL = "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in SETTINGS.items())
 LOCK_CODES = ("55P03", "57014", "40P01", "40001")
 """A lock not had in time, a statement cancelled, a deadlock, a conflict of transactions."""
 
@@ -65,14 +65,14 @@ class PostgresStore:
 
     def create(self, facts: AccountFacts, secret: bytes) -> None:
         with self._lock, self._faults():
-            execute = self._begin(WRITE)
+            session = self._begin(WRITE)
             try:
                 # Two clients that find no tables would both make them.
-                execute("SELECT pg_advisory_xact_lock(?)", (SCHEMA_LOCK,))
-                version = check_version(execute, self.place) if _has_tables(execute) else 0
-                migrate(execute, version)
-                create_account(execute, facts, secret, self.url)
-                self._connection.execute("COMMIT")
+                session.execute("SELECT pg_advisory_xact_lock(?)", (SCHEMA_LOCK,))
+                version = check_version(session.execute, self.place) if _has_tables(session.execute) else 0
+                migrate(session.execute, version)
+                create_account(session.execute, facts, secret, self.url)
+                session.commit()
             except BaseException:
                 self._roll_back()
                 raise
@@ -93,7 +93,7 @@ class PostgresStore:
         """The other accounts of the database; those whose rows can't be read are left out."""
         siblings = []
         with self._lock, self._faults():
-            execute = self._begin(READ)
+            execute = self._begin(READ).execute
             try:
                 names = [name for name in list_names(execute) if name != self.name]
                 for name in names[:MAX_SIBLINGS]:
@@ -117,32 +117,44 @@ class PostgresStore:
     @contextmanager
     def _within(self, begin: str, lock: str) -> Iterator[Books]:
         with self._lock, self._faults():
-            execute = self._begin(begin)
             try:
-                if self.name is None:
-                    self.name = find_only_name(execute, self.url)
-                yield Books(execute, self.place, self.name, lock=lock)
-                self._connection.execute("COMMIT")
+                session, books = self._open_books(begin, lock)
+                yield books
+                session.commit()
             except BaseException:
                 self._roll_back()
                 raise
 
-    def _begin(self, begin: str) -> Execute:
-        """Begin a transaction. A connection that the server has closed meanwhile is made anew: nothing was begun."""
+    def _open_books(self, begin: str, lock: str) -> tuple[_Session, Books]:
+        """Begin a transaction, and read the account. On a connection that the server has closed meanwhile nothing was
+        begun: a new one is made."""
         import psycopg
 
-        connection = self._connect()
+        was_open = self._is_connected()
         try:
-            connection.execute(f"{begin}; {SETTINGS}")
+            return self._read_account(self._begin(begin), lock)
         except psycopg.OperationalError:
-            self.close()
-            connection = self._connect()
-            connection.execute(f"{begin}; {SETTINGS}")
+            if not was_open or self._is_connected():
+                raise
+            return self._read_account(self._begin(begin), lock)
 
-        return _executor(connection)
+    def _read_account(self, session: _Session, lock: str) -> tuple[_Session, Books]:
+        if self.name is None:
+            self.name = find_only_name(session.execute, self.url)
+        return session, Books(session.execute, self.place, self.name, lock=lock)
+
+    def _begin(self, begin: str) -> _Session:
+        """A transaction; what begins it is sent with its first question."""
+        session = _Session(self._connect())
+        session.execute(begin)
+        session.execute(SET_LOCAL)
+        return session
+
+    def _is_connected(self) -> bool:
+        return self._connection is not None and self._process == os.getpid() and not self._connection.closed
 
     def _connect(self) -> Any:
-        if self._connection is not None and self._process == os.getpid() and not self._connection.closed:
+        if self._is_connected():
             return self._connection
         if self._connection is not None and self._process != os.getpid():
             self._of_parents.append(self._connection)
@@ -166,14 +178,15 @@ class PostgresStore:
 
     def _check_tables(self, connection: Any) -> None:
         """Bring older tables up to date; refuse newer ones."""
-
-        execute = _executor(connection)
+        execute = _Session(connection).execute
         if not _has_tables(execute) or check_version(execute, self.place) == len(MIGRATIONS):
             return
-        connection.execute(f"{WRITE}; {SETTINGS}")
-        execute("SELECT pg_advisory_xact_lock(?)", (SCHEMA_LOCK,))
-        migrate(execute, check_version(execute, self.place))
-        connection.execute("COMMIT")
+        session = _Session(connection)
+        session.execute(WRITE)
+        session.execute(SET_LOCAL)
+        session.execute("SELECT pg_advisory_xact_lock(?)", (SCHEMA_LOCK,))
+        migrate(session.execute, check_version(session.execute, self.place))
+        session.commit()
 
     def _roll_back(self) -> None:
         import psycopg
@@ -246,10 +259,32 @@ def _has_tables(execute: Execute) -> bool:
     return bool(execute(f"SELECT EXISTS ({query})", ("dprecipe_schema",))[0][0])
 
 
-def _executor(connection: Any) -> Execute:
-    def execute(statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        cursor = connection.execute(statement.replace("?", "%s"), parameters)
-        rows: Sequence[Sequence[Any]] = cursor.fetchall() if cursor.description else ()
-        return rows
+class _Session:
+    """Statements of one transaction. Those that ask nothing wait for the next that does, or for the end: all of them
+    take the server one answer. Who waits for a lock of another machine's transaction waits for each of its answers."""
 
-    return execute
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._waiting: list[tuple[str, Sequence[Any]]] = []
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Sequence[Sequence[Any]]:
+        """The rows of a SELECT; those of `SET_LOCAL`, and other statements, ask nothing."""
+        self._waiting.append((statement.replace("?", "%s"), parameters))
+        return () if statement == SET_LOCAL or not statement.startswith("SELECT") else self._send()
+
+    def commit(self) -> None:
+        self._waiting.append(("COMMIT", ()))
+        self._send()
+
+    def _send(self) -> Sequence[Sequence[Any]]:
+        """Send what waits; the rows of the last statement."""
+        import psycopg
+
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) == 1 or not psycopg.Pipeline.is_supported():
+            cursors = [self._connection.execute(*each) for each in waiting]
+        else:
+            with self._connection.pipeline():
+                cursors = [self._connection.execute(*each) for each in waiting]
+        rows: Sequence[Sequence[Any]] = cursors[-1].fetchall() if cursors[-1].description else ()
+        return rows

@@ -11,6 +11,9 @@ run, so that an entry costs the same whatever came before.
 | settled, final (completed, budget) | what was drawn; all of it if nothing is seen before its end |
 | void | nothing |
 
+A run that takes slots counts in its group (`groups`), and not here: what it would cost the filter is kept beside it, to
+compare attempts.
+
 Source of the refunds: a run of steps whose bounds hold conditionally on the past, which stopped because of released
 values or by a public rule, may give back the steps that it did not make (docs/account.md).
 """
@@ -18,13 +21,36 @@ values or by a public rule, may give back the steps that it did not make (docs/a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dprecipe.account.canonical import Fields, digest_of, to_line
-from dprecipe.account.entries import NONCE, RUN, AccountEntry, BindAct, ReserveAct, SettleAct, VoidAct, charges_to_json
+from dprecipe.account.canonical import DIGEST, Fields, digest_of, to_line
+from dprecipe.account.entries import (
+    NONCE,
+    RUN,
+    AccountEntry,
+    Act,
+    BindAct,
+    ReserveAct,
+    SettleAct,
+    SlotsAct,
+    VoidAct,
+    charges_to_json,
+)
 from dprecipe.account.facts import AccountFacts
+from dprecipe.account.groups import (
+    GroupState,
+    GroupTotals,
+    RunSlots,
+    add_group,
+    give_back,
+    open_group,
+    read_group_totals,
+    read_run_slots,
+    take_slots,
+)
 from dprecipe.account.sums import Sums, read_sums
+from dprecipe.privacy.events import Charge
 from dprecipe.privacy.filters.cap import Spent
 
 OPEN, INTERRUPTED, SETTLED, VOID = "open", "interrupted", "settled", "void"
@@ -40,7 +66,8 @@ class RunState:
     `reserved`: what it counted while its last reservation was open; `counted`: what it counts now. `drawn`: what its
     ledger said, when it last settled. `charges_digest`: of the events of the last reservation. `refundable`: none of
     the events reserved hides its iterates. `first`, `last`: the numbers of its first and last entries. `after`: what
-    all runs together counted after its last entry.
+    all runs together counted after its last entry. `slots`: what it holds of a group, if it takes slots. `release`:
+    what its last settlement says of its files. `groups_after`: ε of all groups of slots, as `after`.
     """
 
     run: str
@@ -55,6 +82,18 @@ class RunState:
     after: Spent
     first: int
     last: int
+    slots: RunSlots | None = None
+    groups_after: float = 0.0
+    release: str | None = None
+
+    @property
+    def in_filter(self) -> Spent:
+        """What it counts of the filter's cap."""
+        return self.counted if self.slots is None else zero_spent(len(self.counted.rdp))
+
+    @property
+    def holds_slots(self) -> bool:
+        return self.slots is not None and bool(self.slots.taken)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -70,6 +109,9 @@ class RunState:
             "after": self.after.to_json(),
             "first": self.first,
             "last": self.last,
+            **({} if self.slots is None else {"slots": self.slots.to_json()}),
+            **({} if not self.groups_after else {"groups_after": self.groups_after}),
+            **({} if self.release is None else {"release": self.release}),
         }
 
 
@@ -84,10 +126,16 @@ class Totals:
     runs: int
     opened: int
     commitment: str | None
+    groups: GroupTotals = field(default_factory=GroupTotals)
 
     @classmethod
     def start(cls, facts: AccountFacts) -> Totals:
         return cls(0, facts.digest, facts.created, Sums.zero(len(facts.orders)), 0, 0, None)
+
+    @property
+    def counts_something(self) -> bool:
+        """Whether any run may have drawn something."""
+        return bool(self.opened or self.groups.runs or not self.sums.is_nothing)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -98,7 +146,17 @@ class Totals:
             "runs": self.runs,
             "opened": self.opened,
             "commitment": self.commitment,
+            **({"groups": self.groups.to_json()} if self.groups.count else {}),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """What an entry follows: the totals, and the run and the group that it is about, as far as they are known."""
+
+    totals: Totals
+    run: RunState | None = None
+    group: GroupState | None = None
 
 
 def read_totals(content: Mapping[str, Any]) -> Totals:
@@ -112,6 +170,7 @@ def read_totals(content: Mapping[str, Any]) -> Totals:
         runs=fields.whole("runs", 0),
         opened=fields.whole("opened", 0),
         commitment=None if fields.is_null("commitment") else fields.text("commitment", "[0-9a-f]{64}"),
+        groups=read_group_totals(fields.inner("groups")) if fields.has("groups") else GroupTotals(),
     )
     fields.end()
     return totals
@@ -133,65 +192,127 @@ def read_run(content: Mapping[str, Any], orders: int) -> RunState:
         after=fields.spent("after", orders),
         first=fields.whole("first", 0),
         last=fields.whole("last", 0),
+        slots=read_run_slots(fields.mapping("slots")) if fields.has("slots") else None,
+        groups_after=fields.number("groups_after") if fields.has("groups_after") else 0.0,
+        release=fields.text("release", DIGEST.pattern) if fields.has("release") else None,
     )
     fields.end()
     return run
 
 
-def follow(totals: Totals, run: RunState | None, entry: AccountEntry, line: bytes) -> tuple[Totals, RunState | None]:
-    """Totals and the run's state after an entry; `line` is its canonical form.
+def name_group(act: Act, run: RunState | None) -> str | None:
+    """The group of slots that an act is about, if any; `run`: the run that it is about, before it."""
+    if isinstance(act, SlotsAct):
+        return act.group
+    if isinstance(act, ReserveAct):
+        return act.slots
+    return None if run is None or run.slots is None else run.slots.group
+
+
+def follow(facts: AccountFacts, known: KnownState, entry: AccountEntry, line: bytes) -> KnownState:
+    """What is known after an entry; `line` is its canonical form.
 
     Raises:
         ValueError: the entry does not follow: the chain is broken, or no writer makes such a step.
     """
+    totals, act = known.totals, entry.act
     if entry.seq != totals.count or entry.prev != totals.head:
         raise ValueError("the chain is broken: a line was changed, removed, added or moved")
-    act = entry.act
-    if not isinstance(act, BindAct | ReserveAct) and entry.time != totals.time:
+    if isinstance(act, SettleAct | VoidAct) and entry.time != totals.time:
         raise ValueError("a settlement has a time of its own, which tells how long the run took")
     after = replace(totals, count=totals.count + 1, head=digest_of(line), time=entry.time)
     if isinstance(act, BindAct):
-        if totals.commitment is not None and (totals.opened or not totals.sums.is_nothing):
+        if totals.commitment is not None and totals.counts_something:
             raise ValueError("binds other data to an account that has counted something")
-        return replace(after, commitment=act.commitment), None
-    state = _next_state(run, act, entry.seq)
+        return KnownState(replace(after, commitment=act.commitment))
+    if isinstance(act, SlotsAct):
+        if known.group is not None:
+            raise ValueError("reserves a group of slots that is there already")
+        groups = add_group(facts, totals.groups, act.epsilon, act.delta)
+        return KnownState(replace(after, groups=groups), None, open_group(act, entry.seq, facts.neighbouring))
     if isinstance(act, ReserveAct) and totals.commitment is None:
         raise ValueError("a reservation before the account is bound to its data")
-    before = Sums.zero(len(totals.sums.rdp)) if run is None else Sums.of(run.counted)
+    run, (state, group) = known.run, _next_state(facts, known, act, entry.seq)
+    before = Sums.zero(len(totals.sums.rdp)) if run is None else Sums.of(run.in_filter)
     opened = (state.status in HOLDING) - (run is not None and run.status in HOLDING)
-    sums = totals.sums - before + Sums.of(state.counted)
-    after = replace(after, sums=sums, runs=totals.runs + (run is None), opened=totals.opened + opened)
-    return after, replace(state, last=entry.seq, after=sums.to_spent())
+    holding = state.holds_slots - (run is not None and run.holds_slots)
+    sums = totals.sums - before + Sums.of(state.in_filter)
+    after = replace(
+        after,
+        sums=sums,
+        runs=totals.runs + (run is None),
+        opened=totals.opened + opened,
+        groups=replace(totals.groups, runs=totals.groups.runs + holding),
+    )
+    state = replace(state, last=entry.seq, after=sums.to_spent(), groups_after=totals.groups.epsilon)
+    return KnownState(after, state, group)
 
 
-def _next_state(run: RunState | None, act: ReserveAct | SettleAct | VoidAct, seq: int) -> RunState:
+Next = tuple[RunState, GroupState | None]
+
+
+def _next_state(facts: AccountFacts, known: KnownState, act: ReserveAct | SettleAct | VoidAct, seq: int) -> Next:
+    run, group = known.run, known.group
     if isinstance(act, ReserveAct):
-        return _reserve(run, act, seq)
+        return _reserve(facts, known, act, seq)
     if run is None:
         raise ValueError(f"a {act.kind} of a run that has reserved nothing")
-    if run.status not in HOLDING or act.attempt != run.attempt:
+    if run.slots is not None and group is None:
+        raise ValueError("slots of a group that is not there")
+    is_made_again = isinstance(act, SettleAct) and is_renewal(run, act)
+    if (run.status not in HOLDING and not is_made_again) or act.attempt != run.attempt:
         raise ValueError(f"a {act.kind} of an attempt that is not the open one")
     if isinstance(act, VoidAct):
         if not run.drawn.is_nothing:
             raise ValueError("a void of a run that has drawn something")
         zero = zero_spent(len(run.counted.rdp))
-        return replace(run, status=VOID, counted=zero, drawn=zero)
+        run = replace(run, status=VOID, counted=zero, drawn=zero)
+        return _return_slots(facts, run, group, ())
     if not is_within(act.cost, run.counted):
         raise ValueError("settles more than was reserved")
     if not act.cost.covers(run.drawn):
         raise ValueError("settles less than was settled before")
-    counted = act.cost if act.final and run.refundable else run.counted
-    return replace(run, status=SETTLED if act.final else INTERRUPTED, counted=counted, drawn=act.cost)
+    if run.slots is not None and not run.slots.cover(act.charges, facts.neighbouring):
+        raise ValueError("settles more than its slots dominate")
+    is_refund = act.final and run.refundable
+    counted = act.cost if is_refund else run.counted
+    status = SETTLED if act.final else INTERRUPTED
+    run = replace(run, status=status, counted=counted, drawn=act.cost, release=act.release)
+    return _return_slots(facts, run, group, act.charges) if is_refund else (run, group)
 
 
-def _reserve(run: RunState | None, act: ReserveAct, seq: int) -> RunState:
+def is_renewal(run: RunState, act: SettleAct) -> bool:
+    """Whether it says again what the run drew, of a release that was made again: the earlier one is no longer the
+    account's."""
+    return (
+        run.status == SETTLED
+        and act.final
+        and act.cost == run.drawn
+        and act.release is not None
+        and act.release != run.release
+    )
+
+
+def _return_slots(facts: AccountFacts, run: RunState, group: GroupState | None, drawn: tuple[Charge, ...]) -> Next:
+    if run.slots is None or group is None:
+        return run, group
+    group, own = give_back(group, run.slots, drawn, facts.neighbouring)
+    return replace(run, slots=own), group
+
+
+def _reserve(facts: AccountFacts, known: KnownState, act: ReserveAct, seq: int) -> Next:
+    run, group = known.run, known.group
     if not act.charges:
         raise ValueError("a reservation of nothing")
+    if act.slots is not None and group is None:
+        raise ValueError("slots of a group that is not there")
+    if run is not None and act.slots != (None if run.slots is None else run.slots.group):
+        raise ValueError("a reservation of other slots than before")
     digest = digest_charges(act)
     refundable = not any(charge.event.hides_iterates for charge in act.charges)
     if run is None:
         zero = zero_spent(len(act.cost.rdp))
-        return RunState(
+        state = RunState(
             run=act.run,
             attempt=act.attempt,
             status=OPEN,
@@ -205,21 +326,27 @@ def _reserve(run: RunState | None, act: ReserveAct, seq: int) -> RunState:
             first=seq,
             last=seq,
         )
-    if act.attempt <= run.attempt:
-        raise ValueError("a reservation of an attempt that is not a later one")
-    if not act.cost.covers(run.drawn):
-        raise ValueError("reserves less than was settled before")
-    reserved = largest(run.counted, act.cost)
-    return replace(
-        run,
-        attempt=act.attempt,
-        status=OPEN,
-        nonce=act.nonce,
-        charges_digest=digest,
-        refundable=refundable and run.refundable,
-        reserved=reserved,
-        counted=reserved,
-    )
+    else:
+        if act.attempt <= run.attempt:
+            raise ValueError("a reservation of an attempt that is not a later one")
+        if not act.cost.covers(run.drawn):
+            raise ValueError("reserves less than was settled before")
+        reserved = largest(run.counted, act.cost)
+        state = replace(
+            run,
+            attempt=act.attempt,
+            status=OPEN,
+            nonce=act.nonce,
+            charges_digest=digest,
+            refundable=refundable and run.refundable,
+            reserved=reserved,
+            counted=reserved,
+            release=None,
+        )
+    if group is None:
+        return state, None
+    group, own = take_slots(group, state.slots, act.charges, facts.neighbouring)
+    return replace(state, slots=own), group
 
 
 def digest_charges(act: ReserveAct) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from dprecipe.account.books import Books
@@ -36,7 +37,8 @@ def export_statement(books: Books) -> dict[str, Any]:
 
 
 def summarise(state: AccountState) -> dict[str, Any]:
-    """What the entries come to. `epsilon_so_far` and `odometer` are rounded up; null where infinite."""
+    """What the entries come to. `epsilon_so_far` and `odometer` are rounded up; null where infinite. `slots`: of all
+    groups, where the account has a part for them."""
     return {
         "count": state.totals.count,
         "head": state.totals.head,
@@ -45,11 +47,13 @@ def summarise(state: AccountState) -> dict[str, Any]:
         "spent": state.spent.to_json(),
         "epsilon_so_far": round_up_finite(state.epsilon),
         "odometer": round_up_finite(state.odometer),
+        **({} if state.facts.slots is None else {"slots": state.totals.groups.to_json()}),
     }
 
 
-def verify_statement(content: Any) -> Recount:
-    """Recompute a statement that a stranger wrote.
+def verify_statement(content: Any, passed: Callable[[Recount], None] | None = None) -> Recount:
+    """Recompute a statement that a stranger wrote. `passed` is shown the count after each entry: nothing of it holds
+    unless this returns.
 
     Guarantees: the entries are a chain that begins with the facts, each follows by the rules, no cost is below that of
     its events, the cap held all that was reserved at every moment, and what the statement says of them follows.
@@ -64,7 +68,7 @@ def verify_statement(content: Any) -> Recount:
         lines = [to_line(entry) for entry in fields.items("entries")]
     except (ValueError, TypeError, ArithmeticError, RecursionError, AttributeError) as error:
         raise AccountInvalid(SUBJECT, [str(error)]) from None
-    count = recount(facts, lines, SUBJECT)
+    count = recount(facts, lines, SUBJECT, passed)
     expected = summarise(count.state)
     exact = {"epsilon_so_far": count.state.epsilon, "odometer": count.state.odometer}
     wrong = [

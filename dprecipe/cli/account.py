@@ -12,7 +12,7 @@ from typing import Any
 from dprecipe import durable
 from dprecipe.account.address import FileAddress, parse_address
 from dprecipe.account.check import Recount
-from dprecipe.account.facts import new_facts
+from dprecipe.account.facts import SlotsPart, new_facts
 from dprecipe.account.faults import AccountInvalid
 from dprecipe.account.head import Head, find_rollback, make_head, read_head
 from dprecipe.account.opening import create_account, open_account
@@ -39,6 +39,7 @@ def create(
     neighbouring: str,
     max_per_run: float | None,
     name: str | None,
+    slots: tuple[float | None, float | None] = (None, None),
 ) -> None:
     """Make an account, and say what it is.
 
@@ -55,7 +56,12 @@ def create(
         raise UsageFault("the account has no name", "write postgresql://…/DATABASE#NAME, or --name NAME")
     if name is not None and not isinstance(parsed, FileAddress) and parsed.name not in (None, name):
         raise UsageFault(f"the address names account {parsed.name}, and --name {name}", "leave out --name")
-    facts = new_facts(name or str(own), epsilon, delta, unit, Neighbouring(neighbouring), max_per_run)
+    part = None
+    if slots[0] is not None and slots[1] is not None:
+        part = SlotsPart(slots[0], slots[1])
+    elif slots != (None, None):
+        raise UsageFault("--slots-epsilon and --slots-delta belong together", "give both, or none")
+    facts = new_facts(name or str(own), epsilon, delta, unit, Neighbouring(neighbouring), max_per_run, part)
     with closing(create_account(address, facts)) as account:
         write_output([f"created account {facts.name}: {account.place}", *describe_terms(account.state())])
     write_output(
@@ -74,6 +80,18 @@ def describe_terms(state: AccountState) -> list[str]:
     return [
         f"  cap        ε = {facts.epsilon:g} at δ = {facts.delta:g}, of everything that is ever released, together",
         f"  protects   each {facts.unit}: {relation}{limit}",
+        *describe_part(state),
+    ]
+
+
+def describe_part(state: AccountState) -> list[str]:
+    """What of the cap is for slots, and how much of that is reserved; none where nothing is."""
+    part, groups = state.facts.slots, state.totals.groups
+    if part is None:
+        return []
+    return [
+        f"  slots      ε = {part.epsilon:g} at δ = {part.delta:g} of the cap; reserved, used or not: ε = "
+        f"{groups.epsilon:g}, δ = {groups.delta:g}"
     ]
 
 

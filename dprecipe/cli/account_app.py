@@ -35,11 +35,34 @@ def create_account(
     ] = "add_or_remove_one",
     max_per_run: Annotated[float | None, typer.Option(help="The largest ε that one run may claim.")] = None,
     name: Annotated[str | None, typer.Option(help="Its name; by default that of the file.")] = None,
+    slots_epsilon: Annotated[float | None, typer.Option(help="The part of --epsilon for groups of slots.")] = None,
+    slots_delta: Annotated[float | None, typer.Option(help="The part of --delta for groups of slots.")] = None,
 ) -> None:
     """Make the account of a data set, once. Its cap is never raised, and it has no refresh."""
     from dprecipe.cli.account import create
 
-    create(address, epsilon, delta, unit, neighbouring, max_per_run, name)
+    create(address, epsilon, delta, unit, neighbouring, max_per_run, name, (slots_epsilon, slots_delta))
+
+
+@account_app.command("reserve")
+@guard_faults
+def reserve_slots(
+    address: Address,
+    slots: Annotated[str, typer.Option(metavar="NAME", help="The group's name, which recipes take of: budget.slots.")],
+    recipes: Annotated[
+        list[Path] | None, typer.Argument(metavar="RECIPE…", help="Whose events are the slots.", show_default=False)
+    ] = None,
+    times: Annotated[int, typer.Option(min=1, help="How many runs of each.")] = 1,
+    delta: Annotated[float | None, typer.Option(help="The group's δ; by default all that is left for slots.")] = None,
+    gaussian: Annotated[
+        float | None,
+        typer.Option(metavar="E", help="In place of recipes: any runs of Gaussian noise without sampling, to this ε."),
+    ] = None,
+) -> None:
+    """Reserve a group of slots: events that are fixed now, and cost less together than runs chosen one by one."""
+    from dprecipe.cli.account_slots import reserve_group
+
+    reserve_group(address, slots, recipes or (), times, delta, gaussian)
 
 
 @account_app.command("show")

@@ -23,10 +23,10 @@ def draw_account(state: AccountState, runs: Sequence[RunState]) -> str:
     ordered = sorted(runs, key=lambda run: run.last)
     stride = max(1, math.ceil(len(ordered) / MAX_POINTS))
     shown = [(number, run) for number, run in enumerate(ordered, 1) if number % stride == 0 or number == len(ordered)]
-    cap = state.facts.cap
-    counted = [(number - 0.5, mixture_epsilon(run.after, cap)) for number, run in shown]
+    cap, whole = state.facts.cap, state.facts.epsilon
+    counted = [(number - 0.5, mixture_epsilon(run.after, cap) + run.groups_after) for number, run in shown]
     read = [(number - 0.5, odometer(run.after, cap)) for number, run in shown]
-    highest = max([cap.epsilon, *(y for _, y in [*counted, *read] if math.isfinite(y))]) * 1.08
+    highest = max([whole, *(y for _, y in [*counted, *read] if math.isfinite(y))]) * 1.08
     count = max(len(ordered), 1)
 
     def x_of(number: float) -> float:
@@ -45,7 +45,7 @@ def draw_account(state: AccountState, runs: Sequence[RunState]) -> str:
             parts.append(_text(x_of(tick - 0.5), bottom + 18, f"{tick:g}", SOFT, "middle"))
     thick = max(0.8, 0.7 * WIDTH * stride / count)
     for number, run in shown:
-        alone = mixture_epsilon(run.counted, cap)
+        alone = mixture_epsilon(run.counted, state.facts.cap_of(None if run.slots is None else run.slots.group))
         colour = OPEN_COLOUR if run.status in HOLDING else MARK
         x, y = x_of(number - 0.5) - min(thick, 40) / 2, y_of(alone)
         parts.append(
@@ -55,8 +55,9 @@ def draw_account(state: AccountState, runs: Sequence[RunState]) -> str:
     for points, colour, dashed in ((read, SOFT, True), (counted, MARK, False)):
         ends = [(0.0, 0.0), *points, (float(count), points[-1][1] if points else 0.0)]
         parts.append(_steps([(x_of(x), y_of(y)) for x, y in ends], colour, dashed))
-    parts.append(_line(LEFT, y_of(cap.epsilon), LEFT + WIDTH, y_of(cap.epsilon), CAP, dashed=True, width=1.6))
-    parts.append(_text(LEFT + 6, y_of(cap.epsilon) - 6, f"cap ε = {cap.epsilon:g} at δ = {cap.delta:g}", CAP, "start"))
+    parts.append(_line(LEFT, y_of(whole), LEFT + WIDTH, y_of(whole), CAP, dashed=True, width=1.6))
+    label = f"cap ε = {whole:g} at δ = {state.facts.delta:g}"
+    parts.append(_text(LEFT + 6, y_of(whole) - 6, label, CAP, "start"))
     parts.append(_text(LEFT + WIDTH / 2, bottom + 40, "runs, in the order of their last entries", SOFT, "middle"))
     legend = (("counted, all runs", MARK), ("odometer", SOFT), ("one run alone", MARK), ("open, in full", OPEN_COLOUR))
     x = LEFT

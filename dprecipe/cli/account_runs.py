@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from dprecipe.account.account import DataAccount
+from dprecipe.account.groups import GroupState, RunSlots
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import AccountState, find_cost
+from dprecipe.cli.account import describe_part
 from dprecipe.faults import Fault, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.accounts import check_plan
 from dprecipe.planning.make import plan as make_plan
+from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.filters.cap import Spent
+from dprecipe.privacy.filters.cost import NotInAccount
 from dprecipe.privacy.filters.filter import admits, count_runs, mixture_epsilon
+from dprecipe.privacy.filters.needed import find_filter_cap, find_slots_epsilon
+from dprecipe.privacy.rounding import round_up
 from dprecipe.recipe.point import set_values
 from dprecipe.recipe.read import Loaded, read
 from dprecipe.screen import write_note, write_output
 
 MAX_RUNS = 10_000
 """More runs than this are told as `more than`."""
+COMPARED = 10
+"""Runs whose caps are compared where no number is given."""
 TRIES = 12
 """Plans that are solved to find the largest budget for so many runs."""
 
@@ -44,17 +53,73 @@ def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | Non
     plan = make_plan(loaded)
     with closing(open_of(plan)) as account:
         check_plan(plan, account.facts)
-        state = account.state()
+        state, groups = account.state(), account.list_groups()
+    if plan.budget.slots is not None:
+        write_output([*describe_state(state), *describe_group(plan, state, groups), *compare_ways(plan, state, runs)])
+        return
     cost = cost_in(plan, state)
     fits = count_runs(state.spent, cost, state.facts.cap, MAX_RUNS)
-    after = mixture_epsilon(state.spent + cost, state.facts.cap)
+    after = mixture_epsilon(state.spent + cost, state.facts.cap) + state.totals.groups.epsilon
     lines = [
         *describe_state(state),
         f"  this run   ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g} by itself; with it "
         + (f"ε = {after:.4g} would count" if fits else f"ε = {after:.4g}: there is no room for it"),
         f"  runs like this that fit, each chosen in view of those before: {_tell_count(fits)}",
     ]
-    write_output([*lines, *_advise(loaded, plan, state, runs)])
+    write_output([*lines, *_advise(loaded, plan, state, runs), *compare_ways(plan, state, runs)])
+
+
+def describe_group(plan: Plan, state: AccountState, groups: Sequence[GroupState]) -> list[str]:
+    """What a plan's run takes of its group of slots, as lines.
+
+    Raises:
+        UsageFault: the account has no such group.
+    """
+    group = next((group for group in groups if group.group == plan.budget.slots), None)
+    if group is None:
+        raise UsageFault(
+            f"account {state.facts.name} has no group of slots {plan.budget.slots}",
+            "reserve it: dprecipe account reserve ACCOUNT RECIPE --slots NAME",
+        )
+    fits = count_in_group(group, plan.events, state)
+    return [
+        f"  slots      {group.group}: ε = {group.epsilon:g} at δ = {group.delta:g} for all that is taken of it; "
+        f"{count_events(group.left):,} of {count_events(group.charges):,} are left",
+        f"  this run   ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g} by itself"
+        + ("" if fits else ": the slots that are left do not dominate it"),
+        f"  runs like this that the group has slots for: {_tell_count(fits)}",
+    ]
+
+
+def count_in_group(group: GroupState, charges: Sequence[Charge], state: AccountState) -> int:
+    """How many runs of these charges a group has slots for, up to `MAX_RUNS`."""
+
+    def fits(count: int) -> bool:
+        wanted = [Charge(charge.event, count * charge.count) for charge in charges]
+        return RunSlots(group.group, taken=group.left).cover(wanted, state.facts.neighbouring)
+
+    low, high = 0, 1
+    while high <= MAX_RUNS and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return min(low, MAX_RUNS)
+
+
+def compare_ways(plan: Plan, state: AccountState, runs: int | None) -> list[str]:
+    """The cap that so many runs like this need, chosen one by one or fixed beforehand."""
+    count, delta, relation = runs or COMPARED, state.facts.delta, state.facts.neighbouring
+    try:
+        slots = f"{find_slots_epsilon(plan.events, count, delta, relation):g}"
+    except NotInAccount:
+        slots = "unknown: its events can't be slots"
+    one_by_one = find_filter_cap(plan.events, count, delta, relation)
+    needed = f"{round_up(one_by_one, 4):g}" if math.isfinite(one_by_one) else "more than an account can have"
+    return [
+        f"  {count} runs like this at δ = {delta:g} take a cap of ε = {needed} if each is chosen in view of those "
+        f"before; as slots, fixed beforehand: ε = {slots}"
+    ]
 
 
 def open_of(plan: Plan) -> DataAccount:
@@ -76,6 +141,7 @@ def describe_state(state: AccountState) -> list[str]:
     return [
         f"account {facts.name}",
         f"  counted    ε = {state.epsilon:.4g} of {facts.epsilon:g} at δ = {facts.delta:g}: {totals.runs} runs{opened}",
+        *describe_part(state),
     ]
 
 
@@ -93,11 +159,16 @@ def describe_plan(plan: Plan) -> list[str]:
     except Fault as fault:
         return [f"  account: {fault.message}; {fault.remedy}"]
     check_plan(plan, state.facts)
+    if plan.budget.slots is not None:
+        return [
+            f"  account {state.facts.name}: takes slots of {plan.budget.slots}, which were reserved; ε = "
+            f"{state.epsilon:.4g} of {state.facts.epsilon:g} is counted, groups included"
+        ]
     after = state.spent + cost_in(plan, state)
     room = "" if admits(after, state.facts.cap) else ": there is no room for it; see dprecipe account plan"
     return [
         f"  account {state.facts.name}: ε = {state.epsilon:.4g} of {state.facts.epsilon:g} is counted, with this run "
-        f"{mixture_epsilon(after, state.facts.cap):.4g}{room}"
+        f"{mixture_epsilon(after, state.facts.cap) + state.totals.groups.epsilon:.4g}{room}"
     ]
 
 
@@ -158,7 +229,11 @@ def settle(run: Path) -> int:
         return 0
     counted = f"{run}: settled; {describe_counted(done.account.name, done.account.epsilon_so_far)}"
     if done.epsilon is None:
-        write_note("there is no release yet: continue with --resume, which draws nothing more")
+        refuted = done.folder.find_refutation()
+        if refuted is None:
+            write_note("there is no release yet: continue with --resume, which draws nothing more")
+        else:
+            write_note(f"there is no release, and none will come: {refuted}; the account counts what was claimed")
         write_output([counted])
         return 0
     release = done.folder.release

@@ -1,18 +1,24 @@
 """Holds recipes and plans against policies. A run under a policy that it violates is refused before
-anything is spent."""
+anything is spent.
+
+What reads policies and compares is imported where there is one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.policy.facts import GovernedFacts, read_facts
-from dprecipe.policy.read import LoadedPolicy, load_policies
-from dprecipe.policy.rules import check_policies
+from dprecipe.mechanisms.plan import Plan, PolicyRecord
+from dprecipe.policy.find import find_policies
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_source
+
+if TYPE_CHECKING:
+    from dprecipe.policy.facts import GovernedFacts
+    from dprecipe.policy.read import LoadedPolicy
 
 
 def check_loaded(loaded: Loaded | LoadedPublic, more: Path | None = None) -> tuple[Finding, ...]:
@@ -21,8 +27,13 @@ def check_loaded(loaded: Loaded | LoadedPublic, more: Path | None = None) -> tup
     Raises:
         RecipeError: a policy is wrong.
     """
-    policies = load_policies(loaded.source.file, more)
-    return loaded.located(check_policies(read_facts(loaded.recipe), policies)) if policies else ()
+    if not find_policies(loaded.source.file, more):
+        return ()
+    from dprecipe.policy.facts import read_facts
+    from dprecipe.policy.read import load_policies
+    from dprecipe.policy.rules import check_policies
+
+    return loaded.located(check_policies(read_facts(loaded.recipe), load_policies(loaded.source.file, more)))
 
 
 def hold_public(loaded: LoadedPublic) -> None:
@@ -46,9 +57,11 @@ def hold_plan(plan: Plan) -> Plan:
     return _hold(plan, {})
 
 
-def hold_run(plan: Plan, from_python: Sequence[str] = ()) -> Plan:
+def hold_run(plan: Plan, from_python: Sequence[str] = (), began: Sequence[PolicyRecord] | None = None) -> Plan:
     """The same, of a run that is about to begin: with its key and the installed packages. `from_python`: what replaces
-    parts of the recipe, by the keys `model` and `data.train`, `data.test`, `data.public`.
+    parts of the recipe, by the keys `model` and `data.train`, `data.test`, `data.public`. `began`: the policies that
+    the run kept to when it began, of one that goes on. It keeps to those of today: what its folder says of earlier ones
+    is no permission, and decides no more than the words of a refusal.
 
     Raises:
         RecipeError, PlanRefused: as `hold_plan`.
@@ -56,13 +69,36 @@ def hold_run(plan: Plan, from_python: Sequence[str] = ()) -> Plan:
     """
     from dprecipe.release.facts import list_versions  # what certificates need takes time to import, and is for runs
 
-    return _hold(plan, list_versions(), from_python, with_key=True)
+    try:
+        return _hold(plan, list_versions(), from_python, with_key=True)
+    except PlanRefused as refused:
+        if began is None:
+            raise
+        raise PlanRefused([_advise_resumed(finding, began, plan) for finding in refused.findings]) from None
+
+
+def _advise_resumed(finding: Finding, began: Sequence[PolicyRecord], plan: Plan) -> Finding:
+    """A finding of a run that goes on. Its recipe can't be changed, so what the finding says of that is no remedy."""
+    from dprecipe.policy.read import load_policies
+
+    now = {policy.record for policy in load_policies(plan.source.file)}
+    gone = ", ".join(f"{policy.name} ({policy.digest[:19]}…)" for policy in began if policy not in now)
+    change = f"; the run began under another text: {gone}" if gone else "" if began else "; the run began without one"
+    return replace(
+        finding,
+        message=finding.message + change,
+        remedy="a run that has begun keeps its recipe: ask who keeps the policy to let it end (the earlier text, or an "
+        "exception for these data, until then), and continue with --resume; or leave it: what it drew stays spent",
+    )
 
 
 def _hold(plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = (), *, with_key: bool = False) -> Plan:
-    policies = load_policies(plan.source.file)
-    if not policies:
+    if not find_policies(plan.source.file):
         return plan
+    from dprecipe.policy.facts import read_facts
+    from dprecipe.policy.read import load_policies
+
+    policies = load_policies(plan.source.file)
     loaded = read_source(plan.source)
     facts = _replace_parts(read_facts(loaded.recipe), from_python)
     facts = replace(facts, epsilon=plan.budget.epsilon)
@@ -85,5 +121,7 @@ def _replace_parts(facts: GovernedFacts, from_python: Sequence[str]) -> Governed
 
 
 def _refuse(loaded: Loaded, facts: GovernedFacts, policies: Sequence[LoadedPolicy]) -> None:
+    from dprecipe.policy.rules import check_policies
+
     if findings := check_policies(facts, policies):
         raise PlanRefused(loaded.located(findings))

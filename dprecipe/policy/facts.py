@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from dprecipe import __version__
+from dprecipe.data.sources.base import SourceBlock
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.recipe.root import AnyRecipe, PublicRecipe
 
@@ -50,7 +51,7 @@ def read_facts(recipe: AnyRecipe) -> GovernedFacts:
     named = [("data.train", data.train), ("data.test", data.test_source), ("data.public", data.public)]
     sources = tuple((f"{path}.source", source.source) for path, source in named if source is not None)
     if isinstance(recipe, PublicRecipe):
-        origins = [name for _, source in named if source is not None for name in name_data(source.origins)]
+        origins = [name for _, source in named if source is not None for name in name_data(source)]
         return GovernedFacts("none", recipe.model.kind, sources, tuple(dict.fromkeys(origins)), True)
     private = [data.train, *([data.test_source] if data.test_source and data.test_source.access != "public" else [])]
     budget, unit = recipe.budget, data.unit
@@ -58,7 +59,7 @@ def read_facts(recipe: AnyRecipe) -> GovernedFacts:
         recipe.mechanism.kind,
         recipe.model.kind,
         sources,
-        tuple(dict.fromkeys(name for source in private for name in name_data(source.origins))),
+        tuple(dict.fromkeys(name for source in private for name in name_data(source))),
         False,
         epsilon=None if budget.epsilon == "auto" else budget.epsilon,
         delta=budget.delta,
@@ -73,11 +74,13 @@ def read_facts(recipe: AnyRecipe) -> GovernedFacts:
     )
 
 
-def name_data(origins: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """The names of a source's data sets: the path of a file, as the recipe writes it; of a database the variable with
-    its address and the table (`postgres:DB_URL/admissions`); of what the program brings along its kind (`digits:`)."""
-    for path, part in origins:
+def name_data(source: SourceBlock) -> Iterator[str]:
+    """The names of a source's data sets: the path of each file, as the recipe writes it, one of labels or a table too;
+    of a database the variable with its address and the table (`postgres:DB_URL/admissions`); of what the program brings
+    along its kind (`digits:`)."""
+    for path, part in source.origins:
         yield f"{path}/{part}" if path.startswith("postgres:") and part else path
+    yield from map(posixpath.normpath, source.files.values())
 
 
 def matches(name: str, patterns: Sequence[str], *, exact_case: bool) -> bool:

@@ -1,4 +1,4 @@
-"""From text to policy, with every finding at its place; and where policies are found. Policies are untrusted input."""
+"""From text to policy, with every finding at its place. Policies are untrusted input."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dprecipe.language.statement import QUESTIONS
 from dprecipe.mechanisms.plan import PolicyRecord
 from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.planning.accept import WARNINGS
+from dprecipe.policy.find import POLICY_FILE, find_policies
 from dprecipe.policy.schema import ANYONE, OTHERS, Policy, PolicyRule
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import sort_findings
@@ -25,9 +26,6 @@ from dprecipe.text.files import read_file
 from dprecipe.text.load import parse
 from dprecipe.text.near import nearest_word
 from dprecipe.text.tree import Mapping, find_node, to_plain
-
-POLICY_FILE = "dprecipe.policy.yaml"
-"""The name of a policy that is found from a recipe's folder upwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +47,13 @@ class LoadedPolicy:
         return find_node(self.tree, path)[1]
 
 
-def is_policy_file(path: Path) -> bool:
-    """Whether a file is a policy by its name, and no recipe."""
-    return path.name == POLICY_FILE or path.name.endswith(".policy.yaml")
-
-
-def find_policies(recipe: str | os.PathLike[str]) -> list[Path]:
-    """The policies in the folder of a recipe and in those above it, nearest first: as its path is written, and where it
-    lies, if a link leads there. All of them apply, each once."""
-    folders = dict.fromkeys([*Path(recipe).absolute().parents, *Path(os.path.realpath(recipe)).parents])
-    found: dict[str, Path] = {}
-    for folder in folders:
-        if os.path.lexists(folder / POLICY_FILE):
-            found.setdefault(os.path.realpath(folder / POLICY_FILE), folder / POLICY_FILE)
-    return list(found.values())
-
-
 def load_policies(recipe: str | os.PathLike[str], more: Path | None = None) -> tuple[LoadedPolicy, ...]:
-    """The policies that a recipe has to keep to: those found, and `more`.
+    """The policies that a recipe has to keep to: see `find_policies`.
 
     Raises:
         RecipeError: one of them is wrong. A policy that can't be read allows nothing.
     """
-    paths = find_policies(recipe)
-    if more is not None and os.path.realpath(more) not in map(os.path.realpath, paths):
-        paths.append(more)
-    return tuple(read_policy(path) for path in paths)
+    return tuple(read_policy(path) for path in find_policies(recipe, more))
 
 
 def read_policy(path: str | os.PathLike[str]) -> LoadedPolicy:

@@ -9,6 +9,8 @@ true-positive rate.
 - T <= min{δ + e^ε x, 1 - e^-ε (1 - δ - x)}: P(S) <= e^ε Q(S) + δ for the attack S, and for its complement the other way
   round.
 - T - x <= (e^ε - 1 + 2 δ)/(e^ε + 1): where the two lines cross.
+- Who believes in P by the prior π guesses right with chance max over S of π P(S) + (1-π)(1 - Q(S)), which is 1-π +
+  π δ(log((1-π)/π)).
 - What an outcome does to the odds: with chance at most δ/(1 - e^(ε-t)) under P, t > ε, the posterior odds of "with" are
   more than e^t times the prior odds: E_P (1 - e^(ε-L))_+ <= δ.
 
@@ -29,6 +31,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.rounding import round_up
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
+PRIORS = (0.01, 0.1, 0.5)
 _ROUNDING = 1e-12
 _FACTORS = (*(k / 40 for k in range(40)), *(1 + k / 20 for k in range(21)))
 """Of the claim's ε: where the profile is asked, 0 included."""
@@ -42,13 +45,16 @@ class AttackRisk:
 
     `true_positive_rates` has (false-positive rate, largest true-positive rate). `advantage` is the largest difference
     of the two rates of any attack. What is released multiplies an attacker's odds by at most `odds_factor`, but for
-    outcomes of chance `odds_failure`: one without the other says nothing.
+    outcomes of chance `odds_failure`: one without the other says nothing. `guesses` has (prior, success, posterior):
+    of who believes in "with" by the prior before the release, the largest chance to guess right after it, and what they
+    may believe then, but for outcomes of chance `odds_failure`.
     """
 
     true_positive_rates: tuple[tuple[float, float], ...]
     advantage: float
     odds_factor: float
     odds_failure: float
+    guesses: tuple[tuple[float, float, float], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """An infinite factor is null."""
@@ -59,6 +65,10 @@ class AttackRisk:
             "advantage": self.advantage,
             "odds_factor": None if math.isinf(self.odds_factor) else self.odds_factor,
             "odds_failure": self.odds_failure,
+            "guesses": [
+                {"prior": prior, "success": success, "posterior": posterior}
+                for prior, success, posterior in self.guesses
+            ],
         }
 
 
@@ -66,17 +76,29 @@ def assess_charges(
     charges: Iterable[Charge], epsilon: float, delta: float, neighbouring: Neighbouring, accountant: str
 ) -> AttackRisk:
     """The risk of charges that are claimed to be (ε, δ)-DP, from their profile by an accountant: at 61 ε from 0 to
-    twice the claim's, and from the claim.
+    twice the claim's, at the odds of each of `PRIORS`, and from the claim.
 
     Raises:
         ValueError: ε negative or NaN, δ outside [0, 1], unknown accountant.
+    """
+    return assess_points(list_points(charges, epsilon, delta, neighbouring, accountant), delta)
+
+
+def list_points(
+    charges: Iterable[Charge], epsilon: float, delta: float, neighbouring: Neighbouring, accountant: str
+) -> Points:
+    """The points from which `assess_charges` computes its bounds.
+
+    Raises:
+        ValueError: as there, but for δ.
     """
     points = [(epsilon, delta)]
     if 0 < epsilon < math.inf:
         from dprecipe.privacy.accountants import profile
 
-        points += profile(charges, neighbouring, accountant, [factor * epsilon for factor in _FACTORS])
-    return assess_points(points, delta)
+        asked = {factor * epsilon for factor in _FACTORS} | {math.log((1 - prior) / prior) for prior in PRIORS}
+        points += profile(charges, neighbouring, accountant, sorted(asked))
+    return points
 
 
 def assess_point(epsilon: float, delta: float) -> AttackRisk:
@@ -94,11 +116,13 @@ def assess_points(points: Points, delta: float) -> AttackRisk:
     if not points or not all(e >= 0 and 0 <= d <= 1 for e, d in points) or not 0 <= delta <= 1:
         raise ValueError(f"expected points epsilon >= 0, 0 <= delta <= 1, got {list(points)} and {delta}")
     failure = min(1.0, 2 * delta)
+    factor = _factor(odds_exponent(points, failure))
     return AttackRisk(
         tuple((x, _rounded(true_positive_rate(points, x))) for x in FALSE_POSITIVE_RATES),
         _rounded(advantage(points)),
-        _factor(odds_exponent(points, failure)),
+        factor,
         min(1.0, round_up(failure)),
+        tuple((prior, _rounded(best_guess(points, prior)), _rounded(posterior(factor, prior))) for prior in PRIORS),
     )
 
 
@@ -106,6 +130,26 @@ def true_positive_rate(points: Points, false_positive_rate: float) -> float:
     """Largest true-positive rate of any attack with a false-positive rate of at most this; at most 1."""
     x = false_positive_rate
     return min(1.0, *(min(d + _exp(e) * x, 1 - math.exp(-e) * (1 - d - x)) for e, d in points))
+
+
+def best_guess(points: Points, prior: float) -> float:
+    """Largest chance to guess right, "with" having this prior: of max over attacks of π T + (1-π)(1-x); at most 1.
+
+    At each point T lies below two lines of x, and 1: the maximum is at one of their corners. It is exact, 1-π + π δ(ε),
+    where ε = log((1-π)/π) is a point.
+    """
+    rest = 1 - prior
+    best = []
+    for e, d in points:
+        meet = (1 - d) / (1 + _exp(e))
+        corners = ((0.0, d), (meet, 1 - meet), (1 - d, 1.0))
+        best.append(max(prior * rate + rest * (1 - x) for x, rate in corners))
+    return min(1.0, *best)
+
+
+def posterior(factor: float, prior: float) -> float:
+    """The chance of "with" once its odds have grown by a factor."""
+    return 1.0 if math.isinf(factor) else factor * prior / (factor * prior + 1 - prior)
 
 
 def advantage(points: Points) -> float:

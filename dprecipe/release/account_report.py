@@ -22,6 +22,7 @@ def describe_account(account: ChargedAccount | None) -> list[tuple[str, str]]:
     return [
         ("account", f"{account.name} ({account.id}), which protects each {account.unit} under {account.neighbouring}"),
         ("cap of all its runs together", f"ε = {account.epsilon!r} at δ = {account.delta!r}"),
+        *_describe_slots(account),
         ("counted against the cap, this run included", f"ε = {_read(account.epsilon_so_far)}"),
         (
             "odometer, ex post",
@@ -30,6 +31,28 @@ def describe_account(account: ChargedAccount | None) -> list[tuple[str, str]]:
         ),
         ("this run", f"{account.run}, settled by entry {account.position:,} ({account.entries})"),
     ]
+
+
+def _describe_slots(account: ChargedAccount) -> list[tuple[str, str]]:
+    if account.slots is None:
+        return []
+    part, own = account.slots, account.slots.run
+    rows = [
+        (
+            "of the cap, for groups of slots",
+            f"ε = {part.epsilon!r} at δ = {part.delta!r}, fixed when the account was made; groups of ε = "
+            f"{part.groups_epsilon!r} are reserved",
+        )
+    ]
+    if own is not None:
+        rows.append(
+            (
+                "slots of this run",
+                f"of the group {own.group}: whatever runs take of it, together they are (ε = {own.epsilon!r}, δ = "
+                f"{own.delta!r})-DP",
+            )
+        )
+    return rows
 
 
 def summarise_account(account: ChargedAccount) -> str:
@@ -59,9 +82,9 @@ def render_account(account: ChargedAccount | None) -> list[str]:
 
 def list_account_figures(account: ChargedAccount | None) -> list[Figure]:
     """Where the account stands, and how far its cap reaches."""
-    if account is None or account.epsilon_so_far is None:
+    if account is None or account.epsilon_so_far is None or account.taken is not None:
         return []
-    label = f"cap ε = {account.epsilon:g}"
+    label = f"cap ε = {account.filter_cap.epsilon:g}"
     return [
         Figure(
             "account",
@@ -69,17 +92,16 @@ def list_account_figures(account: ChargedAccount | None) -> list[Figure]:
             "line is its cap.",
             lambda axes: _draw(axes, account, label),
             frozenset({AXES[0], AXES[1], label}),
-            f"A curve of ε that begins at {_read(account.epsilon_so_far)}, after this run, and rises with each further "
-            f"one; the cap is {account.epsilon:g}.",
+            "A curve of the ε of all runs without slots that begins after this run, and rises with each further one; "
+            f"the cap is {account.filter_cap.epsilon:g}.",
         )
     ]
 
 
 def _draw(axes: Axes, account: ChargedAccount, label: str) -> None:
-    from dprecipe.privacy.filters.cap import Cap
     from dprecipe.privacy.filters.filter import mixture_epsilon, room
 
-    cap, counted, after = Cap(account.epsilon, account.delta), to_spent(account.counted), to_spent(account.after)
+    cap, counted, after = account.filter_cap, to_spent(account.counted), to_spent(account.after)
     last = max(1, min(math.ceil(room(after, counted, cap)), MAX_RUNS))
     numbers = sorted({round(last * share / POINTS) for share in range(POINTS + 1)})
     points = [(float(n), mixture_epsilon(after + counted.times(n), cap)) for n in numbers]

@@ -8,26 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from dprecipe.account.canonical import digest_of, to_line
-from dprecipe.account.check import recount
+from dprecipe.account.check import Recount
 from dprecipe.account.entries import SettleAct, parse_entry
 from dprecipe.account.faults import AccountInvalid
-from dprecipe.account.statement import MAX_BYTES, SUBJECT, verify_statement
+from dprecipe.account.state import RunState
+from dprecipe.account.statement import MAX_BYTES, verify_statement
 from dprecipe.faults import CertificateInvalid, UsageFault
 from dprecipe.privacy.events import charge_from_json, count_by_event
-from dprecipe.release.charged_account import NOTE, to_curve
+from dprecipe.release.account_slots import to_charges
+from dprecipe.release.charged_account import NOTE, ChargedAccount, to_curve
+from dprecipe.release.folder import digest_made
 from dprecipe.release.verify import Verified
 
 CHECKED = (
-    "the account's own statement was recomputed from its entries: it settles this run with these events at this place, "
-    "and counts as much as the certificate says"
+    "the account's own statement was recomputed from its entries: it settles this run with these events and files "
+    "at this place, and counts as much as the certificate says"
 )
 
 
 def hold_statement(verified: Verified, path: Path) -> Verified:
     """The verified certificate, whose `account` is compared with the account's public statement in `path`.
 
-    Guarantees: the statement's entries are a chain that its cap held at every moment; the certificate's run, its events
-    and its place are in it, and the numbers of `account` follow from the entries up to there.
+    Guarantees: the statement's entries are a chain that its cap held at every moment; the certificate's run, its
+    events, its files and its place are in it, and the numbers of `account` follow from the entries up to there. No
+    other release has that settlement, since it names the files that the run made.
 
     Raises:
         CertificateInvalid: the statement does not hold, or says otherwise; names each thing.
@@ -36,12 +40,16 @@ def hold_statement(verified: Verified, path: Path) -> Verified:
     stated = verified.statement.predicate.account
     if stated is None:
         raise UsageFault("this run was charged to no account", "leave out --account-statement")
-    content = _read(path)
+    content, there = _read(path), list[Recount]()
+
+    def keep(count: Recount) -> None:
+        if count.totals.count == stated.position:
+            there.append(count.copy())
+
     try:
-        count = verify_statement(content)
-        facts = count.facts
+        count = verify_statement(content, keep)
+        facts, upto = count.facts, there[0] if there else count
         lines = [to_line(entry) for entry in content["entries"]]
-        upto = recount(facts, lines[: stated.position], SUBJECT)
     except AccountInvalid as invalid:
         raise CertificateInvalid([f"account statement: {failure}" for failure in invalid.failures]) from None
     failures = []
@@ -70,10 +78,38 @@ def hold_statement(verified: Verified, path: Path) -> Verified:
         held = (to_curve(run.reserved), to_curve(run.counted), to_curve(upto.state.spent))
         if held != (stated.reserved, stated.counted, stated.after):
             failures.append("account: not what the statement's entries come to at this place")
+        failures += _compare_slots(stated, upto, run)
+        failures += _compare_release(verified, act.release, count.runs[act.run].release)
     if failures:
         raise CertificateInvalid(failures)
     notes = tuple(note for note in verified.notes if note != NOTE)
     return replace(verified, checked=(*verified.checked, CHECKED), notes=notes)
+
+
+def _compare_slots(stated: ChargedAccount, upto: Recount, run: RunState) -> list[str]:
+    part, taken, own = upto.facts.slots, stated.taken, run.slots
+    said = None if stated.slots is None else (stated.slots.epsilon, stated.slots.delta, stated.slots.groups_epsilon)
+    if said != (None if part is None else (part.epsilon, part.delta, upto.totals.groups.epsilon)):
+        return ["account.slots: not what the statement says of its part for slots"]
+    if (taken is None) != (own is None):
+        return ["account.slots.run: not what the statement says of this run"]
+    if taken is None or own is None:
+        return []
+    group = upto.groups[own.group]
+    same = (own.group, group.epsilon, group.delta, own.reserved, own.taken)
+    if (taken.group, taken.epsilon, taken.delta, to_charges(taken.reserved), to_charges(taken.counted)) != same:
+        return ["account.slots.run: not the slots that the statement's entries come to at this place"]
+    return []
+
+
+def _compare_release(verified: Verified, settled: str | None, last: str | None) -> list[str]:
+    """A settlement names the files of one release; if its run was released again, the last one counts."""
+    own = digest_made({s.name: f"sha256:{s.digest.sha256}" for s in verified.statement.subject})
+    if settled != own:
+        return ["subject: not the files that the account's settlement names: it is of another release"]
+    if last != own:
+        return ["subject: the account has settled another release of this run since, which replaces this one"]
+    return []
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Literal
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.release import meaning, scores
+from dprecipe.release import audit_report, meaning, scores
 from dprecipe.release.card import plain_text
 from dprecipe.release.schema import Predicate
 from dprecipe.release.verify import Verified
@@ -129,7 +129,8 @@ def _algorithm(predicate: Predicate) -> Answer:
 
 def _checks(predicate: Predicate) -> Answer:
     passed = ", ".join(check.id for check in predicate.checks) or "none: the run ended without a model"
-    return "recorded", f"tested on the program before it saw a record: {passed}"
+    audit = audit_report.summarise_audit(predicate.audit)
+    return "recorded", f"tested on the program before it saw a record: {passed}. {audit[:1].upper()}{audit[1:]}"
 
 
 def _assumptions(predicate: Predicate) -> Answer:

@@ -1,4 +1,5 @@
-"""The software of a run as a bill of materials: CycloneDX in JSON, from the versions that a certificate records.
+"""The software of a run as a bill of materials: CycloneDX in JSON. It has every package that was installed for the run,
+where the run's own folder is there to tell (`dprecipe.release.environment`); else those that its certificate records.
 
 Source: CycloneDX 1.6; package URLs of github.com/package-url/purl-spec, type `pypi`.
 """
@@ -7,10 +8,12 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from dprecipe import __version__
 from dprecipe.release.card import plain_text
+from dprecipe.release.environment import InstalledPackage
 from dprecipe.release.verify import Verified
 from dprecipe.screen import as_json
 
@@ -18,14 +21,18 @@ NAMESPACE = uuid.UUID("4f0f2a49-6c1b-5c1e-9e0c-2f3a7f6f1d10")
 """Of serial numbers: one certificate always gives the same."""
 
 
-def render_sbom(verified: Verified) -> str:
-    """The bill: the released files as a model, and the packages that its run recorded. A package that a run does not
-    record is not in it."""
+def render_sbom(verified: Verified, environment: Sequence[InstalledPackage] | None = None) -> str:
+    """The bill: the released files as a model, and its packages: those of `environment`, and those of the certificate,
+    whose versions are the ones that count. It says itself whether it is complete (`compositions`)."""
     predicate = verified.statement.predicate
     provenance, subjects = predicate.provenance, verified.statement.subject
-    packages = {name: version for name, version in sorted(provenance.versions.items()) if name != "python"}
+    recorded = {name: version for name, version in provenance.versions.items() if name != "python"}
+    packages = {each.name: each for each in environment or ()}
+    for name, version in recorded.items():
+        if name not in packages or packages[name].version != version:
+            packages[name] = InstalledPackage(name, version, None)
     interpreter = provenance.versions.get("python")
-    components = [_package(name, version) for name, version in packages.items()]
+    components = [_package(packages[name]) for name in sorted(packages)]
     if interpreter is not None:
         components.append({"type": "platform", "bom-ref": "python", "name": "python", "version": interpreter})
     model = {
@@ -62,11 +69,17 @@ def render_sbom(verified: Verified) -> str:
             "dependencies": [
                 {"ref": "release", "dependsOn": [component["bom-ref"] for component in components]},
             ],
+            "compositions": [
+                {"aggregate": "incomplete" if environment is None else "complete", "dependencies": ["release"]}
+            ],
         }
     )
 
 
-def _package(name: str, version: str) -> dict[str, Any]:
+def _package(package: InstalledPackage) -> dict[str, Any]:
     """A package of PyPI. Its name in a package URL is in lower case, with hyphens."""
-    url = f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{version.replace('+', '%2B').replace('!', '%21')}"
-    return {"type": "library", "bom-ref": url, "name": name, "version": version, "purl": url}
+    version = package.version.replace("+", "%2B").replace("!", "%21")
+    url = f"pkg:pypi/{re.sub(r'[-_.]+', '-', package.name).lower()}@{version}"
+    hashes = [] if package.sha256 is None else [{"alg": "SHA-256", "content": package.sha256}]
+    named = {"type": "library", "bom-ref": url, "name": package.name, "version": package.version, "purl": url}
+    return {**named, **({"hashes": hashes} if hashes else {})}

@@ -24,7 +24,6 @@ Guarantees: whatever the ledger of the run ever holds, its cost is within the ru
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -44,8 +43,9 @@ from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accounts import check_plan
-from dprecipe.privacy.events import Charge, Event, count_by_event
+from dprecipe.privacy.events import Charge, Event, count_by_event, order_charges
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.release.account_slots import AccountSlots, TakenSlots, to_slot_runs
 from dprecipe.release.charged_account import ChargedAccount, compute_epsilons, to_curve
 from dprecipe.screen import write_note
 
@@ -78,7 +78,7 @@ def check_account(plan: Plan, is_new: bool) -> None:
     with closing(open_account_of(plan)) as account:
         check_plan(plan, account.facts)
         if is_new:
-            account.check_room(plan.events, _claim_of(plan))
+            account.check_room(plan.events, _claim_of(plan), plan.budget.slots)
 
 
 @final
@@ -116,12 +116,6 @@ class RunInAccount:
                     ledger.close("interrupted")  # `void_run` asks for it
             with suppress(Fault), closing(open_account_of(self._plan)) as account:
                 account.void(self._reservation.run, self._reservation.attempt, ())
-
-
-def order_charges(charged: Mapping[Event, int]) -> tuple[Charge, ...]:
-    """One order for one multiset of events, whichever way attempts came to it: the account compares them."""
-    charges = [Charge(event, count) for event, count in charged.items() if count > 0]
-    return tuple(sorted(charges, key=lambda charge: json.dumps(charge.to_json(), sort_keys=True)))
 
 
 def _claim_of(plan: Plan) -> RunClaim:
@@ -194,6 +188,7 @@ def reserve_plan(
                     drawn=order_charges(drawn),
                     nonces=_list_nonces(ledger.before),
                     data_digest=data,
+                    slots=plan.budget.slots,
                 )
             except AccountRefused as refused:
                 if refused.room is None:
@@ -224,8 +219,11 @@ def _find_whole(plan: Plan, drawn: Counter[Event], rest: Counter[Event]) -> Coun
     return (planned - stages) + (paid | stages)
 
 
-def settle_run(plan: Plan, ledger: Ledger) -> ChargedAccount | None:
+def settle_run(plan: Plan, ledger: Ledger, release: str | None) -> ChargedAccount | None:
     """Tell the account what the run's ledger holds; what the certificate says of it. None where there is no account.
+
+    `release`: the digest of what is released (`dprecipe.release.folder.digest_made`), which the settlement names; None
+    where that is not known yet: then the run is told again once it is.
 
     Raises:
         AccountUnavailable: it can't be reached; the same call may be made again.
@@ -247,7 +245,7 @@ def settle_run(plan: Plan, ledger: Ledger) -> ChargedAccount | None:
         charges = order_charges(count_by_event(ledger.charges))
         # A run without a model may have ended by a crash in a paid step: what decided its moment may be private.
         ended_by_itself = ledger.stop_reason != NO_MODEL
-        return state_account(account.settle(known.run, known.attempt, charges, final=ended_by_itself))
+        return state_account(account.settle(known.run, known.attempt, charges, ended_by_itself, release))
 
 
 def void_run(plan: Plan, ledger: Ledger) -> None:
@@ -290,8 +288,21 @@ def check_newest(plan: Plan, ledger: Ledger, attempt: int, nonce: str) -> None:
 
 def state_account(settlement: Settlement) -> ChargedAccount:
     """A settlement as a certificate states it."""
-    facts = settlement.facts
-    counted, after = compute_epsilons(settlement.after, facts.cap)
+    facts, part, own = settlement.facts, settlement.facts.slots, settlement.slots
+    counted, after = compute_epsilons(settlement.after, facts.cap, settlement.groups_epsilon)
+    taken = None
+    if own is not None:
+        taken = TakenSlots(
+            group=own.group,
+            epsilon=own.epsilon,
+            delta=own.delta,
+            reserved=to_slot_runs(own.reserved),
+            counted=to_slot_runs(own.counted),
+        )
+    slots = None
+    if part is not None:
+        groups = settlement.groups_epsilon
+        slots = AccountSlots(epsilon=part.epsilon, delta=part.delta, groups_epsilon=groups, run=taken)
     return ChargedAccount(
         name=facts.name,
         id=facts.id,
@@ -307,6 +318,7 @@ def state_account(settlement: Settlement) -> ChargedAccount:
         after=to_curve(settlement.after),
         epsilon_so_far=counted,
         odometer=after,
+        slots=slots,
     )
 
 

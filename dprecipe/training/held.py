@@ -89,15 +89,17 @@ def settle_or_hold(
     facts: RunFacts,
     history: Sequence[Mapping[str, float]],
     write: Callable[[Path], None],
+    release: str,
 ) -> ChargedAccount | None:
-    """What the account says of the run, once it is settled there; None where the plan names no account.
+    """What the account says of the run, once it is settled there; None where the plan names no account. `release`: the
+    digest of what `write` puts into a release.
 
     Raises:
         ReleaseHeldBack: it can't be reached, is gone or is damaged; what `write` puts into a release is kept.
         RunFailed: the disk refuses; AccountRefused: the account knows the run otherwise.
     """
     try:
-        return account_run.settle_run(plan, ledger)
+        return account_run.settle_run(plan, ledger, release)
     except (AccountUnavailable, AccountInvalid, UsageFault) as unavailable:  # UsageFault: it is not where it was
         if not os.path.lexists(_held_of(folder)):
             _hold(plan, folder, ledger, facts, history, write)
@@ -147,6 +149,7 @@ def complete_run(path: Path) -> Completed:
     """
     folder, source = RunFolder(path), _read_source(RunFolder(path))
     if os.path.lexists(folder.release):
+        discard(folder)  # a kill may have come before this
         raise UsageFault(f"{path}: this run is settled, and has its release", "verify it: dprecipe verify")
     with lock_ledger(folder.ledger) as ledger:
         waiting = _read_waiting(folder)
@@ -165,9 +168,11 @@ def complete_run(path: Path) -> Completed:
                 "continue it with --resume, which settles it; or leave it: what it reserved stays counted",
             )
         if waiting is None:
-            return Completed(folder, account_run.settle_run(plan, ledger), None)
-        facts = _read_facts(folder)
-        return _release(plan, folder, ledger, facts, waiting["history"])
+            return Completed(folder, account_run.settle_run(plan, ledger, None), None)
+        completed = _release(plan, folder, ledger, _read_facts(folder), waiting["history"])
+    if plan.tuning is not None:
+        _remove_losers(plan, folder)  # which locks the ledger itself
+    return completed
 
 
 def _release(
@@ -185,13 +190,15 @@ def _release(
     def check(draft: Path) -> None:
         check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
 
-    account = account_run.settle_run(plan, ledger)
-    settled = replace(facts, account=account)
-    epsilon = release_folder.publish_draft(folder.release, plan, ledger, settled, history, write, check)
+    told: list[ChargedAccount | None] = []
+
+    def settle(recorded: RunFacts, release: str) -> RunFacts:
+        told.append(account_run.settle_run(plan, ledger, release))
+        return replace(recorded, account=told[-1])
+
+    epsilon = release_folder.publish_draft(folder.release, plan, ledger, facts, history, write, check, settle)
     discard(folder)
-    if plan.tuning is not None:
-        _remove_losers(plan, folder)
-    return Completed(folder, account, epsilon)
+    return Completed(folder, told[-1], epsilon)
 
 
 def _remove_losers(plan: Plan, folder: RunFolder) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from dprecipe.account import entries
-from dprecipe.account.account import DataAccount, commit
-from dprecipe.account.entries import RunClaim
+from dprecipe.account.account import DataAccount
+from dprecipe.account.entries import RunClaim, VoidAct
 from dprecipe.account.faults import AccountRefused
 from dprecipe.account.opening import open_account
+from dprecipe.account.requests import commit
 from dprecipe.account.standing import find_cost
 from dprecipe.account.state import INTERRUPTED, OPEN, SETTLED, VOID
 from dprecipe.faults import UsageFault
@@ -306,6 +307,26 @@ def test_a_forked_process_has_a_connection_of_its_own(account: DataAccount) -> N
     assert account.verify().totals.runs == 3
 
 
+def test_a_settlement_names_one_release_and_a_later_one_replaces_it(account: DataAccount) -> None:
+    first, second = (f"sha256:{digit * 64}" for digit in "ab")
+    account.reserve("a", 1, PLAN, "x")
+    account.settle("a", 1, HALF, final=True)  # before it is known what is released
+    known = account.settle("a", 1, HALF, final=True, release=first)
+    assert account.settle("a", 1, HALF, final=True, release=first) == known
+    assert account.settle("a", 1, HALF, final=True) == known
+    again = account.settle("a", 1, HALF, final=True, release=second)
+    assert again.position == known.position + 1
+    assert again.counted == known.counted == account.state().spent
+    with pytest.raises(AccountRefused, match="otherwise"):
+        account.settle("a", 1, PLAN, final=True, release=first)
+    run = account.find_run("a")
+    assert run is not None
+    assert run.release == second
+    account.reserve("a", 2, PLAN, "x", drawn=HALF)  # a resumed run has no release yet
+    assert account.find_run("a").release is None  # type: ignore[union-attr]
+    account.verify()
+
+
 def test_no_entry_tells_how_long_a_run_took(account: DataAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     """The duration of some runs is secret, and the public statement has every entry."""
     clock = iter(f"2026-11-23T10:00:{second:02}Z" for second in range(60))
@@ -318,7 +339,7 @@ def test_no_entry_tells_how_long_a_run_took(account: DataAccount, monkeypatch: p
         times = [json.loads(line)["time"] for _, line in books.read_lines()][1:]
     assert [time[-3:-1] for time in times] == ["00", "00", "01", "01"]
     account.verify()
-    monkeypatch.setattr("dprecipe.account.books.BindAct", object)  # a writer that tells it
+    monkeypatch.setattr("dprecipe.account.books.SettleAct", VoidAct)  # a writer that tells it
     account.reserve("c", 1, PLAN, "x")
     with pytest.raises(ValueError, match="tells how long the run took"):
         account.settle("c", 1, PLAN, final=True)

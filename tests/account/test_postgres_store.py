@@ -11,7 +11,8 @@ import pytest
 
 from dprecipe.account import books
 from dprecipe.account.account import DataAccount
-from dprecipe.account.facts import new_facts
+from dprecipe.account.entries import BindAct
+from dprecipe.account.facts import SlotsPart, new_facts
 from dprecipe.account.faults import AccountInvalid, AccountRefused, AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.postgres_store import PostgresStore
@@ -65,6 +66,24 @@ def test_the_same_rules_as_in_a_file(make: Callable[..., DataAccount]) -> None:
         verify_statement(json.loads(json.dumps(export_statement(rows))))
 
 
+def test_slots_in_a_database(database: str) -> None:
+    part = SlotsPart(1.5, 9e-6)
+    account = create_account(database, new_facts("a", 2.0, 1e-5, "u", Neighbouring.ADD_OR_REMOVE_ONE, slots=part))
+    account.bind(DATA)
+    group = account.reserve_slots("year", CHARGES, 9e-6, "x")
+    assert account.reserve_slots("year", CHARGES, 9e-6, "x") == group
+    first = account.reserve("a", 1, CHARGES, "x", nonce="n", slots="year")
+    assert account.reserve("a", 1, CHARGES, "x", nonce="n", slots="year") == first
+    with pytest.raises(AccountRefused, match="has no slots for this run"):
+        account.reserve("b", 1, LESS, "x", slots="year")
+    account.settle("a", 1, LESS, final=True)
+    account.reserve("b", 1, LESS, "x", slots="year")
+    assert account.verify().totals == account.state().totals
+    run_sql(database, "UPDATE dprecipe_slots SET state = replace(state, %s, %s)", '"count":2', '"count":3')
+    with pytest.raises(AccountInvalid, match="rows of groups of slots"):
+        account.verify()
+
+
 def test_several_accounts_of_one_database(make: Callable[..., DataAccount], database: str) -> None:
     first, second = make("first"), make("second")
     first.reserve("a", 1, CHARGES, "x")
@@ -106,7 +125,7 @@ def test_a_lock_held_for_long_is_told(
     import psycopg
 
     account = make()
-    monkeypatch.setattr("dprecipe.account.postgres_store.SETTINGS", "SET LOCAL lock_timeout = '50ms'")
+    monkeypatch.setattr("dprecipe.account.postgres_store.SET_LOCAL", "SELECT set_config('lock_timeout', '50ms', true)")
     with psycopg.connect(database) as holder:
         holder.execute("SELECT 1 FROM dprecipe_accounts FOR UPDATE")
         with pytest.raises(AccountUnavailable, match="another client has held the account's lock") as caught:
@@ -131,7 +150,7 @@ def test_a_connection_that_is_lost_within_a_transaction_writes_nothing(
 
     def reserve_and_lose() -> None:
         with store.transaction() as rows:
-            rows.append(books.BindAct("1" * 64))
+            rows.append(BindAct("1" * 64))
             cut()
 
     with pytest.raises(AccountUnavailable, match="the connection was lost") as caught:
@@ -203,7 +222,7 @@ def test_tables_of_other_versions(
             patch.setattr(f"dprecipe.account.{module}.MIGRATIONS", later)
         assert open_account(database).state() == before
         assert run_sql(database, "SELECT note FROM dprecipe_runs") == [(None,)]
-    with pytest.raises(AccountUnavailable, match="is of version 2, and this program knows versions up to 1"):
+    with pytest.raises(AccountUnavailable, match="is of version 3, and this program knows versions up to 2"):
         open_account(database)
 
 

@@ -173,7 +173,7 @@ def test_older_tables_are_brought_up_to_date_in_one_step(account: DataAccount, m
     monkeypatch.setattr("dprecipe.account.sqlite_store.MIGRATIONS", broken)
     with pytest.raises(AccountUnavailable, match="SQLite reports"):
         open_account(account.place)
-    better = (*books.MIGRATIONS[:-1], ("ALTER TABLE dprecipe_runs ADD COLUMN note TEXT",))
+    better = (*broken[:-1], ("ALTER TABLE dprecipe_runs ADD COLUMN note TEXT",))
     monkeypatch.setattr(books, "MIGRATIONS", better)
     monkeypatch.setattr("dprecipe.account.sqlite_store.MIGRATIONS", better)
     with pytest.raises(AccountUnavailable, match="of an older version, and was opened only to be read"):
@@ -183,7 +183,7 @@ def test_older_tables_are_brought_up_to_date_in_one_step(account: DataAccount, m
     again.settle("a", 1, CHARGES, final=True)
     with again.snapshot():
         connection = again._store._connection  # type: ignore[attr-defined]
-        assert connection.execute("SELECT version FROM dprecipe_schema").fetchall() == [(2,)]
+        assert connection.execute("SELECT version FROM dprecipe_schema").fetchall() == [(len(better),)]
         assert connection.execute("SELECT note FROM dprecipe_runs").fetchall() == [(None,)]
 
 

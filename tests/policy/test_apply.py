@@ -17,11 +17,13 @@ from dprecipe.cli.sarif import as_sarif
 from dprecipe.faults import CertificateInvalid, Finding, PlanRefused, RecipeError
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_plan, hold_run
-from dprecipe.policy.read import POLICY_FILE, read_policy
+from dprecipe.policy.find import POLICY_FILE
+from dprecipe.policy.read import read_policy
 from dprecipe.policy.verified import hold_certificate
 from dprecipe.recipe.read import read
 from dprecipe.release.sign import key_id
 from dprecipe.release.verify import Verified, verify
+from dprecipe.training.folder import RunFolder, hold_to_policies
 from tests.recipe_texts import SMALL
 
 POLICY = "policy: dprecipe/v1\nname: hospital\nkeys: {}\nrules:\n  - {name: all, max_epsilon: 3.0}\n"
@@ -115,6 +117,23 @@ def test_a_run_is_refused_before_there_is_a_folder(recipe: Path, tmp_path: Path)
     with pytest.raises(PlanRefused, match="Q101"):  # also of a plan that was made without asking
         run(make_plan(read(recipe)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_goes_on_under_a_stricter_policy_is_told_what_helps(recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / POLICY_FILE).write_text(POLICY, encoding="utf-8")
+    plan = hold_run(make_plan(read(recipe)))
+    RunFolder.create(tmp_path / "out", plan)
+    (tmp_path / POLICY_FILE).write_text(STRICT, encoding="utf-8")
+    result = call("run", recipe, "--resume", "--out", tmp_path / "out")
+    assert result.exit_code == 3
+    assert f"began under another text: hospital ({plan.policies[0].digest[:19]}" in result.stderr.replace("\n", " ")
+    assert "keeps its recipe" in result.stderr
+    (tmp_path / POLICY_FILE).write_text(POLICY, encoding="utf-8")  # the remedy
+    assert hold_to_policies(plan, tmp_path / "out", resume=True).policies == plan.policies
+    (tmp_path / "none").mkdir()
+    (tmp_path / POLICY_FILE).write_text(STRICT, encoding="utf-8")
+    with pytest.raises(PlanRefused, match="began without one"):
+        hold_to_policies(plan, tmp_path / "none", resume=True)
 
 
 def test_a_run_is_held_with_its_key_its_versions_and_what_python_passes(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dprecipe.faults import RecipeError
-from dprecipe.policy.read import POLICY_FILE, find_policies, load_policies, read_policy, read_policy_text
+from dprecipe.policy.find import POLICY_FILE, find_policies
+from dprecipe.policy.read import load_policies, read_policy, read_policy_text
 
 GOOD = "policy: dprecipe/v1\nname: hospital\nrules:\n  - {name: all, max_epsilon: 3.0}\n"
 

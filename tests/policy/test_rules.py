@@ -135,6 +135,22 @@ def test_a_path_does_not_escape_its_rule_by_a_detour() -> None:
     assert codes_of(detour, "data: ['wards/*'], max_epsilon: 1.0") == ["Q101"]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{source: idx, images: scans.gz, labels: wards/./diagnoses.gz}",
+        "{source: image_folder, path: scans, table: wards/diagnoses.gz, image_column: file, shape: [1, 8, 8], "
+        "label: {column: y, values: [a, b]}}",
+    ],
+    ids=["labels", "a table"],
+)
+def test_a_file_of_labels_has_a_name(source: str) -> None:
+    text = re.sub(r"train: .*?\]}}\n", f"train: {source}\n", RECIPE, flags=re.DOTALL)
+    facts = read_facts(read_held(text.replace("unit: {column: patient_id, max_records: 4}", "unit: record")).recipe)
+    assert facts.data == (("scans.gz", "wards/diagnoses.gz") if "idx" in source else ("scans", "wards/diagnoses.gz"))
+    assert codes_of(facts, "data: ['diagnoses*'], max_epsilon: 1.0") == ["Q101"]
+
+
 def test_tables_of_a_database_have_names() -> None:
     assert matches("postgres:DB/public.admissions", ["postgres:DB/*"], exact_case=True)
     assert matches("postgres:DB/public.admissions", ["public.admissions"], exact_case=True)

@@ -19,6 +19,7 @@ from dprecipe.privacy.risk import (
     assess_charges,
     assess_point,
     assess_points,
+    best_guess,
     odds_exponent,
     odds_failure,
     true_positive_rate,
@@ -108,6 +109,39 @@ def test_no_attack_on_a_small_mechanism_does_better():
     assert advantage(points) == pytest.approx(best, rel=1e-9)
 
 
+@pytest.mark.parametrize("prior", [0.05, 0.1, 0.5, 0.7])
+def test_no_guess_on_a_small_mechanism_is_right_more_often(prior):
+    """All rules of a guesser on five outcomes; exact at the odds of the prior, a bound from other points."""
+    p, q = np.array([0.4, 0.3, 0.2, 0.09, 0.01]), np.array([0.25, 0.35, 0.3, 0.1, 0.0])
+    rules = itertools.product((0, 1), repeat=5)
+    best = max(prior * float(p @ rule) + (1 - prior) * (1 - float(q @ rule)) for rule in map(np.array, rules))
+
+    def delta(e):
+        return max(np.maximum(p - math.exp(e) * q, 0).sum(), np.maximum(q - math.exp(e) * p, 0).sum())
+
+    odds = abs(math.log((1 - prior) / prior))
+    points = [(e, delta(e)) for e in np.linspace(0, 3, 13)]
+    assert best_guess([*points, (odds, delta(odds))], prior) >= best - 1e-12
+    assert best_guess(points, prior) >= best - 1e-12
+    if prior <= 0.5:  # δ is that of the worse of both orders
+        one = np.maximum(p - math.exp(odds) * q, 0).sum()
+        assert best == pytest.approx(1 - prior + prior * one, rel=1e-12)
+        assert best_guess([(odds, delta(odds))], prior) == pytest.approx(1 - prior + prior * delta(odds), rel=1e-12)
+
+
+def test_guesses_on_gaussians_by_closed_form():
+    """max of π P(S) + (1-π)(1 - Q(S)) for N(μ, 1) against N(0, 1), at the threshold of the likelihood ratio."""
+    mu = 1.5
+    charges = [Charge(Gaussian(1 / mu), 1)]
+    risk = assess_charges(charges, gdp.epsilon(mu, 1e-6), 1e-6, ADD, "pld")
+    for prior, success, believed in risk.guesses:
+        threshold = mu / 2 + math.log((1 - prior) / prior) / mu
+        exact = prior * float(mpmath.ncdf(mu - threshold)) + (1 - prior) * float(mpmath.ncdf(threshold))
+        assert exact <= success <= exact * 1.0005
+        odds = risk.odds_factor * prior / (1 - prior)
+        assert odds / (1 + odds) <= believed <= min(1.0, odds / (1 + odds) * (1 + 2e-5))
+
+
 def test_the_factor_of_odds_is_stated_with_its_failure():
     points = gaussian_points(1.0, 8.0, 801)
     exponent = odds_exponent(points, 2e-5)
@@ -152,7 +186,10 @@ def test_nothing_and_everything():
     for everything in (assess_point(math.inf, 1e-5), assess_point(800.0, 1e-5), assess_point(0.0, 1.0)):
         assert {rate for _, rate in everything.true_positive_rates} == {1.0}
         assert everything.advantage == 1
+        assert {guess[1:] for guess in everything.guesses} == {(1.0, 1.0)} or everything.odds_factor < math.inf
     assert assess_point(math.inf, 1e-5).to_json()["odds_factor"] is None
+    assert [success for _, success, _ in nothing.guesses] == pytest.approx([0.99, 0.9, 0.5], rel=2e-5)
+    assert [believed for *_, believed in nothing.guesses] == pytest.approx([0.01, 0.1, 0.5], rel=4e-5)
     assert assess_charges([], 0.0, 1e-5, ADD, "pld").advantage <= 1e-5 * (1 + 1e-5)
     for wrong in ([], [(-1.0, 0.1)], [(1.0, 2.0)], [(math.nan, 0.0)]):
         with pytest.raises(ValueError, match="expected points"):

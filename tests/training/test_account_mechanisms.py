@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.account.facts import new_facts
+from dprecipe.account.facts import SlotsPart, new_facts
 from dprecipe.account.faults import AccountRefused
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
@@ -20,8 +20,9 @@ from dprecipe.faults import CertificateInvalid, Interrupted
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import count_by_event
+from dprecipe.privacy.events import Charge, count_by_event, order_charges
 from dprecipe.privacy.ledger import read as read_ledger
+from dprecipe.privacy.noisy_sums import Gaussian
 from dprecipe.recipe.read import read
 from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.untrusted import to_bytes
@@ -48,7 +49,8 @@ def hold_run(folder: Path, plan: Plan) -> RunState:
         known = account.find_run(str(ledger.programs[0]["account"]["run"]))
         assert known is not None
         assert known.status == "settled"
-        assert known.counted.covers(find_cost(ledger.charges, account.facts.neighbouring, account.facts.cap))
+        cap = account.facts.cap_of(plan.budget.slots)
+        assert known.counted.covers(find_cost(ledger.charges, account.facts.neighbouring, cap))
         with account.snapshot() as books:
             statement = export_statement(books)
     (folder.parent / "statement.json").write_bytes(to_bytes(statement))
@@ -59,7 +61,18 @@ def hold_run(folder: Path, plan: Plan) -> RunState:
     with pytest.raises(CertificateInvalid):
         hold_statement(verify(folder / "release"), folder.parent / "forged.json")
     refuse_other_reservation(held, folder.parent / "statement.json")
+    refuse_other_files(held, folder.parent / "statement.json")
     return known
+
+
+def refuse_other_files(held: Verified, statement: Path) -> None:
+    """A second release of equal events that claims the settlement of the first."""
+    model = next(subject for subject in held.statement.subject if subject.name == "model.safetensors")
+    other = model.model_copy(update={"digest": model.digest.model_copy(update={"sha256": "0" * 64})})
+    subjects = tuple(other if subject.name == model.name else subject for subject in held.statement.subject)
+    forged = held.statement.model_copy(update={"subject": subjects})
+    with pytest.raises(CertificateInvalid, match="not the files that the account's settlement names"):
+        hold_statement(replace(held, statement=forged), statement)
 
 
 def refuse_other_reservation(held: Verified, statement: Path) -> None:
@@ -92,6 +105,29 @@ def test_a_run_of_each_mechanism(mechanism: str, relation: Neighbouring, tmp_pat
         assert account.state().spent == known.counted
         planned = find_cost(plan.events, account.facts.neighbouring, account.facts.cap)
     assert planned.covers(known.counted)
+
+
+@pytest.mark.parametrize("mechanism", ["pate", "dpsgd"])
+def test_a_run_takes_slots(mechanism: str, tmp_path: Path) -> None:
+    """Votes take of one Gaussian that was reserved beforehand, steps of slots like them."""
+    relation = Neighbouring.ZERO_OUT_ONE if mechanism == "pate" else Neighbouring.ADD_OR_REMOVE_ONE
+    facts = new_facts("digits", 61.0, 1e-4, "record", relation, slots=SlotsPart(60.0, 9e-5))
+    (tmp_path / "recipe.yaml").write_text(CHAOS[mechanism][0], encoding="utf-8")
+    plan = make_plan(read(tmp_path / "recipe.yaml", ["budget.account=digits.db", "budget.slots=year"]))
+    with closing(create_account(tmp_path / "digits.db", facts)) as account:
+        slots = [Charge(Gaussian(0.2), 1)] if mechanism == "pate" else plan.events
+        account.reserve_slots("year", slots, 9e-5, "x")
+        run(plan, tmp_path / "run")
+        known = hold_run(tmp_path / "run", plan)
+        assert known.slots is not None
+        assert account.state().spent.is_nothing
+        charges = read_ledger(tmp_path / "run/private/ledger.jsonl").charges
+        account.settle(known.run, known.attempt, order_charges(count_by_event(charges)), True, f"sha256:{'0' * 64}")
+        account.verify()
+        with account.snapshot() as books:
+            (tmp_path / "later.json").write_bytes(to_bytes(export_statement(books)))
+    with pytest.raises(CertificateInvalid, match="has settled another release of this run since"):
+        hold_statement(verify(tmp_path / "run" / "release"), tmp_path / "later.json")
 
 
 def test_an_interrupted_run_of_votes_reserves_its_limit_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,11 +140,7 @@ class Spent:
         """
         if not 0 <= count < math.inf:
             raise ValueError(f"expected a finite count >= 0, got {count}")
-        exact = Fraction(count)
-        return Spent(
-            tuple(_up(exact, value) for value in self.rdp),
-            _up_delta(exact, self.delta),
-        )
+        return Spent(tuple(_up(count, value) for value in self.rdp), _up_delta(count, self.delta))
 
     def covers(self, other: Spent) -> bool:
         """Whether this is at least `other` at every order, up to how another computer's functions round (1e-9)."""
@@ -190,24 +186,30 @@ def round_up_cost(rdp: Sequence[float], delta: float) -> Spent:
     """
     if any(value < 0 for value in rdp) or not delta >= 0:
         raise ValueError(f"expected costs >= 0, got {list(rdp)} and {delta}")
-    one = Fraction(1)
-    return Spent(tuple(_up(one, value) for value in rdp), _up_delta(one, delta))
+    return Spent(tuple(_up(1, value) for value in rdp), _up_delta(1, delta))
 
 
-def _up(count: Fraction, value: float) -> float:
+def _up(count: float, value: float) -> float:
     """`count` times `value`, rounded up to a multiple of `GRAIN`; infinite from `DEAD` on."""
     if math.isnan(value) or (math.isinf(value) and count):
         return math.inf
     if not count or not value:
         return 0.0
-    exact = count * Fraction(value)
-    return math.inf if exact >= DEAD else _dead_or(math.ceil(exact / Fraction(GRAIN)) * GRAIN)
+    grains = _count_grains(count, value, GRAIN)
+    return math.inf if grains >= DEAD / GRAIN else _dead_or(grains * GRAIN)
 
 
-def _up_delta(count: Fraction, value: float) -> float:
+def _up_delta(count: float, value: float) -> float:
     """The same of δ'; 1 from `CERTAIN` on."""
-    exact = count * Fraction(value)
-    return 1.0 if exact >= CERTAIN else _certain_or(math.ceil(exact / Fraction(DELTA_GRAIN)) * DELTA_GRAIN)
+    grains = _count_grains(count, value, DELTA_GRAIN)
+    return 1.0 if grains >= CERTAIN / DELTA_GRAIN else _certain_or(grains * DELTA_GRAIN)
+
+
+def _count_grains(count: float, value: float, grain: float) -> int:
+    """How many grains cover `count` times `value`, in whole numbers: exactly."""
+    (count_up, count_down), (value_up, value_down) = count.as_integer_ratio(), value.as_integer_ratio()
+    (grain_up, grain_down) = grain.as_integer_ratio()
+    return -(-count_up * value_up * grain_down // (count_down * value_down * grain_up))
 
 
 def _dead_or(value: float) -> float:

@@ -80,8 +80,8 @@ def admits(spent: Spent, cap: Cap) -> bool:
     """
     if spent.is_nothing:
         return True
-    within = _log_delta(cap.epsilon, spent, cap)[0] <= math.log(cap.delta_rest)
-    return within and spent.delta <= cap.delta_prime
+    limit = math.log(cap.delta_rest)
+    return spent.delta <= cap.delta_prime and _log_delta(cap.epsilon, spent, cap, limit)[0] <= limit
 
 
 def odometer(spent: Spent, cap: Cap) -> float:
@@ -166,8 +166,10 @@ def _rounding(exponents: Exponents, epsilon: float) -> float:
     return 1e-12 + 4e-15 * max((abs(value) + 2 * below * abs(epsilon) for below, value in exponents), default=0.0)
 
 
-def _log_delta(epsilon: float, spent: Spent, cap: Cap) -> tuple[float, float]:
+def _log_delta(epsilon: float, spent: Spent, cap: Cap, limit: float | None = None) -> tuple[float, float]:
     """log δ(ε; R), at most 0, without the δ', rounded up; and about how it falls with ε.
+
+    With a `limit`, the search ends once it is known on which side of it log δ is; the result is on that side.
 
     f(x) = log(1 - e^-x) - log Σ w exp((α-1) (x + ε - R)) is concave: log(1 - e^-x) is, and a log-sum-exp of lines is
     convex. Its slope 1/(e^x - 1) - (a mean of α-1) is 0 between log(1 + 1/(α-1)) of the largest and of the least order.
@@ -196,6 +198,8 @@ def _log_delta(epsilon: float, spent: Spent, cap: Cap) -> tuple[float, float]:
         meet = (right - left + down * gap) / (up + down)  # where the tangents do, from `low` on
         bound = min(bound, left + up * min(max(meet, 0.0), gap) + max(error, other_error))
         if bound - max(left, right) <= 4 * max(error, other_error):
+            break
+        if limit is not None and (bound <= limit or max(left - error, right - other_error) > limit):
             break
         middle = low + (meet if 0.01 * gap < meet < 0.99 * gap else gap / 2)
         found = at(middle)

@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Event, count_by_event, run_lengths
+from dprecipe.privacy.events import Charge, Event, count_by_event, order_charges
 from dprecipe.privacy.filters.cap import Cap
 from dprecipe.privacy.filters.cost import NotInAccount
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
@@ -40,6 +40,10 @@ _ROUNDING = 1e-12
 _MARGIN = 1e-8
 """Of ε: more than `_ROUNDING` of a sum of μ² makes of it."""
 _TOO_MUCH = "the slots that are left do not dominate the run"
+_REMEDY = (
+    "Give the run more noise, fewer steps or a smaller sampling rate; or charge it to the filter of the account: leave "
+    "out `budget.slots`."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,37 +68,44 @@ class SlotGroup:
         Raises:
             ValueError: δ outside (0, 1).
         """
+        return round_up(self.find_epsilon(delta))
+
+    def find_epsilon(self, delta: float) -> float:
+        """As `epsilon`, not rounded."""
         from dprecipe.privacy.accountants import epsilon
 
         value = epsilon(self.charges, delta, self.neighbouring, "pld")
-        return round_up(value * (1 + _MARGIN) + _MARGIN) if any(charge.count for charge in self.charges) else 0.0
+        return value * (1 + _MARGIN) + _MARGIN if any(charge.count for charge in self.charges) else 0.0
 
     def take(self, charges: Iterable[Charge]) -> SlotGroup:
-        """The group without the events that a run of these charges takes: for each of its own one that dominates it,
-        and the least useful of those.
+        """The group without the events that a run of these charges takes. Raises as `split`."""
+        return self.split(charges)[1]
+
+    def split(self, charges: Iterable[Charge]) -> tuple[SlotGroup, SlotGroup]:
+        """What a run of these charges takes of the group, and what is left: for each of its own events one that
+        dominates it, and the least useful of those.
+
+        Guarantees: what is taken dominates the run, and both parts together are dominated by the group.
 
         Raises:
             NotInAccount: not every event of the run is dominated by one that is left.
         """
         relation = relation_of_all((charge.event for charge in self.charges), self.neighbouring)
         wanted, left = count_by_event(charges), count_by_event(self.charges)
-        if relation_of_all(wanted, self.neighbouring) is not relation and wanted:
-            raise NotInAccount(_TOO_MUCH, "Reserve the run under the filter of the account instead.")
-        _take_gaussians(wanted, left, relation)
+        if wanted and relation_of_all(wanted, self.neighbouring) is not relation:
+            raise NotInAccount(_TOO_MUCH, _REMEDY)
+        taken = _take_gaussians(wanted, left, relation)
         # Rates from the largest on: what dominates the rate of one dominates those of all that follow, so that the
         # slot with the most noise that still is little enough is the one to take.
         sampled = [event for event in wanted if isinstance(event, PoissonGaussian)]
         for one in sorted(sampled, key=lambda event: -event.sampling_rate):
-            _take_sampled(one, wanted, left)
+            taken += _take_sampled(one, wanted, left)
         for event, count in wanted.items():
             if count > left[event]:
-                raise NotInAccount(
-                    f"{_TOO_MUCH}: {count:,} more events of kind {event.kind} than are left",
-                    "Reserve the run under the filter of the account instead, or give it more noise, fewer steps or a "
-                    "smaller sampling rate.",
-                )
+                raise NotInAccount(f"{_TOO_MUCH}: {count:,} more events of kind {event.kind} than are left", _REMEDY)
             left[event] -= count
-        return SlotGroup(run_lengths(Charge(event, count) for event, count in left.items()), self.neighbouring)
+            taken[event] += count
+        return SlotGroup(order_charges(taken), self.neighbouring), SlotGroup(order_charges(left), self.neighbouring)
 
 
 def add_caps(slots: tuple[float, float], cap: Cap) -> tuple[float, float]:
@@ -114,24 +125,29 @@ def _check_pair(event: Event, relation: Neighbouring) -> None:
         )
 
 
-def _take_gaussians(wanted: Counter[Event], left: Counter[Event], relation: Neighbouring) -> None:
-    """Take unsampled Gaussians, by the sum of their μ²: equal ones first, then from all that are left together."""
+def _take_gaussians(wanted: Counter[Event], left: Counter[Event], relation: Neighbouring) -> Counter[Event]:
+    """Take unsampled Gaussians, by the sum of their μ²: equal ones first, then from all that are left together, of
+    which one remains. Gives what was taken."""
+    taken: Counter[Event] = Counter()
     for event in list(wanted):
         if event.squared_mu(1, relation) is not None:
             same = min(wanted[event], left[event])
             left[event] -= same
             wanted[event] -= same
+            taken[event] += same
     need, have = (_sum_squares(events, relation) for events in (wanted, left))
     if not need:
-        return
+        return taken
     if need > have * (1 + _ROUNDING):
-        raise NotInAccount(_TOO_MUCH, "Reserve the run under the filter of the account instead, or give it more noise.")
+        raise NotInAccount(_TOO_MUCH, _REMEDY)
     for events in (wanted, left):
         for event in [event for event in events if event.squared_mu(1, relation) is not None]:
             del events[event]
+    moved = 4.0 if relation is Neighbouring.REPLACE_ONE else 1.0
+    taken[Gaussian(math.sqrt(moved / need))] += 1
     if have - need > have * _ROUNDING:
-        moved = 4.0 if relation is Neighbouring.REPLACE_ONE else 1.0
         left[Gaussian(math.sqrt(moved / (have - need)) * (1 + _ROUNDING))] += 1
+    return taken
 
 
 def _sum_squares(events: Counter[Event], relation: Neighbouring) -> float:
@@ -139,7 +155,7 @@ def _sum_squares(events: Counter[Event], relation: Neighbouring) -> float:
     return math.fsum(square for square in squares if square is not None)
 
 
-def _take_sampled(event: PoissonGaussian, wanted: Counter[Event], left: Counter[Event]) -> None:
+def _take_sampled(event: PoissonGaussian, wanted: Counter[Event], left: Counter[Event]) -> Counter[Event]:
     slots = [
         slot
         for slot in left
@@ -147,7 +163,10 @@ def _take_sampled(event: PoissonGaussian, wanted: Counter[Event], left: Counter[
         and slot.sampling_rate >= event.sampling_rate
         and slot.noise_multiplier <= event.noise_multiplier
     ]
+    taken: Counter[Event] = Counter()
     for slot in sorted(slots, key=lambda slot: (-slot.noise_multiplier, slot.sampling_rate)):
-        taken = min(wanted[event], left[slot])
-        wanted[event] -= taken
-        left[slot] -= taken
+        count = min(wanted[event], left[slot])
+        wanted[event] -= count
+        left[slot] -= count
+        taken[slot] += count
+    return taken

@@ -1,0 +1,202 @@
+"""What an account answers to a run that asks: what it looks at before it writes, and what a refusal says."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+
+from dprecipe.account.books import Books
+from dprecipe.account.canonical import digest_of
+from dprecipe.account.entries import MAX_ATTEMPTS, NONCE, RUN, ReserveAct
+from dprecipe.account.facts import AccountFacts
+from dprecipe.account.faults import AccountRefused
+from dprecipe.account.groups import GroupState, RunSlots, take_slots
+from dprecipe.account.standing import AccountState, Reservation, Settlement, SlotsTaken
+from dprecipe.account.state import OPEN, RunState, Totals, digest_charges, largest
+from dprecipe.account.sums import Sums
+from dprecipe.faults import UsageFault
+from dprecipe.privacy.events import Charge, count_events
+from dprecipe.privacy.filters.cap import Spent
+from dprecipe.privacy.filters.filter import mixture_epsilon, room
+
+
+def commit(secret: bytes, data_digest: bytes) -> str:
+    """The commitment of an account to data. Source: RFC 2104."""
+    return hmac.new(secret, b"dprecipe account data\0" + data_digest, hashlib.sha256).hexdigest()
+
+
+def check_names(run: str, attempt: int, nonce: str) -> None:
+    """Raises `UsageFault` for names that can't be."""
+    if not re.fullmatch(RUN, run) or not re.fullmatch(NONCE, nonce) or not 1 <= attempt <= MAX_ATTEMPTS:
+        raise UsageFault(
+            "a run's name, nonce or attempt is not valid",
+            "a name is up to 100 letters, digits, dots and dashes; attempts count from 1",
+        )
+
+
+def is_repeated(before: RunState, act: ReserveAct) -> bool:
+    """Whether it is the open reservation, asked for once more."""
+    same = (before.attempt, before.nonce, before.charges_digest) == (act.attempt, act.nonce, digest_charges(act))
+    return same and before.status == OPEN
+
+
+def spent_with(totals: Totals, counted: Spent | None, cost: Spent) -> Spent:
+    """What all count once the run reserves `cost`, where it counted `counted` before."""
+    if counted is None:
+        return (totals.sums + Sums.of(cost)).to_spent()
+    return (totals.sums - Sums.of(counted) + Sums.of(largest(counted, cost))).to_spent()
+
+
+def make_reservation(books: Books, run: RunState) -> Reservation:
+    """What a run has reserved."""
+    return Reservation(
+        books.facts, run.run, run.attempt, run.reserved, run.last + 1, digest_at(books, run.last), run.slots
+    )
+
+
+def make_settlement(books: Books, run: RunState) -> Settlement:
+    """What became of a run's reservation."""
+    slots = None
+    if run.slots is not None and (group := books.find_group(run.slots.group)) is not None:
+        slots = SlotsTaken(group.group, group.epsilon, group.delta, run.slots.reserved, run.slots.taken)
+    return Settlement(
+        books.facts,
+        run.run,
+        run.attempt,
+        run.reserved,
+        run.counted,
+        run.after,
+        run.last + 1,
+        digest_at(books, run.last),
+        slots,
+        run.groups_after,
+    )
+
+
+def digest_at(books: Books, seq: int) -> str:
+    """The digest of the line with this number."""
+    return books.totals.head if seq == books.totals.count - 1 else digest_of((books.read_line(seq) or "").encode())
+
+
+def check_attempt(
+    facts: AccountFacts, before: RunState, act: ReserveAct, known: Spent, nonces: Mapping[int, str] | None
+) -> None:
+    """A later attempt is that of the run's own, newest folder.
+
+    Raises:
+        AccountRefused: it is a copy's, or older than what the account was told.
+    """
+    # A copy that was refused once has used up a number, too: its next one is new, its past is not.
+    is_other = nonces is not None and nonces.get(before.attempt) != before.nonce
+    if act.attempt <= before.attempt or is_other:
+        raise AccountRefused(
+            f"attempt {before.attempt} of run {act.run} is known to account {facts.name} from another folder: "
+            f"this one, at attempt {act.attempt}, is a copy, or older than the run",
+            "go on in the run's own, newest folder; or start a new run (what this one reserved stays counted)",
+        )
+    if not known.covers(before.drawn):
+        raise refuse_older(facts, act.run)
+    if act.slots != (None if before.slots is None else before.slots.group):
+        raise AccountRefused(
+            f"run {act.run} has reserved in account {facts.name} with other slots, or with none",
+            "leave budget.slots as it was; or start a new run",
+        )
+
+
+def find_group(books: Books, name: str) -> GroupState:
+    """A group that a run names.
+
+    Raises:
+        AccountRefused: there is none of this name.
+    """
+    group = books.find_group(name)
+    if group is None:
+        known = ", ".join(group.group for group in books.read_groups()[:20])
+        raise AccountRefused(
+            f"account {books.facts.name} has no group of slots {name}",
+            (f"name one of its own: {known}; or reserve" if known else "reserve")
+            + " one: dprecipe account reserve ACCOUNT RECIPE --slots NAME",
+        )
+    return group
+
+
+def check_slots(facts: AccountFacts, group: GroupState, before: RunSlots | None, charges: tuple[Charge, ...]) -> None:
+    """The group has slots for a run.
+
+    Raises:
+        AccountRefused: what is left of it does not dominate the run.
+    """
+    from dprecipe.privacy.filters.cost import NotInAccount
+    from dprecipe.privacy.filters.slots import SlotGroup
+
+    try:
+        take_slots(group, before, charges, facts.neighbouring)
+    except ValueError:
+        remedy = "charge the run to the filter of the account: leave out budget.slots"
+        try:
+            SlotGroup(group.left, facts.neighbouring).split(charges)
+        except NotInAccount as refused:
+            remedy = refused.remedy or remedy
+        raise AccountRefused(
+            f"group {group.group} of account {facts.name} has no slots for this run: "
+            f"{count_events(group.left):,} of {count_events(group.charges):,} are left, and they don't dominate it",
+            remedy,
+            room=0.0,
+        ) from None
+
+
+def refuse_other_data(facts: AccountFacts) -> AccountRefused:
+    """Of a run on other data."""
+    return AccountRefused(
+        f"account {facts.name} is for other data than these",
+        "name the account of these data; new people, or another extract of them, are a new account: "
+        "dprecipe account create",
+    )
+
+
+def refuse_older(facts: AccountFacts, run: str) -> AccountRefused:
+    """Of a folder that knows less than the account."""
+    return AccountRefused(
+        f"the ledger of run {run} holds less than account {facts.name} was told: the run's folder is an older copy",
+        "go on in the run's newest folder; or start a new run (what this one reserved stays counted)",
+    )
+
+
+def refuse_without_room(state: AccountState, spent: Spent, cost: Spent, charges: tuple[Charge, ...]) -> AccountRefused:
+    """Of a run for which the filter has no room; `spent`: what would be counted with it."""
+    facts, events = state.facts, count_events(charges)
+    share = min(room(state.spent, cost, facts.cap), 1.0)
+    fits = int(share * events)
+    after = mixture_epsilon(spent, facts.cap)
+    held = f"; {state.totals.opened} open reservations count in full" if state.totals.opened else ""
+    part = "" if facts.slots is None else f", of which {facts.slots.epsilon:g} is for slots"
+    can = (
+        f"there is room for {100 * share:.3g} % of this run, about {fits} of its {events} events: plan a "
+        "shorter or noisier one (dprecipe account plan RECIPE)"
+        if share > 0
+        else "nothing more fits; an account has no refresh, and its cap is never raised"
+    )
+    return AccountRefused(
+        f"account {facts.name} has no room for this run: with it, ε would be {after:.4g}, and the cap is "
+        f"{facts.epsilon:g}{part} (δ = {facts.delta:g}; counted so far: {state.filter_epsilon:.4g}{held})",
+        can,
+        room=share,
+    )
+
+
+def find_attempt(books: Books, run: str, attempt: int) -> RunState:
+    """The state of a run whose last attempt this is.
+
+    Raises:
+        AccountRefused: there is no such run, or another attempt is its last.
+    """
+    before = books.find_run(run)
+    if before is None or before.attempt != attempt:
+        raise AccountRefused(
+            f"account {books.facts.name} knows no attempt {attempt} of run {run}"
+            + (f" as its last: that is {before.attempt}" if before is not None else ""),
+            "name the account that the run was charged to, and the run's newest folder",
+        )
+    return before
