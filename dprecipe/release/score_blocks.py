@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from dprecipe.data.targets import MAX_NAMES, ClassTarget, SeveralTarget, Target
-from dprecipe.language.base import Block, NonNegativeFloat, PositiveInt
+from dprecipe.language.base import NonNegativeFloat, PositiveInt, SparseBlock
 from dprecipe.mechanisms.facts import Probability, Word
 from dprecipe.release.facts import PublicScore
 
 
-class ReleasedScore(Block):
+class ReleasedScore(SparseBlock):
     """A score on public records. What was not measured is left out."""
-
-    @model_serializer(mode="wrap")
-    def drop_unmeasured(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The fields that have a value."""
-        return {name: value for name, value in serialize(self).items() if value is not None}
 
 
 class ClassifierScore(ReleasedScore):

@@ -13,7 +13,7 @@ from dprecipe.data.records import Records  # noqa: E402
 from dprecipe.data.several import pack_answers  # noqa: E402
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.schema import LeastSquares, Linear, SoftmaxRegression  # noqa: E402
+from dprecipe.models.schema import Cnn, LeastSquares, Linear, SoftmaxRegression  # noqa: E402
 from dprecipe.training.evaluate import HeldOut, Score  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -86,3 +86,25 @@ def test_a_count_is_scored_by_the_errors_of_its_rate() -> None:
     rates = np.exp(FEATURES.astype(float) @ state["1.weight"].numpy()[0] + float(state["1.bias"][0])).clip(max=8)
     assert score.mean_absolute_error == pytest.approx(np.abs(counts - rates).mean(), rel=1e-5)
     assert score.loss == pytest.approx(mean_poisson_deviance(counts, rates), rel=1e-5)
+
+
+def test_images_are_scored_in_either_order_of_memory() -> None:
+    images, labels = GENERATOR.normal(size=(9, 1, 28, 28)).astype(np.float32), GENERATOR.integers(10, size=9)
+    module = build(Cnn(kind="cnn", preset="tempered-mnist"), (1, 28, 28), 10, 0)
+    state, records = state_of(module), Records(images, labels)
+    ours, theirs = (
+        HeldOut(module, records, CPU, 4, ClassTarget(10), from_python=from_python).score(state)
+        for from_python in (False, True)
+    )
+    assert (ours.accuracy, ours.loss) == (theirs.accuracy, pytest.approx(theirs.loss, rel=1e-5))
+
+
+def test_images_of_a_module_from_python_keep_their_order_in_memory() -> None:
+    class Flat(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return images.view(len(images), -1)
+
+    module = torch.nn.Sequential(torch.nn.Conv2d(2, 1, 1), Flat())
+    records = Records(GENERATOR.normal(size=(5, 2, 2, 2)).astype(np.float32), np.zeros(5, np.int64))
+    score = HeldOut(module, records, CPU, 4, ClassTarget(4), from_python=True).score(state_of(module))
+    assert score.records == 5

@@ -54,6 +54,8 @@ class ClippedSum:
     value: Tensor
     bound: float | Tensor
     norm: Norm = "l2"
+    reserve: float = 0.0
+    """The share that `bound` has on top of what clipping allows, for rounding."""
 
     def sensitivity(self, neighbouring: Neighbouring) -> float | Tensor:
         """How far one neighbour moves the sum; a replaced unit is one removed and one added."""
@@ -146,7 +148,23 @@ def clipped_sum(
             except Unplanned:  # `bookkeeping.describe_plan` tells why
                 add_rows(some, rows)
     result = _build_sum(model, clipping, total)
-    return replace(result, bound=result.bound * (1 + SLACK))
+    return replace(result, bound=result.bound * (1 + SLACK), reserve=SLACK)
+
+
+def add_sparse_units(clipped: ClippedSum, places_GU: Tensor, values_GU: Tensor, clipping: Clipping) -> ClippedSum:
+    """Add units to a sum, in place, each with a gradient that is zero but for one coordinate in each group of
+    parameters: `values_GU` (G, U) float64 at `places_GU` of the flat gradient.
+
+    Guarantees: those of `clipped_sum`, of which this is the case of such gradients: the same weights, in float64.
+    """
+    total = clipped.value
+    places_GU, values_GU = places_GU.to(total.device), values_GU.to(total)
+    norms_GU = values_GU.abs() * ROUNDING
+    weights_GU = clipping.weights(norms_GU)
+    total.index_add_(0, places_GU.reshape(-1), (weights_GU * torch.nan_to_num(values_GU)).reshape(-1))
+    if clipping.counted is not None:
+        total[-1:] += clipping.bits(norms_GU)
+    return clipped
 
 
 def _part_size(part: BatchPart, physical_batch: int, passes: Passes | None) -> int | None:
@@ -229,7 +247,7 @@ def _add_clipped(total: Tensor, model: nn.Module, grads_UP: Tensor, clipping: Cl
 
     A few rows are widened at a time, so that norms and sum are computed while the rows are in the cache.
     """
-    slices = _slices(model, clipping)
+    slices = group_slices(model, clipping)
     widened = WIDENED_NUMBERS if total.device.type == "cpu" else WIDENED_NUMBERS << 8
     for rows_UP in torch.split(grads_UP, max(1, widened // max(1, len(total)))):
         rows_UP = rows_UP.double()
@@ -245,7 +263,7 @@ def _add_clipped(total: Tensor, model: nn.Module, grads_UP: Tensor, clipping: Cl
             total[-1:] += clipping.bits(norms_GU)
 
 
-def _slices(model: nn.Module, clipping: Clipping) -> list[list[slice]]:
+def group_slices(model: nn.Module, clipping: Clipping) -> list[list[slice]]:
     """Of each group, where its parameters lie in a flat gradient."""
     sizes = [p.numel() for p in parameters_of(model).values()]
     if clipping.groups is None:

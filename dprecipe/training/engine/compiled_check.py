@@ -14,6 +14,7 @@ from dprecipe.training.engine.backward import Loss
 from dprecipe.training.engine.bookkeeping import ROUNDING, add_clipped
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled_program import Program, SumPrograms, Uncompiled
+from dprecipe.training.engine.kinks import KINKS, MAX_DIFFERENCE, MOVED
 from dprecipe.training.engine.plan_check import CANCELLATION
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.reduced import gradient_tolerance
@@ -25,12 +26,6 @@ TOLERANCE = 1e-4
 """Relative error of a program's norms and sums on synthetic records: above single precision's, below a wrong one's."""
 CLIP_ALL, CLIP_NONE = 1e-6, 1e6
 """Clip norms, below those of gradients and above."""
-MOVED = 1e-6
-"""Of a record's numbers: what passes through some layers in single precision is rounded by about as much."""
-KINKS = 4.0
-"""How many times as much as that moves the eager engine's sum, a program's may differ."""
-MAX_DIFFERENCE = 0.1
-"""But by no more than this."""
 
 
 def measure_seconds(

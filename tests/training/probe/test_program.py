@@ -338,6 +338,23 @@ def test_t3_mixing_of_gradients_that_only_larger_batches_show() -> None:
     assert "larger_batches" in failed(with_layer(CentringGradients()))
 
 
+@pytest.mark.parametrize("beside_a_kink", [True, False])
+def test_a_gradient_alone_may_differ_by_a_kink_beside_the_record_and_by_nothing_else(beside_a_kink: bool) -> None:
+    module = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    record = Form.of((5,)).draw(6, torch.Generator().manual_seed(0))[2]
+    with torch.no_grad():
+        first = module[0]
+        away = 1e-8 if beside_a_kink else 1e-3
+        first.bias[0] = away - float(first.weight[0].double() @ record.double())
+
+    def rounded_otherwise(model, loss, features, labels) -> Tensor:
+        alone = len(labels) == 1 and bool((features[0] == record).all())
+        shift = 2 * away * first.weight[0].detach() / first.weight[0].detach().square().sum()
+        return per_record_gradients(model, loss, features - shift if alone else features, labels)
+
+    assert ("gradients_independent" in failed(module, gradients=rounded_otherwise)) is not beside_a_kink
+
+
 def test_t3_mixing_of_gradients_that_only_strange_company_shows() -> None:
     assert "larger_batches" in failed(with_layer(BalancingGradients()))
 

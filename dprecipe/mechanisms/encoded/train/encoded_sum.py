@@ -34,6 +34,8 @@ BLOCK = 1 << 21
 """Coordinates that are encoded at a time on a CPU: few enough to stay in its cache, and enough gradients for their
 codewords to be chosen in one product. Elsewhere 16 times as many, or as many as have room in a part of the memory that
 is free."""
+AT_ONCE = 16
+"""Gradients that are ranked, and codes that are clipped, at a time on a CPU, while they stay in its cache."""
 ADDED = 8
 """Codes that are added at a time on a CPU, while their sum stays in its cache."""
 MAX_BLOCK = 1 << 28
@@ -105,10 +107,10 @@ class _Part:
             return rank_by_sorting(bits_RD, self._ranks_K)
         return rank_by_counting(bits_RD, self._ranks_K, self._spread_D)
 
-    def magnitudes(self, grads_RP: Tensor, scratch: _Scratch) -> Tensor:
-        """(R, D) float32, contiguous."""
+    def magnitudes(self, grads_RP: Tensor, number: int, scratch: _Scratch) -> Tensor:
+        """(R, D) float32, contiguous; they stay until those of another block have the same `number`."""
         grads_RD = grads_RP[:, self.columns]
-        out_RD = scratch.like(grads_RD, "magnitudes", self.columns.start)
+        out_RD = scratch.like(grads_RD, "magnitudes", number, self.columns.start)
         return torch.abs(grads_RD, out=out_RD) if grads_RD.dtype == out_RD.dtype else out_RD.copy_(grads_RD.abs())
 
     def clip(self, grads_RP: Tensor, ranking: Ranking, chosen_R: Tensor, scratch: _Scratch) -> Tensor:
@@ -129,7 +131,7 @@ class Encoder:
     `exchanged`: a neighbour changes a unit's gradient instead of adding a unit, so one code replaces another.
 
     Memory beyond the gradients: the codebook's levels as float64 and float32, 4 bytes a parameter, and for each
-    coordinate of a block (`block_size`, or one gradient) about 16 bytes on a CPU, `BLOCK_BYTES` elsewhere.
+    coordinate of a block (`block_size`, or one gradient) about 8 bytes on a CPU, `BLOCK_BYTES` elsewhere.
 
     Guarantees: in each group the magnitudes of an encoded gradient, sorted, are at most `norm` times those of one
     codeword, the same for all groups, whatever the gradient; so its L2 norm is at most `norm`. It depends on that
@@ -148,6 +150,7 @@ class Encoder:
         self._parts = [_Part(group, norm, self.device) for group in codebook.groups]
         self._words = len(self._parts[0].levels_nK)
         self._rows = max(1, block_size(self.device) // sum(part.cells for part in self._parts))
+        self._few = AT_ONCE if self.device.type == "cpu" else self._rows
 
     @property
     def at_once(self) -> int:
@@ -157,11 +160,10 @@ class Encoder:
     def encode(self, grads_UP: Tensor) -> Tensor:
         """(U, P) float64: the encoded gradients; one that is not finite as float32 becomes zero."""
         self.check(grads_UP.shape[1])
-        encoded_UP, scratch = torch.empty(grads_UP.shape, dtype=torch.float64, device=self.device), _Scratch()
-        for start, grads_RP in self._blocks(grads_UP):
-            into_RP = encoded_UP[start : start + self._rows]
-            for columns, codes_RD in self._codes(grads_RP, scratch):
-                into_RP[:, columns] = codes_RD[: len(into_RP)]
+        encoded_UP = torch.empty(grads_UP.shape, dtype=torch.float64, device=self.device)
+        for rows, columns, codes_RD in self._codes(grads_UP, _Scratch()):
+            into_RD = encoded_UP[rows, columns]
+            into_RD[:] = codes_RD[: len(into_RD)]
         return encoded_UP
 
     def sum(self, gradients: Iterable[Tensor]) -> Tensor:
@@ -169,37 +171,49 @@ class Encoder:
         total, scratch = torch.zeros(self.dimension, dtype=torch.float64, device=self.device), _Scratch()
         for grads_UP in gradients:
             self.check(grads_UP.shape[1])
-            for _, grads_RP in self._blocks(grads_UP):
-                for columns, codes_RD in self._codes(grads_RP, scratch):
-                    for few_RD in torch.split(codes_RD, ADDED if self.device.type == "cpu" else self._rows):
-                        total[columns] += few_RD.sum(0, dtype=torch.float64)
+            for _, columns, codes_RD in self._codes(grads_UP, scratch):
+                for added_RD in torch.split(codes_RD, ADDED if self.device.type == "cpu" else self._rows):
+                    total[columns] += added_RD.sum(0, dtype=torch.float64)
         return total
 
-    def _blocks(self, grads_UP: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """(R, P) and where they start. Where parts have one size so have blocks: zeros follow the last gradients."""
+    def _codes(self, grads_UP: Tensor, scratch: _Scratch) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Rows and columns, and their codes, (R, D). Where parts have one size so have blocks: zeros follow the last
+        gradients.
+
+        The codewords of a block are chosen in one product. Before and after, its gradients are ranked and clipped a few
+        at a time, which stay in a CPU's cache.
+        """
         for start in range(0, len(grads_UP), self._rows):
             grads_RP = grads_UP[start : start + self._rows].to(self.device)
-            yield start, pad_records(grads_RP, self._rows) if one_size(self.device) else grads_RP
+            if one_size(self.device):
+                grads_RP = pad_records(grads_RP, self._rows)
+            parts = torch.split(grads_RP, self._few)
+            few = [self._rank(few_RP, number, scratch) for number, few_RP in enumerate(parts)]
+            chosen = torch.split(self._nearest([rankings for _, rankings in few]), self._few)
+            for number, ((few_RP, rankings), chosen_R) in enumerate(zip(few, chosen, strict=True)):
+                rows = slice(start + number * self._few, start + number * self._few + len(few_RP))
+                for part, ranking in zip(self._parts, rankings, strict=True):
+                    yield rows, part.columns, part.clip(few_RP, ranking, chosen_R, scratch)
 
-    def _codes(self, grads_RP: Tensor, scratch: _Scratch) -> Iterator[tuple[slice, Tensor]]:
-        """The columns of each group, and their part of the codes, (R, D)."""
-        bits = [part.magnitudes(grads_RP, scratch).view(torch.int32) for part in self._parts]
+    def _rank(self, grads_RP: Tensor, number: int, scratch: _Scratch) -> tuple[Tensor, list[Ranking]]:
+        """The gradients, zeros for those that are not finite as float32, and the ranking of each group."""
+        bits = [part.magnitudes(grads_RP, number, scratch).view(torch.int32) for part in self._parts]
         finite_R1 = torch.stack([bits_RD.amax(1) for bits_RD in bits]).amax(0)[:, None] <= LARGEST
         # To ask a GPU takes longer than to replace nothing.
         if one_size(self.device) or not bool(finite_R1.all()):
             grads_RP = torch.where(finite_R1, grads_RP, 0)
             bits = [torch.where(finite_R1, bits_RD, 0) for bits_RD in bits]
-        rankings = [part.ranking(bits_RD) for part, bits_RD in zip(self._parts, bits, strict=True)]
-        chosen_R = self._nearest(rankings)
-        for part, ranking in zip(self._parts, rankings, strict=True):
-            yield part.columns, part.clip(grads_RP, ranking, chosen_R, scratch)
+        return grads_RP, [part.ranking(bits_RD) for part, bits_RD in zip(self._parts, bits, strict=True)]
 
-    def _nearest(self, rankings: list[Ranking]) -> Tensor:
-        """(R,): the codeword of largest cosine similarity; in float64, for they are nearly alike."""
-        products_Rn = torch.zeros(len(rankings[0].cells), self._words, dtype=torch.float64, device=self.device)
+    def _nearest(self, rankings: list[list[Ranking]]) -> Tensor:
+        """(R,): the codeword of largest cosine similarity; in float64, for they are nearly alike. `rankings`: of a few
+        gradients each, of each group."""
+        products_Rn = torch.zeros(
+            sum(len(groups[0].cells) for groups in rankings), self._words, dtype=torch.float64, device=self.device
+        )
         if self._words > 1:
-            for part, ranking in zip(self._parts, rankings, strict=True):
-                products_Rn.addmm_(ranking.weights, part.levels_nK.T)
+            for part, *of_part in zip(self._parts, *rankings, strict=True):
+                products_Rn.addmm_(torch.cat([ranking.weights for ranking in of_part]), part.levels_nK.T)
         return products_Rn.argmax(1)
 
     def check(self, parameters: int) -> None:

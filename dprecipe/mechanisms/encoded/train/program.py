@@ -117,6 +117,9 @@ class Encoding:
         # Coordinates in units of their own noise; `gradient` turns them back.
         return ClippedSum(encoded.value / self._relative, self._sensitivity)
 
+    def clipping(self, step: NoisyStep) -> None:
+        return None
+
     def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:
         factor = self._factor(noisy, step.event)
         return (noisy if self._relative is None else noisy * self._relative) / (self._divisor * step.size_share), factor

@@ -186,7 +186,7 @@ def test_a_unit_keeps_its_slot_and_joins_no_other(program: Make, monkeypatch: py
     monkeypatch.setattr(Store, "batch", seeing)
     seen = ran(module, Seen(monkeypatch))
     slot_of: dict[int, int] = {}
-    sums = module._sums
+    sums = module.sums
     assert isinstance(sums, train.Encoding)
     for (units, groups), clean in zip(batches, seen.clean, strict=True):
         assert clean.bound == 2 * 2.0
