@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from dprecipe.account.schema import statement_schema
+from dprecipe.cli.audit import audit_schema
 from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.nonprivate.documents import provenance_schema
 from dprecipe.nonprivate.plan import public_plan_schema
@@ -163,6 +164,7 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
     "plan.schema.json": plan_schema,
     **{name: make for m in MECHANISMS.values() if m.commands for name, make in m.commands.SCHEMAS.items()},
     "certificate.schema.json": certificate_schema,
+    "audit.schema.json": audit_schema,
     "policy.schema.json": policy_schema,
     "public-plan.schema.json": public_plan_schema,
     "provenance.schema.json": provenance_schema,

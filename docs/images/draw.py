@@ -1,14 +1,20 @@
-"""Draw the maps of docs/architecture.md, each in light and in dark: `python docs/images/draw.py`.
+"""Draw the maps of docs/architecture.md and the curves of docs/audit.md, each in light and in dark: `python
+docs/images/draw.py`.
 
 Widths leave room for fonts that are a fifth wider than the usual ones.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
+
+from dprecipe.mechanisms.drawing import AxisScale
 
 FOLDER = Path(__file__).parent
 SANS = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
@@ -104,6 +110,13 @@ class Drawing:
         path = " L ".join(f"{x} {y}" for x, y in points)
         self.parts.append(
             f'<path d="M {path}" fill="none" stroke="{self.palette.line}" stroke-width="1.75" marker-end="url(#head)"/>'
+        )
+
+    def curve(self, points: list[tuple[float, float]], colour: str, width: float, dashes: str = "") -> None:
+        path = " L ".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+        self.parts.append(
+            f'<path d="M {path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"{dashed}/>'
         )
 
     def svg(self) -> str:
@@ -248,7 +261,51 @@ def draw_packages(p: Palette) -> Drawing:
     return d
 
 
-MAPS: dict[str, Callable[[Palette], Drawing]] = {"path": draw_path, "packages": draw_packages}
+def draw_attacks(p: Palette) -> Drawing:
+    """Membership inference by `benchmarks/attack.py`: true positives over false ones, beside what claims allow."""
+    tasks: list[dict[str, Any]] = json.loads((FOLDER / "attacks.json").read_text(encoding="utf-8"))["tasks"]
+    groups = {"all": "all records", "wrong": "wrong labels"}
+    colours = (p.private_edge, p.torch_edge, p.edge, p.room_edge)
+    side, left, top, across, down = 190, 66, 56, 232, 246
+    d = Drawing(
+        left + across * len(tasks) + 6,
+        top + down * len(groups) + 62,
+        "Membership inference, measured and allowed",
+        "True-positive rates over false-positive rates, both logarithmic from 0.001 to 1, for each task; above for all "
+        "records, below for those with a wrong label. Models without privacy are far above the diagonal. Models with "
+        "privacy lie near it, below the dashed curves of what their claims allow, which rise with epsilon.",
+        p,
+    )
+    for (row, (group, words)), (column, task) in product(enumerate(groups.items()), enumerate(tasks)):
+        x0, y0 = left + across * column, top + down * row
+        x, y = AxisScale(1e-3, 1.0, x0, x0 + side, is_log=True), AxisScale(1e-3, 1.0, y0 + side, y0, is_log=True)
+        d.parts.append(f'<rect x="{x0}" y="{y0}" width="{side}" height="{side}" fill="{p.panel}"/>')
+        for value, label in x.list_ticks():
+            d.text(x.place(value), y0 + side + 16, label, 11, colour=p.faint)
+            d.text(x0 - 6, y.place(value) + 4, label, 11, colour=p.faint, anchor="end")
+        d.curve([(x.place(1e-3), y.place(1e-3)), (x.place(1), y.place(1))], p.faint, 1, "2 3")
+        for colour, way in zip(colours, task["ways"], strict=True):
+            if way["epsilon"] is not None:
+                d.curve([(x.place(a), y.place(b)) for a, b in way["allowed"]], colour, 1.25, "5 3")
+            d.curve([(x.place(a), y.place(b)) for a, b in way[group]["curve"] if min(a, b) >= 1e-3], colour, 2)
+        if row == 0:
+            d.text(x0 + side / 2, 26, task["title"], 13, bold=True)
+            budgets = ", ".join(f"{way['epsilon']:.2g}" for way in task["ways"][1:])
+            d.text(x0 + side / 2, 44, f"ε = {budgets}", 11, colour=p.faint)
+        d.text(x0 + side / 2, y0 + side + 34, "false positives", 11, colour=p.faint)
+        if column == 0:
+            d.text(20, y0 + side / 2, f"{words}: true positives", 12, colour=p.faint, turn=-90)
+    names = ("without privacy", "ε = 8", "ε = 3, for SMS 2", "ε = 1")
+    for number, (name, colour) in enumerate(zip(names, colours, strict=True)):
+        at = left + 150 * number
+        d.curve([(at, d.height - 34), (at + 26, d.height - 34)], colour, 2)
+        d.text(at + 34, d.height - 30, name, 12, colour=p.faint, anchor="start")
+    d.text(left, d.height - 10, "dashed: the most that the claim allows any attack; dotted: guessing", 12,
+           colour=p.faint, anchor="start")  # fmt: skip
+    return d
+
+
+MAPS: dict[str, Callable[[Palette], Drawing]] = {"path": draw_path, "packages": draw_packages, "attacks": draw_attacks}
 MODES = {"light": LIGHT, "dark": DARK}
 
 

@@ -17,6 +17,7 @@ import typer
 from dprecipe import __version__, screen
 from dprecipe.cli.account_app import account_app
 from dprecipe.cli.arguments import DataRoot, ExportForm, Overrides, PolicyPath, RecipePath, ReleaseForm, TuneCommand
+from dprecipe.cli.data_app import data_app
 from dprecipe.cli.guard import INTERNAL, guard_faults
 from dprecipe.cli.output import Output, guarded_output
 from dprecipe.faults import UsageFault
@@ -166,6 +167,27 @@ def run(
     from dprecipe.cli.run import run
 
     return run(recipe, overrides or (), out, resume, rehearse, data_root, accept_lost_steps)
+
+
+@app.command()
+@guard_faults
+def audit(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    depth: Annotated[
+        list[str] | None, typer.Option(metavar="DEPTH", help="program, steps or releases; all by default. Repeatable.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Of depth steps: how many.", show_default=False)] = None,
+    releases: Annotated[int | None, typer.Option(help="Of depth releases: how many.", show_default=False)] = None,
+    confidence: Annotated[float | None, typer.Option(help="Of lower bounds.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the results there: a JSON file, replaced.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> int:
+    """Attack the claim with synthetic records; reads no data, spends nothing."""
+    screen.write_note(f"dprecipe {__version__}: auditing {recipe}")  # printed before anything heavy is loaded
+    from dprecipe.cli.audit import audit
+
+    return audit(recipe, overrides or (), depth or (), steps, releases, confidence, out, json)
 
 
 @app.command(cls=TuneCommand)
@@ -340,30 +362,8 @@ def schema(
     return schema(out, check)
 
 
-data_app = typer.Typer(
-    help="Look at data: whether files are what a recipe declares.", no_args_is_help=True, rich_markup_mode=None
-)
 app.add_typer(data_app, name="data")
 app.add_typer(account_app, name="account")
-
-
-@data_app.command("check")
-@guard_faults
-def check_data(
-    recipe: RecipePath,
-    overrides: Overrides = None,
-    data_root: DataRoot = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Also write a private page with histograms there: a new .html file.")
-    ] = None,
-    print_private: Annotated[
-        bool, typer.Option("--print-private", help="Print counts of private records although others may read them.")
-    ] = False,
-) -> int:
-    """Open every declared source and tell all that does not fit the recipe; counts are for a terminal alone."""
-    from dprecipe.cli.data_check import data_check
-
-    return data_check(recipe, overrides or (), data_root, report, print_private)
 
 
 def main() -> NoReturn:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dprecipe.cli.plan_canaries import describe_canaries
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.layout import trained_parameters
 from dprecipe.models.schema import Pretrained
 from dprecipe.models.trained import layer_of
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
+from dprecipe.planning.audit import describe_audit
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
 from dprecipe.planning.verifiable import find_unverifiable
@@ -81,6 +83,7 @@ def plan_lines(plan: Plan) -> list[str]:
         *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
         *plan.room.describe(),
         *_size_rows(plan),
+        *describe_canaries(plan),
         ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}{plan.room.epsilon_note}"),
         (
             "accountant",
@@ -90,6 +93,7 @@ def plan_lines(plan: Plan) -> list[str]:
         *_position_rows(plan),
         *_trained_rows(plan),
         *tuning_rows(plan),
+        *describe_audit(plan),
         ("releases", ", ".join(plan.released)),
         *(("keeps to", f"policy {policy.name!a} ({policy.digest})") for policy in plan.policies),
         ("digest", plan.digest),

@@ -15,10 +15,11 @@ from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import hold_public, hold_run
+from dprecipe.policy.apply import hold_public
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
+from dprecipe.training.folder import hold_to_policies
 
 
 @measure_run(PROCESS_START)
@@ -37,7 +38,7 @@ def run(
         options = {"--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps}
         return _run_public(loaded, out, data_root, resume, [option for option, given in options.items() if given])
     with phase("plan"):
-        plan = hold_run(make_plan(loaded))
+        plan = hold_to_policies(make_plan(loaded), out, resume)
     if plan.tuning is not None:
         raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe}")
     _check_libraries()

@@ -11,9 +11,9 @@ from dprecipe.faults import BudgetSpent, PlanRefused, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.verifiable import find_unverifiable
-from dprecipe.policy.apply import hold_run
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
+from dprecipe.training.folder import hold_to_policies
 
 
 def tune(
@@ -27,7 +27,7 @@ def tune(
 ) -> int:
     """Plan, then make the runs; returns the exit code. Raises the faults of both."""
     loaded = read(recipe, overrides)
-    plan = hold_run(make_plan(loaded))
+    plan = hold_to_policies(make_plan(loaded), out, resume)
     if plan.tuning is None:
         raise UsageFault(f"{recipe} has no block `tuning`", f"dprecipe run {recipe}")
     findings = find_unverifiable(plan)

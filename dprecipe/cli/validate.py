@@ -11,7 +11,7 @@ from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
 from dprecipe.planning import accounts, rules
 from dprecipe.planning.paths import declared_files
 from dprecipe.policy.apply import check_loaded
-from dprecipe.policy.read import is_policy_file, read_policy
+from dprecipe.policy.find import is_policy_file
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, show_document, write_output
 
@@ -53,6 +53,8 @@ def check(
     """The findings of one recipe, each with its place; the texts they point into; and a private recipe that is read."""
     try:
         if is_policy_file(file):
+            from dprecipe.policy.read import read_policy
+
             read_policy(file)
             return (), {}, None
         loaded = read_any(file)

@@ -11,10 +11,13 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.policy.verified import hold_certificate
 from dprecipe.release.account_report import summarise_account
 from dprecipe.release.account_statement import hold_statement
+from dprecipe.release.audit_report import list_audit_lines
 from dprecipe.release.card import describe_lost_steps
+from dprecipe.release.environment import find_environment
 from dprecipe.release.exports import EXPORTS
 from dprecipe.release.meaning import list_risk
 from dprecipe.release.origins import list_declared
+from dprecipe.release.sbom import render_sbom
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
 from dprecipe.screen import show_document, write_output
@@ -47,7 +50,14 @@ def verify(
     if form is None:
         write_output(verified_lines(verified))
     else:
-        show_document(EXPORTS[form](verified))
+        show_document(_render(form, verified, path))
+
+
+def _render(form: str, verified: Verified, path: Path) -> str:
+    """A form of `EXPORTS`; the software of a run in whole, where its folder is there to tell."""
+    if form != "sbom":
+        return EXPORTS[form](verified)
+    return render_sbom(verified, find_environment(path, verified.statement.predicate.provenance.plan))
 
 
 def verified_lines(verified: Verified) -> list[str]:
@@ -70,6 +80,7 @@ def verified_lines(verified: Verified) -> list[str]:
         f"  released      {', '.join(claim.released) or 'nothing that was learned'}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
         *(f"  attack        {name}: {text}" for name, text in list_risk(claim)),
+        *(f"  attacked      {line}" for line in list_audit_lines(predicate.audit)),
         *(f"  DECLARED      {text}" for text in list_declared(predicate)),
         *(f"  {name:<13} {text}" for name, text in part.list_statements(mechanism)),
         *_statement_lines(predicate.statement),

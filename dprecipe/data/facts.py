@@ -57,6 +57,18 @@ class DataFacts:
         return math.prod(self.shape)
 
 
+def describe_size(data: Data) -> str:
+    """What is assumed of the number of units, in words."""
+    units = data.planned_units
+    if data.split is None:
+        known = f"the number of units, {units}, is public"
+        return f"there are from 1 to {units} units; how many is protected" if data.hides_size else known
+    whole = f"the number of units in the training source, {data.max_units}, is public"
+    if data.hides_size:
+        whole = f"there are from 1 to {data.max_units} units in the training source; how many is protected"
+    return f"{whole}; how many of them are not held out is not public, and {units} are planned for"
+
+
 def describe_data(data: Data, role: Role = "train") -> DataFacts:
     """The facts of the training source, or of the test source (without one, of the training source).
 

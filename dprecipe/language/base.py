@@ -7,15 +7,37 @@ refused) and finite. Blocks hold structure only: checks that span blocks are in 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+)
 
 
 class Block(BaseModel):
     """A block of a recipe."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+class SparseBlock(Block):
+    """A block that is written without keys that are None: all such keys, or those of `left_out`. So what names no such
+    key has the digest that it had before there was one."""
+
+    left_out: ClassVar[tuple[str, ...] | None] = None
+
+    @model_serializer(mode="wrap")
+    def leave_out_none(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The keys that are written."""
+        names = self.left_out
+        written = serialize(self).items()
+        return {name: v for name, v in written if v is not None or (names is not None and name not in names)}
 
 
 Auto = Literal["auto"]

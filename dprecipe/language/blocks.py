@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from dprecipe.language.base import Block, Fraction, NonNegativeInt, PositiveFloat, PositiveInt, SolvableFloat, Text
+from dprecipe.language.base import (
+    Block,
+    Fraction,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SolvableFloat,
+    SparseBlock,
+    Text,
+)
 from dprecipe.language.loggers import Loggers
 from dprecipe.language.statement import ReleaseStatement
 
+MIN_DELTA = 1e-30
+"""Far below any use; at 1e-100 the arithmetic of two libraries no longer agrees, and no release would verify."""
 
-class Budget(Block):
+
+class Budget(SparseBlock):
     """The most that may be spent, and how it is counted."""
 
+    left_out = ("account", "slots")
+
     epsilon: SolvableFloat = Field(description="ε, the cap; `auto` computes it from a fixed noise and length")
-    delta: Fraction = Field(description="δ, the chance that ε does not hold; far below 1 / data.size")
+    delta: Fraction = Field(ge=MIN_DELTA, description="δ, the chance that ε does not hold; far below 1 / data.size")
     neighbouring: Literal["add_or_remove_one", "replace_one", "zero_out_one"] = Field(
         "add_or_remove_one", description="which two data sets must be hard to tell apart"
     )
@@ -28,10 +42,9 @@ class Budget(Block):
         "postgresql://…, without a password",
     )
 
-    @model_serializer(mode="wrap")
-    def drop_no_account(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `account` where there is none: a recipe that names none has the digest that it always had."""
-        return {name: value for name, value in serialize(self).items() if name != "account" or value is not None}
+    slots: Annotated[Text, Field(max_length=80)] | None = Field(
+        None, description="the group of slots of that account, which this run takes of; reserved beforehand"
+    )
 
 
 class InsecureRandomness(Block):
@@ -86,8 +99,10 @@ class Sign(Block):
     key: Text = Field(description="path of an Ed25519 private key (PEM), relative to the recipe")
 
 
-class Release(Block):
+class Release(SparseBlock):
     """What is published, and who signs it."""
+
+    left_out = ("statement",)
 
     report: bool = Field(True, description="write report.html and card.md, and private/report.html")
     labels: bool = Field(False, description="publish the released labels too (labels.csv)")
@@ -95,8 +110,3 @@ class Release(Block):
     statement: ReleaseStatement | None = Field(
         None, description="what only people know, declared: in the certificate, on the card and in the report"
     )
-
-    @model_serializer(mode="wrap")
-    def drop_unstated(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The keys, without a statement that is not made: it is no part of what a plan's digest covers."""
-        return {name: value for name, value in serialize(self).items() if name != "statement" or value is not None}

@@ -6,17 +6,17 @@ All of it is declared. Nothing checks it, it changes neither cost nor claim, and
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from dprecipe.language.base import Block
+from dprecipe.language.base import SparseBlock
 
 Line = Annotated[str, Field(min_length=1, max_length=200)]
 Prose = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
-class ReleaseStatement(Block):
+class ReleaseStatement(SparseBlock):
     """What the curator says of a release; every key is optional. Source of the keys: the fields of the OpenDP
     Deployments Registry, and the topics of NIST SP 800-226, that a program can't answer."""
 
@@ -41,11 +41,6 @@ class ReleaseStatement(Block):
     authors: Annotated[tuple[Line, ...], Field(min_length=1, max_length=20)] | None = Field(
         None, description="who wrote this statement"
     )
-
-    @model_serializer(mode="wrap")
-    def drop_unstated(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The keys that are stated."""
-        return {name: value for name, value in serialize(self).items() if value is not None}
 
     def list_rows(self) -> list[tuple[str, str]]:
         """What is stated, in words: what it is about, and the author's text."""

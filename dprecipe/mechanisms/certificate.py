@@ -71,6 +71,9 @@ class CertificatePart(Protocol[F, N, P]):
     bounds: Mapping[str, str] = {}
     """The kind of bound that each of the mechanism's own accountants gives, by the accountant's name."""
 
+    audit_tests: frozenset[str] = frozenset()
+    """The tests that an audit of depth `program` always has."""
+
     # What the certificate states
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: N | None) -> F:

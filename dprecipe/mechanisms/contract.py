@@ -28,6 +28,7 @@ from dprecipe.privacy.tuning.score import list_score_charges
 if TYPE_CHECKING:
     from dprecipe.data.schema import Data
     from dprecipe.faults import Finding
+    from dprecipe.language.audit import AuditBlock
     from dprecipe.language.base import Auto, Block
     from dprecipe.language.blocks import Budget
     from dprecipe.language.training import Training
@@ -68,6 +69,8 @@ class Blocks(Protocol):
     def training(self) -> Training: ...
     @property
     def tuning(self) -> Tuning | None: ...
+    @property
+    def audit(self) -> AuditBlock | None: ...
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Facts:
     """The public constants an account may use: all of them are written in the recipe."""
 
     size: int
+    """Units that batches are drawn from, as planned: those of the data, and the canaries of an audit."""
     budget: Budget
     training: Training
     unit: str
@@ -138,21 +142,10 @@ class Facts:
         epsilon = self.budget.epsilon
         return None if epsilon == "auto" else round_down(epsilon)
 
-    def describe_size(self) -> str:
-        """What is assumed of the number of units, in words."""
-        data = self.data
-        if data.split is None:
-            known = f"the number of units, {self.size}, is public"
-            return f"there are from 1 to {self.size} units; how many is protected" if data.hides_size else known
-        whole = f"the number of units in the training source, {data.max_units}, is public"
-        if data.hides_size:
-            whole = f"there are from 1 to {data.max_units} units in the training source; how many is protected"
-        return f"{whole}; how many of them are not held out is not public, and {self.size} are planned for"
-
     @staticmethod
     def of(recipe: Blocks, attachments: Iterable[tuple[str, str]] = ()) -> Facts:
         return Facts(
-            recipe.data.planned_units,
+            recipe.data.planned_units + (0 if recipe.audit is None else recipe.audit.canaries or 0),
             recipe.budget,
             recipe.training,
             unit_name(recipe),
@@ -327,6 +320,10 @@ class Mechanism:
     """The mechanism-specific keys of `runtime` that it reads."""
     hides_duration: Callable[[object], bool] = lambda block: False
     """Whether a recipe's block has a guarantee that is an average over how long the run takes: its plan says so too."""
+    canaries: tuple[str, ...] = ()
+    """What kinds of canaries its runs can have (`AuditBlock.canary`)."""
+    audit_depths: tuple[str, ...] = ()
+    """How far its audits can go (`dprecipe.privacy.audit.results.Depth`): its runner's `audit` has them."""
     relations: tuple[str, ...] = ("add_or_remove_one", "replace_one", "zero_out_one")
     """The neighbouring relations that its guarantee covers (`privacy.adjacency.Neighbouring`)."""
     relations_reason: str = ""

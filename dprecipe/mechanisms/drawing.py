@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal, final
 
@@ -52,13 +52,14 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class AxisScale:
     """Numbers from `low` to `high`, which is larger, and their places from `start` to `end`. `is_log`: all are
-    positive, and equal distances are equal ratios."""
+    positive, and equal distances are equal ratios. `is_whole`: none but whole numbers are written."""
 
     low: float
     high: float
     start: float
     end: float
     is_log: bool = False
+    is_whole: bool = False
 
     def place(self, value: float) -> float:
         """Where a number is; one outside of the scale is at its end."""
@@ -76,6 +77,7 @@ class AxisScale:
             shown = powers[:: max(1, -(-len(powers) // TICKS))]
             return [(10.0**power, f"10{str(power).translate(SUPERSCRIPTS)}") for power in shown]
         rough = (self.high - self.low) / TICKS
+        rough = max(1.0, rough) if self.is_whole else rough
         unit = 10.0 ** math.floor(math.log10(rough))
         step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * (1 - 1e-9))
         places = range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
@@ -94,15 +96,22 @@ class Axes:
         self._parts: list[Callable[[AxisScale, AxisScale], Iterable[str]]] = []
         self._data: list[tuple[float, float]] = []
         self._labels: list[tuple[str, str, bool]] = []
-        self._names, self._is_log, self._legend_at_bottom = ("", ""), False, False
+        self._names, self._is_log, self._is_whole, self._legend_at_bottom = ("", ""), False, False, False
         self._x: Limits = (None, None)
         self._y: Limits = (None, None)
 
     def set(
-        self, x: str, y: str, x_limits: Limits = (None, None), y_limits: Limits = (None, None), *, log_y: bool = False
+        self,
+        x: str,
+        y: str,
+        x_limits: Limits = (None, None),
+        y_limits: Limits = (None, None),
+        *,
+        log_y: bool = False,
+        whole_x: bool = False,
     ) -> None:
-        """The names of the axes, and their limits."""
-        self._names, self._x, self._y, self._is_log = (x, y), x_limits, y_limits, log_y
+        """The names of the axes, and their limits. `whole_x`: the x axis counts."""
+        self._names, self._x, self._y, self._is_log, self._is_whole = (x, y), x_limits, y_limits, log_y, whole_x
 
     def plot(
         self,
@@ -198,7 +207,7 @@ class Axes:
 
     def render(self) -> str:
         """All of it: first the grid and the axes, then what was drawn, in that order."""
-        x = _scale([a for a, _ in self._data], self._x, LEFT, RIGHT)
+        x = replace(_scale([a for a, _ in self._data], self._x, LEFT, RIGHT), is_whole=self._is_whole)
         values = [b for _, b in self._data if b > 0 or not self._is_log]
         y = _scale(values, self._y, BOTTOM, TOP, is_log=self._is_log)
         parts = [

@@ -20,6 +20,7 @@ from pydantic_core import CoreSchema, core_schema
 from dprecipe import notebook
 from dprecipe.data.schema import Data
 from dprecipe.faults import Finding, show_findings
+from dprecipe.language.audit import AuditBlock
 from dprecipe.language.blocks import Release, Runtime
 from dprecipe.language.training import Training
 from dprecipe.language.tuning import Tuning, Value
@@ -55,7 +56,8 @@ class PlanBudget:
     neighbouring: Neighbouring
     accountant: str
     account: str | None = None
-    """The data set's account that the run is charged to, as the recipe names it."""
+    slots: str | None = None
+    """The account that the run is charged to, as the recipe names it, and its group of slots, if the run takes such."""
 
     held: Callable[[Sequence[Charge]], bool] | None = field(default=None, compare=False, repr=False)
     """Whether the run's reservation in that account covers all these, too; None where nothing was reserved."""
@@ -64,9 +66,13 @@ class PlanBudget:
         """Whether all these together cost at most ε at δ, and the reservation in the account covers them."""
         from dprecipe.privacy import accountants
 
-        if self.held is not None and not self.held(charges):
-            return False
-        return accountants.epsilon(charges, self.delta, self.neighbouring, self.accountant) <= self.epsilon
+        covered = self.is_reserved(charges)
+        return covered and accountants.epsilon(charges, self.delta, self.neighbouring, self.accountant) <= self.epsilon
+
+    def is_reserved(self, charges: Sequence[Charge]) -> bool:
+        """Whether the reservation in the account covers all these: always, where there is none. What an earlier attempt
+        gave back is planned, and no longer reserved."""
+        return self.held is None or self.held(charges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +244,8 @@ class Plan:
     """What each stage, and the mechanism by itself, would cost alone; empty where there is no stage."""
     tuning: PlannedTuning | None = None
     """Where the run is the best of several; `room` is then what each of them does."""
+    audit: AuditBlock | None = None
+    """How the claim is attacked before the first private record; None: it is not."""
     policies: tuple[PolicyRecord, ...] = ()
     """The policies that the recipe keeps to. They change nothing of the run, so they are outside of the digest."""
 
@@ -378,10 +386,7 @@ def show_plan(plan: Plan) -> str:
 
 def _places(charges: Iterable[Charge]) -> dict[Event, int]:
     """The place of each event in a list of charges."""
-    places: dict[Event, int] = {}
-    for place, charge in enumerate(charges):
-        places.setdefault(charge.event, place)
-    return places
+    return {charge.event: place for place, charge in reversed([*enumerate(charges)])}  # the first one counts
 
 
 def canonical_json(content: Any) -> str:

@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 
 _ZEROS = memoryview(bytes(1 << 17))
 
-Purpose = Literal["sampling", "noise", "augmentation", "layers", "stages", "tuning"]
+Purpose = Literal["sampling", "noise", "augmentation", "layers", "stages", "tuning", "canaries"]
 """`layers`: draws of the model's layers while gradients are computed. `stages`: paid steps of preprocessing. `tuning`:
-how many runs there are, and with which values."""
+how many runs there are, and with which values. `canaries`: which of a run's canaries are in it, of the first attempt
+alone."""
 
 
 @final

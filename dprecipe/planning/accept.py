@@ -36,6 +36,7 @@ WARNINGS: Mapping[str, str] = {
     "P163": "a learning rate beyond the one that contracts most",
     "P173": "hiding the iterates gains nothing",
     "P174": "the set is too wide to contract",
+    "P226": "many of the units are canaries",
 }
 """Every warning about a recipe itself, as a certificate words it."""
 PLAN_WARNINGS = frozenset({"P173", "P174"})

@@ -8,7 +8,7 @@ from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.plan import Plan, PlanBudget, PlannedTuning
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.planning import accept, paid, public, query, rules, split, tuning, units
+from dprecipe.planning import accept, canaries, paid, public, query, rules, split, tuning, units
 from dprecipe.planning.candidates import Point, trial_recipe
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
@@ -67,6 +67,7 @@ def plan(loaded: Loaded) -> Plan:
             relation,
             recipe.budget.accountant,
             recipe.budget.account,
+            recipe.budget.slots,
         ),
         assumptions=(
             *planned.assumptions,
@@ -77,6 +78,7 @@ def plan(loaded: Loaded) -> Plan:
             *public.assume_public_weights(recipe),
             *public.assume_public_tokenizer(recipe),
             *tuning.list_assumptions(recipe),
+            *canaries.assume_canaries(recipe),
             *accept.list_declarations(recipe, warnings),
         ),
         data=recipe.data,
@@ -88,6 +90,7 @@ def plan(loaded: Loaded) -> Plan:
         stages=facts.stages,
         spending=spending,
         tuning=tuned,
+        audit=recipe.audit,
     )
 
 

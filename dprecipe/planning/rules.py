@@ -20,6 +20,8 @@ from dprecipe.models import checks as model_checks
 from dprecipe.planning import (
     accept,
     accounts,
+    audit,
+    canaries,
     labels,
     learning,
     loggers,
@@ -194,7 +196,9 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     accounts.check_account,
     check_data_and_model,
     paid.check_paid_steps,
+    canaries.check_canaries,
     tuning.check_tuning,
     tuning.check_budget,
+    audit.check_audit,
     accept.find_invalid_acceptances,
 )

@@ -20,6 +20,7 @@ meaning.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import types
 from collections import Counter
@@ -228,6 +229,12 @@ class Event:
         """Noise multipliers (scale of the noise over the sensitivity), in order where they change."""
         return (float(self.noise_multiplier),) if hasattr(self, "noise_multiplier") else ()
 
+    def scale_noise(self, factor: float) -> Event | None:
+        """The same release with its noise times `factor` > 0; None of an event whose noise is not one number."""
+        if "noise_multiplier" not in {field.name for field in dataclasses.fields(self)}:  # type: ignore[arg-type]
+            return None
+        return dataclasses.replace(self, noise_multiplier=self.multipliers[0] * factor)  # type: ignore[type-var]
+
     @property
     def line_weight(self) -> int:
         """Length of its line in a ledger, relative to that of a plain event."""
@@ -332,6 +339,12 @@ def count_by_event(charges: Iterable[Charge]) -> Counter[Event]:
     for charge in charges:
         counts[charge.event] += charge.count
     return counts
+
+
+def order_charges(charged: Mapping[Event, int]) -> tuple[Charge, ...]:
+    """One order for one multiset of events, whichever way it came about: an account compares them."""
+    charges = [Charge(event, count) for event, count in charged.items() if count > 0]
+    return tuple(sorted(charges, key=lambda charge: json.dumps(charge.to_json(), sort_keys=True)))
 
 
 def count_events(charges: Iterable[Charge]) -> int:

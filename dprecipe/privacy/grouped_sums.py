@@ -80,6 +80,9 @@ class GroupedGaussian(Event):
     def participation(self) -> float:
         return float(self.sampling_rate)
 
+    def scale_noise(self, factor: float) -> Event:
+        return GroupedGaussian(self.sampling_rate, tuple((z * factor, count) for z, count in self.groups))
+
     @property
     def line_weight(self) -> int:
         return 1 + len(self.groups) // 8

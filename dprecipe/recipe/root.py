@@ -1,4 +1,4 @@
-"""The root of a recipe: eleven blocks, each with one job; and that of a recipe without privacy, which has no budget.
+"""The root of a recipe: twelve blocks, each with one job; and that of a recipe without privacy, which has no budget.
 
 The two are different types. What plans, spends, certifies or verifies takes a `Recipe` and nothing else, so no road
 leads from `mechanism: {kind: none}` to a guarantee.
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from dprecipe.data.schema import Data
-from dprecipe.language.base import Block, NonNegativeInt
+from dprecipe.language.audit import AuditBlock
+from dprecipe.language.base import Block, NonNegativeInt, SparseBlock
 from dprecipe.language.blocks import Budget, Reason, Release, Runtime
 from dprecipe.language.training import Training
 from dprecipe.language.tuning import Tuning
@@ -25,8 +26,10 @@ else:
     MechanismBlock = mechanism_block()
 
 
-class Recipe(Block):
+class Recipe(SparseBlock):
     """One recipe: what is to be learned, and how much privacy may be spent."""
+
+    left_out = ("audit",)
 
     recipe: Literal["dprecipe/v1"] = Field(description="the version of the language")
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
@@ -37,6 +40,7 @@ class Recipe(Block):
     budget: Budget
     training: Training = Field(default_factory=Training)
     tuning: Tuning | None = Field(None, description="train several times and release the best; the budget is for all")
+    audit: AuditBlock | None = Field(None, description="attack the claim before the first private record")
     runtime: Runtime = Field(default_factory=Runtime)
     release: Release = Field(default_factory=Release)
     accept: dict[Annotated[str, Field(max_length=20)], Reason] = Field(

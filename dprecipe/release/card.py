@@ -11,7 +11,7 @@ from typing import Any
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
-from dprecipe.release import account_report, origins
+from dprecipe.release import account_report, audit_report, origins
 from dprecipe.release.no_model import SENTENCE, has_no_model
 from dprecipe.release.schema import Predicate
 from dprecipe.release.score_blocks import AnyScore
@@ -83,7 +83,7 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
 
 {plain_text(claim.sentence)}
 {_declared_paragraphs(predicate)}
-{_account_paragraph(predicate)}{_warnings_paragraph(plan)}It rests on:
+{_account_paragraph(predicate)}{_audit_paragraph(predicate)}{_warnings_paragraph(plan)}It rests on:
 
 {assumptions}
 
@@ -147,6 +147,12 @@ def _declared_paragraphs(predicate: Predicate) -> str:
 def _account_paragraph(predicate: Predicate) -> str:
     text = account_report.render_card_paragraph(predicate.account)
     return f"{plain_text(text)}\n\n" if text else ""
+
+
+def _audit_paragraph(predicate: Predicate) -> str:
+    limits = "" if predicate.audit is None else f" {plain_text(audit_report.LIMITS)}."
+    text = plain_text(audit_report.summarise_audit(predicate.audit))
+    return f"{text[:1].upper()}{text[1:]}.{limits}\n\n"
 
 
 def _warnings_paragraph(plan: Plan) -> str:

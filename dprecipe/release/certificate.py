@@ -80,6 +80,12 @@ def make_predicate(plan: Plan, spent: SpentBudget, run: RunFacts) -> schema.Pred
     Raises:
         RunFailed: more was spent than the budget holds, or the run facts contradict the plan.
     """
+    if run.audit is not None and run.audit.failed:
+        accused = ", ".join(part.id for part in run.audit.failed)
+        raise RunFailed(
+            f"the audit accuses this program ({accused}): no certificate is made",
+            "don't publish this run, and please report it",
+        )
     numbers = compute_numbers(plan, spent.charges, run.published)
     if not numbers.epsilon <= plan.budget.epsilon:
         raise RunFailed(
@@ -125,6 +131,7 @@ def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: N
         budget=_budget(plan, numbers.epsilon, spent),
         statement=plan.release.statement,
         account=run.account,
+        audit=run.audit,
         randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),
         numerics=schema.Numerics(
             sum_dtype=run.sum_dtype, noise_dtype=run.noise_dtype, floating_point=run.floating_point

@@ -17,7 +17,16 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import summarise_charges
 from dprecipe.release import charged_account
 from dprecipe.release.no_model import SENTENCE
-from dprecipe.release.schema import Accountant, AttackRate, Claim, GaussianBound, ProfilePoint, RiskFacts, Role
+from dprecipe.release.schema import (
+    Accountant,
+    AttackRate,
+    Claim,
+    GaussianBound,
+    GuessFacts,
+    ProfilePoint,
+    RiskFacts,
+    Role,
+)
 
 GRID = 200
 """Points at which the Gaussian bound is compared with the profile."""
@@ -111,6 +120,7 @@ def describe_risk(assessed: risk.AttackRisk) -> RiskFacts:
         advantage=assessed.advantage,
         odds_factor=assessed.odds_factor if math.isfinite(assessed.odds_factor) else None,
         odds_failure=assessed.odds_failure,
+        guesses=tuple(GuessFacts(prior=p, success=s, posterior=q) for p, s, q in assessed.guesses),
     )
 
 

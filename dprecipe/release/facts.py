@@ -15,6 +15,7 @@ from dprecipe import __version__
 from dprecipe.mechanisms.facts import Published
 from dprecipe.mechanisms.plan import PolicyRecord
 from dprecipe.models.origin import InitialWeights
+from dprecipe.privacy.audit.results import Audit
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release.charged_account import ChargedAccount
@@ -102,6 +103,7 @@ class RunFacts:
     `initial`: the file of weights that the recipe's model started from.
     `tensors`: all tensors of the release.
     `account`: what the data set's account said when the run was settled there; None where the recipe names none.
+    `audit`: how the claim was attacked; None where the recipe asks for no audit.
     `data`: "python" where any set of records was passed from Python.
     """
 
@@ -122,6 +124,7 @@ class RunFacts:
     stages: tuple[str, ...] = ()
     policies: tuple[PolicyRecord, ...] = ()
     account: ChargedAccount | None = None
+    audit: Audit | None = None
     generator: str = GENERATOR
     sum_dtype: str = "float64"
     noise_dtype: str = "float64"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -34,7 +35,20 @@ CERTIFICATE_FILES = frozenset({CERTIFICATE, ENVELOPE})
 """The certificate's own files: the only ones that a certificate can't name."""
 
 MODEL_FILES = frozenset({"model.safetensors", "model.json"})
+METRICS = "metrics.json"
 REPORT_FILES = frozenset({"report.html", "card.md"})
+
+
+def digest_made(files: Mapping[str, str]) -> str:
+    """One digest of the files that a run made, from the digest of each (`sha256:…`): what describes them is left out
+    (scores, report, card, certificate). Of a release without a model it is the digest of none."""
+    described = {METRICS} | REPORT_FILES | CERTIFICATE_FILES
+    made = {name: digest for name, digest in files.items() if name not in described}
+    return "sha256:" + hashlib.sha256(b"dprecipe release\0" + to_bytes(dict(sorted(made.items())))).hexdigest()
+
+
+def _keep_facts(run: RunFacts, release: str) -> RunFacts:
+    return run
 
 
 def publish_draft(
@@ -45,11 +59,13 @@ def publish_draft(
     history: Sequence[Mapping[str, float]],
     write: Callable[[Path], None],
     check: Callable[[Path], None] = lambda draft: None,
+    settle: Callable[[RunFacts, str], RunFacts] = _keep_facts,
 ) -> float:
     """Write the release of a finished run; returns the ε it claims, computed from the ledger.
 
     `history`: public scores along the run (`step`, `epsilon`, `accuracy`, `loss`). `write` puts the model's
-    files into the folder it is given. `check` gets the complete draft; if it raises, nothing is published.
+    files into the folder it is given. `settle` gets the digest of these (`digest_made`) before anything states the run,
+    and gives what was recorded of it. `check` gets the complete draft; if it raises, nothing is published.
 
     Guarantees: `target` appears complete, with its content on disk, or not at all. A `target` that exists is not
     changed.
@@ -59,21 +75,25 @@ def publish_draft(
         RunFailed: the ledger supports no certificate, or writing fails; nothing is left behind.
     """
     key = load_signing_key(plan)
-    result = certificate.make_run_predicate(plan, ledger, run)
     with open_draft(target) as draft:
         write(draft)
+        run = settle(run, digest_made(_list_digests(draft)) if plan.budget.account is not None else "")
+        result = certificate.make_run_predicate(plan, ledger, run)
         metrics = card.list_metrics(result, select_history(plan, history))
-        _write_new(draft / "metrics.json", to_bytes(metrics))
+        _write_new(draft / METRICS, to_bytes(metrics))
         if plan.release.report:
             with phase("report"):
                 _write_report(draft, plan, ledger, result, metrics["history"])
-        digests = {entry.name: sha256_of(Path(entry.path)) for entry in os.scandir(draft)}
-        content = certificate.to_bytes(certificate.make_statement(result, digests))
+        content = certificate.to_bytes(certificate.make_statement(result, _list_digests(draft)))
         _write_new(draft / CERTIFICATE, content)
         if key is not None:
             _write_new(draft / ENVELOPE, sign.seal(content, key))
         check(draft)
     return result.claim.epsilon
+
+
+def _list_digests(folder: Path) -> dict[str, str]:
+    return {entry.name: sha256_of(Path(entry.path)) for entry in os.scandir(folder)}
 
 
 def _write_report(
@@ -88,7 +108,7 @@ def _write_report(
 def list_released_files(plan: Plan, has_no_model: bool = False) -> frozenset[str]:
     """The names of all files that a run of the plan releases, without the certificate's own. `has_no_model`: it ended
     without a model."""
-    names = frozenset({"metrics.json"})
+    names = frozenset({METRICS})
     if plan.release.report:
         names |= REPORT_FILES
     if has_no_model:

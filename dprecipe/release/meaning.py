@@ -91,7 +91,15 @@ def list_risk(claim: Claim) -> list[tuple[str, str]]:
     failure = f"except with a chance of at most {stated.odds_failure:g}"
     factor = stated.odds_factor
     odds = "no bound" if factor is None or factor > MAX_READ else f"at most {read_up(factor)} times the odds before"
-    return [*rows, ("odds of any guess after seeing the release", f"{odds}, {failure}")]
+    rows.append(("odds of any guess after seeing the release", f"{odds}, {failure}"))
+    return rows + [
+        (
+            f"who believed in it by {100 * guess.prior:g}% before",
+            f"guesses right in at most {_read_percent(guess.success)}, and believes in it by at most "
+            f"{_read_percent(guess.posterior)} then, {failure}",
+        )
+        for guess in stated.guesses
+    ]
 
 
 def _read_percent(share: float) -> str:

@@ -22,7 +22,17 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.make import plan_chosen
 from dprecipe.privacy.events import Charge, Event, charge_from_json, count_by_event, count_events, run_lengths
 from dprecipe.recipe.read import read_source
-from dprecipe.release import certificate, charged_account, checks, endings, no_model, origins, tensors, tuned
+from dprecipe.release import (
+    audit_check,
+    certificate,
+    charged_account,
+    checks,
+    endings,
+    no_model,
+    origins,
+    tensors,
+    tuned,
+)
 from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, SpentBudget
 from dprecipe.release.schema import Predicate
@@ -191,6 +201,7 @@ def read_run(stated: Predicate) -> RunFacts:
         stages=tuple(stage.constants for stage in stated.stages or ()),
         policies=tuple(PolicyRecord(policy.name, policy.digest) for policy in provenance.policies),
         account=stated.account,
+        audit=stated.audit,
         generator=stated.randomness.generator,
         sum_dtype=stated.numerics.sum_dtype,
         noise_dtype=stated.numerics.noise_dtype,
@@ -255,6 +266,7 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             result += tensors.find_contradictions(stated, plan)
         result += _find_told_duration(stated, plan)
         result += charged_account.find_contradictions(stated.account, plan)
+        result += audit_check.find_contradictions(stated, plan)
         score = stated.data_access.evaluation.released
         target = describe_data(plan.data).target
         if score is not None and not isinstance(score, score_block(target)):

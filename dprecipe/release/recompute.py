@@ -141,12 +141,16 @@ def _check_risk(stated: RiskFacts, recomputed: RiskFacts) -> list[str]:
     rates, expected = stated.true_positive_rates, recomputed.true_positive_rates
     if [rate.false_positive_rate for rate in rates] != [rate.false_positive_rate for rate in expected]:
         return ["claim.risk.true_positive_rates: not at the false-positive rates of every certificate"]
+    if [guess.prior for guess in stated.guesses] != [guess.prior for guess in recomputed.guesses]:
+        return ["claim.risk.guesses: not at the priors of every certificate"]
     pairs = [
         *((f"true_positive_rates.{i}.true_positive_rate", rate.true_positive_rate, expected[i].true_positive_rate)
           for i, rate in enumerate(rates)),
         ("advantage", stated.advantage, recomputed.advantage),
         ("odds_factor", stated.odds_factor, recomputed.odds_factor),
         ("odds_failure", stated.odds_failure, recomputed.odds_failure),
+        *((f"guesses.{i}.{name}", getattr(guess, name), getattr(recomputed.guesses[i], name))
+          for i, guess in enumerate(stated.guesses) for name in ("success", "posterior")),
     ]  # fmt: skip
     return [
         problem

@@ -26,7 +26,7 @@ from dprecipe.page import (
 )
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
-from dprecipe.release import account_report, meaning, origins, plots, scores, tuned
+from dprecipe.release import account_report, audit_report, meaning, origins, plots, scores, tuned
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import EventRun, Predicate
@@ -45,10 +45,12 @@ def render_html(
     Guarantees: except for the figures that `draw` returns, the page depends only on the plan, the predicate, and
     whether the history has several points.
     """
-    figures = render_figures(
-        (draw(figure), figure.alt or figure.caption, figure.caption)
+    drawn = {
+        figure.name: (draw(figure), figure.alt or figure.caption, figure.caption)
         for figure in list_figures(plan, predicate, charges, history)
-    )
+    }
+    audit = render_figures(drawn.pop(name) for name in ("audit",) if name in drawn)
+    figures = render_figures(drawn.values())
     over = "The guarantee" if tuned.hides_iterates(plan) else "Over the run"
     sections = [
         *(
@@ -57,6 +59,7 @@ def render_html(
             else [_glance(predicate), _claim(predicate)]
         ),
         *_risk(predicate),
+        audit_report.render_audit(predicate.audit, audit),
         _declared(predicate),
         *_statement(predicate),
         *([] if has_no_model(predicate) else _list_mechanism_sections(plan, predicate)),
@@ -181,15 +184,16 @@ def _mechanism_section(part: Section) -> str:
 def list_figures(
     plan: Plan, predicate: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]
 ) -> list[Figure]:
-    """All figures of a run. For a last-iterate release, only those of its mechanism: nothing along the way. None of a
-    run that ended without a model."""
+    """All figures of a run, in the order of the page. For a last-iterate release, only those of its mechanism: nothing
+    along the way. Of a run that ended without a model, only that of its audit."""
+    audit = audit_report.list_audit_figures(predicate.audit)
     if has_no_model(predicate):
-        return []
+        return audit
     claim, budget, part = predicate.claim, predicate.budget, mechanism_of(plan.mechanism).certificate
     profile = [point.epsilon for point in claim.profile]
     mechanism_figures = part.list_figures(plan, predicate.mechanism, charges, claim.epsilon, profile)
     if part.hides_iterates:
-        return [*mechanism_figures, *account_report.list_account_figures(predicate.account)]
+        return [*audit, *mechanism_figures, *account_report.list_account_figures(predicate.account)]
     noun, nouns = part.progress
     remainder = " The rest of the limit is charged at the end." if part.is_adaptive(plan) else ""
     spending = [
@@ -202,7 +206,7 @@ def list_figures(
             f"{predicate.sampling.steps_charged:,} {nouns}; the budget is {budget.epsilon:g}.",
         )
     ]
-    results = [*([] if plan.tuning is not None else spending), *mechanism_figures]
+    results = [*audit, *([] if plan.tuning is not None else spending), *mechanism_figures]
     if profile:
         results.append(
             Figure(

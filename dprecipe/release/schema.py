@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, GetCoreSchemaHandler, SerializerFunctionWrapHandler, StringConstraints, model_serializer
+from pydantic import Field, GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema
 
-from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, SparseBlock
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.mechanisms.facts import (
     Access,
@@ -24,6 +24,7 @@ from dprecipe.mechanisms.facts import (
     Word,
 )
 from dprecipe.mechanisms.table import mechanism_facts
+from dprecipe.privacy.audit.results import Audit
 from dprecipe.privacy.charge_shapes import charge_type
 from dprecipe.release.charged_account import ChargedAccount
 from dprecipe.release.facts import Dtype
@@ -58,6 +59,15 @@ class AttackRate(Block):
     true_positive_rate: Probability
 
 
+class GuessFacts(Block):
+    """Of who believes by `prior` that the unit is there: the largest chance to guess right once they have seen the
+    release, and what they may believe then, but for outcomes of chance `odds_failure`."""
+
+    prior: Probability
+    success: Probability
+    posterior: Probability
+
+
 class RiskFacts(Block):
     """What anyone can find out about one unit, from the profile: upper bounds for every attacker."""
 
@@ -67,6 +77,7 @@ class RiskFacts(Block):
         description="by which the odds of any guess grow at most, but for outcomes of chance `odds_failure`; null: none"
     )
     odds_failure: Probability
+    guesses: Annotated[tuple[GuessFacts, ...], Field(max_length=16)]
 
 
 class Claim(Block):
@@ -243,8 +254,10 @@ class RegisteredMechanism:
         return handler.generate_schema(mechanism_facts())
 
 
-class Predicate(Block):
+class Predicate(SparseBlock):
     """The claim and all it rests on."""
+
+    left_out = ("account",)
 
     claim: Claim
     mechanism: Annotated[MechanismFacts, RegisteredMechanism()]
@@ -263,6 +276,9 @@ class Predicate(Block):
     budget: BudgetFacts
     statement: ReleaseStatement | None = Field(description="in the words of the recipe's author, and checked by nobody")
     account: ChargedAccount | None = Field(None, description="left out where the recipe names no account")
+    audit: Audit | None = Field(
+        description="how the claim was attacked, and what these attacks could see; null: nobody attacked it"
+    )
     randomness: Randomness
     numerics: Numerics
     checks: Annotated[tuple[CheckFacts, ...], Field(max_length=100)] = Field(
@@ -270,11 +286,6 @@ class Predicate(Block):
     )
     provenance: Provenance
     what_a_signature_does_not_prove: Sentence
-
-    @model_serializer(mode="wrap")
-    def drop_no_account(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `account` where the run was charged to none."""
-        return {name: value for name, value in serialize(self).items() if name != "account" or value is not None}
 
 
 class SubjectDigest(Block):

@@ -20,6 +20,8 @@ from dprecipe.models.public_record import NO_GUARANTEE, SCHEMA
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.release import (
+    audit_check,
+    audit_report,
     certificate,
     charged_account,
     companions,
@@ -271,6 +273,15 @@ def _record_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
         ),
         f"all {len(stated.checks)} checks passed and the randomness was not fixed, as the certificate says",
     ]
+    if stated.audit is None:
+        case.notes.append(f"{audit_report.NOT_AUDITED[:1].lower()}{audit_report.NOT_AUDITED[1:]}")
+    else:
+        case.checked.append(
+            f"its audit: the p-values of {len(stated.audit.tests):,} tests, its lower bounds "
+            f"({len(stated.audit.bounds):,}) and what they could see were computed again from its counts; none accuses "
+            "the program"
+        )
+        case.notes.append(audit_check.describe_note(stated.audit))
     if stated.account is not None:
         case.checked.append(
             "what its account counts for it covers its events, and is within the account's cap with all that the "

@@ -9,7 +9,7 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,8 @@ import yaml
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.plan import Plan, PolicyRecord
+from dprecipe.policy.apply import hold_run
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.timeline import current_timeline
 from dprecipe.training import log
@@ -59,6 +60,11 @@ class RunFolder:
         return self.private / "checkpoints" / "last.pt"
 
     @property
+    def refuted(self) -> Path:
+        """Why the run has no release, where its canaries refuted its claim."""
+        return self.private / "refuted.json"
+
+    @property
     def metrics(self) -> Path:
         return self.private / "metrics.csv"
 
@@ -76,6 +82,15 @@ class RunFolder:
             raise RunFailed(
                 f"{path}: can't be read: {error.strerror}", "restore the run's own files, or start a new run with --out"
             ) from None
+
+    @property
+    def policies(self) -> tuple[PolicyRecord, ...]:
+        """The policies that the run kept to when it began, as its own plan says; none where it can't be read."""
+        try:
+            content = json.loads(durable.read_bytes(self.path / "plan.json")).get("policies", [])
+            return tuple(PolicyRecord(str(each["name"]), str(each["digest"])) for each in content)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return ()
 
     @staticmethod
     def default(plan: Plan, base: Path = Path("runs")) -> Path:
@@ -153,6 +168,7 @@ class RunFolder:
 
         Raises:
             UsageFault: the run is complete.
+            RunFailed: its canaries have refuted its claim.
         """
 
         def check_unreleased(before: Ledger | None) -> None:
@@ -166,6 +182,21 @@ class RunFolder:
             raise UsageFault(
                 f"{self.path}: this run is complete", "its release is in release/; start a new run with --out"
             )
+        reason = self.find_refutation()
+        if reason is not None:
+            raise RunFailed(
+                f"{self.path}: this run has ended without a release: {reason}",
+                "please report this, with private/ kept; start a new run with --out",
+            )
+
+    def find_refutation(self) -> str | None:
+        """How the run's canaries refuted its claim; None where they did not."""
+        if not os.path.lexists(self.refuted):
+            return None
+        try:
+            return str(json.loads(durable.read_bytes(self.refuted))["reason"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "its canaries refuted its claim"
 
     @staticmethod
     def find(path: Path, plan: Plan) -> RunFolder:
@@ -191,6 +222,7 @@ class RunFolder:
 
         Raises:
             UsageFault: see `find`; or its run is complete.
+            RunFailed: its canaries have refuted its claim.
         """
         folder = RunFolder.find(path, plan)
         folder._check_unreleased()
@@ -275,3 +307,9 @@ def _is_busy(draft: Path) -> bool:
     finally:
         os.close(file)
     return False
+
+
+def hold_to_policies(plan: Plan, out: Path | None, resume: bool, from_python: Sequence[str] = ()) -> Plan:
+    """The plan of a run that begins or goes on in `out`, with the policies that it keeps to: see `hold_run`."""
+    began = RunFolder(out or RunFolder.default(plan)).policies if resume else None
+    return hold_run(plan, from_python, began)

@@ -212,7 +212,9 @@ class Gate:
 
     def _affordable(self, event: Event, count: int) -> int:
         """How many more of these events fit into the budget, up to `count`."""
-        if count_by_event([*self._charged, Charge(event, count)]) <= count_by_event((*self._stages, *self.planned)):
+        after = [*self._charged, Charge(event, count)]
+        is_planned = count_by_event(after) <= count_by_event((*self._stages, *self.planned))
+        if is_planned and self._budget.is_reserved(after):
             return count  # part of the solved plan
         if self._room is None or self._room[0] != event:
             self._room = (event, self._room_for(event))
@@ -231,8 +233,8 @@ class Gate:
 
     def _held_of(self, event: Event, room: int) -> int:
         """How many of `room` further events the reservation in the account covers: all of them without an account."""
-        held = self._budget.held
-        if held is None or held([*self._charged, Charge(event, room)]):
+        held = self._budget.is_reserved
+        if held([*self._charged, Charge(event, room)]):
             return room
         covered = 0
         while room - covered > 1:

@@ -23,7 +23,9 @@ from dprecipe.models.draw_free import is_draw_free
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.noise.entropy import Purpose, Secrets
 from dprecipe.privacy.events import Event
+from dprecipe.training.canaries.contract import RunCanaries
 from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.gate import Gate, Ticket
 from dprecipe.training.optimise import (
     Average,
@@ -61,6 +63,9 @@ class BatchSums(Protocol):
 
     def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
         """The bounded sum of a batch."""
+
+    def clipping(self, step: NoisyStep) -> Clipping | None:
+        """What bounds a unit's gradient in a step; None where it is no norm."""
 
     def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:
         """From the noisy sum, float64, which it may overwrite, to the gradient, (P,): divided by a public number of
@@ -107,10 +112,12 @@ class NoisySteps(lightning.LightningModule):
         """Who takes part in each step; set before the first."""
         self.size_share = 1.0
         """See `NoisyStep`; set before the first."""
+        self.canaries: RunCanaries | None = None
+        """Those of an audited run: set before the first step, and before `restore`."""
         self.snapshot: TensorSnapshot | None = None
         """Of a module from Python, what it was: set once its weights are those it goes on from."""
         self._plan = plan
-        self._sums = sums
+        self.sums = sums
         self._store = store
         self._secrets = secrets
         self._lr = learning_rate(plan.training.descent, plan.length)
@@ -155,22 +162,44 @@ class NoisySteps(lightning.LightningModule):
                 self.trainer.should_stop = True
                 return False
             stream = self._secrets.stream("sampling", ticket.index)
-            self._pending = (ticket, enumerate(draw_batch(ticket.event, self._store.units, stream)))
+            self._pending = (ticket, enumerate(draw_batch(ticket.event, self._units, stream)))
         ticket, batches = self._pending
         number, units = next(batches)
-        index, part = (ticket.index << 32) + number, self.processes.part(units)
-        stored = self._sums.batch(self._store, part, self._seed("augmentation", index) if self._store.augments else 0)
-        step = NoisyStep(self.steps_done, ticket.event, self.size_share)
-        still = nullcontext() if self.snapshot is None else self.snapshot.refuse_moves()
-        with still, self._draws_of_layers(index):
-            summed = self._sums.summed(self.model, stored, step)
-        summed = replace(summed, value=self.processes.summed(summed.value))
-        noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
-        self._update(*self._sums.gradient(noisy, step))
+        self.step_on(ticket, number, units)
         if number + 1 == ticket.releases:
             self._pending = None
             self.events_done += 1
+            if self.canaries is not None:
+                self.canaries.end_event()
         return True
+
+    @property
+    def _units(self) -> int:
+        """What batches are drawn from."""
+        return self._store.units if self.canaries is None else self.canaries.units
+
+    def step_on(self, ticket: Ticket, number: int, units: UnitNumbers) -> None:
+        """One noisy update from these units: batch `number`, from 0, of an event that is on record."""
+        summed = self.sum_units(ticket, number, units)
+        noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
+        if self.canaries is not None:
+            self.canaries.score(noisy, ticket.event)
+        self._update(*self.sums.gradient(noisy, NoisyStep(self.steps_done, ticket.event, self.size_share)))
+
+    def sum_units(self, ticket: Ticket, number: int, units: UnitNumbers) -> ClippedSum:
+        """The bounded sum of a batch, over all processes; nobody may see it but the gate."""
+        index, part = (ticket.index << 32) + number, self.processes.part(units)
+        sampled = None
+        if self.canaries is not None:
+            part, sampled = self.canaries.split(part)
+        stored = self.sums.batch(self._store, part, self._seed("augmentation", index) if self._store.augments else 0)
+        step = NoisyStep(self.steps_done, ticket.event, self.size_share)
+        still = nullcontext() if self.snapshot is None else self.snapshot.refuse_moves()
+        with still, self._draws_of_layers(index):
+            summed = self.sums.summed(self.model, stored, step)
+        if self.canaries is not None and sampled is not None:
+            summed = self.canaries.add(summed, self.model, self.sums.clipping(step), step.number, sampled)
+        return replace(summed, value=self.processes.summed(summed.value))
 
     def _draws_of_layers(self, index: int) -> AbstractContextManager[None]:
         """Inside, layers draw from a seed of this step; nothing is seeded for a model that can't draw."""
@@ -187,7 +216,7 @@ class NoisySteps(lightning.LightningModule):
         self.model.train()
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         with drawing_from(0, trained[0].device):
-            summed = self._sums.summed(self.model, self._sums.batch(self._store, units, 0), NoisyStep(0, ticket.event))
+            summed = self.sums.summed(self.model, self.sums.batch(self._store, units, 0), NoisyStep(0, ticket.event))
         noisy = self.gate.release(ticket, summed)
         copies = [nn.Parameter(parameter.detach().clone()) for parameter in trained]
         for copy, part in zip(copies, cut_like(noisy[: sum(p.numel() for p in trained)], trained), strict=True):
@@ -217,11 +246,11 @@ class NoisySteps(lightning.LightningModule):
 
     def figures(self) -> dict[str, float]:
         """What noisy sums have decided besides the weights, by name."""
-        return self._sums.figures()
+        return self.sums.figures()
 
     def remarks(self) -> tuple[str, ...]:
         """What there is to say of how sums were taken, in words."""
-        return self._sums.remarks()
+        return self.sums.remarks()
 
     def state(self) -> dict[str, Any]:
         """All that a later attempt needs: tensors and numbers only."""
@@ -232,12 +261,15 @@ class NoisySteps(lightning.LightningModule):
             "optimizer": self._optimizer.state_dict(),
             "average": self.average.value,
             "average_count": self.average.count,
-            "sums": self._sums.state(),
+            "sums": self.sums.state(),
+            "canaries": None if self.canaries is None else self.canaries.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, but never from the batches or the noise of the attempt it is from."""
-        self._sums.restore(state["sums"])
+        self.sums.restore(state["sums"])
+        if self.canaries is not None:
+            self.canaries.restore(state["canaries"])
         self.events_done = int(state["events_done"])
         self.steps_done = int(state["steps_done"])
         self.gate.done = self.events_done

@@ -31,6 +31,7 @@ from dprecipe.models.private import inspect_module
 from dprecipe.models.schema import Model, Pretrained, Transformer, Transformers
 from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
 from dprecipe.progress import report_progress
+from dprecipe.training.canaries.run import add_canaries
 from dprecipe.training.device_choice import device_for
 from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.losses import choose_loss, synthetic_labels
@@ -98,7 +99,7 @@ class StepwiseProgram:
         if not constants:
             return self
         sets = self.sets.with_constants(constants)
-        return replace(self, sets=sets, store=_store_of(plan, sets.train, self.device))
+        return replace(self, sets=sets, store=store_of(plan, sets.train, self.device))
 
     @property
     def provenance(self) -> RunProvenance:
@@ -165,12 +166,14 @@ def prepare(
     )
     checks = (*checks, single_precision(device), noise_scale(plan, device), *stage_noise(plan))
     sets = records()
-    store = _store_of(plan, sets.train, device)
+    store = store_of(plan, sets.train, device)
     config = built.config if isinstance(built, SequenceClassifier) and model is None else None
     return StepwiseProgram(built, model is not None, store, sets, data_facts, device, checks, initial, config)
 
 
-def _store_of(plan: Plan, records: RecordSource, device: torch.device) -> Store:
+def store_of(plan: Plan, records: RecordSource, device: torch.device) -> Store:
+    """The store of a run's records, augmented as the recipe says; with its canaries, where they are records."""
+    records = add_canaries(plan, records)
     return Store(records, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,9 +26,14 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.file import describe_file
 from dprecipe.models.hub_config import Config
 from dprecipe.models.schema import Model
+from dprecipe.privacy import accountants
+from dprecipe.privacy.audit.program import make_audit
+from dprecipe.privacy.audit.results import AuditBound, Guesses
 from dprecipe.privacy.ledger import Ledger, lock_ledger
+from dprecipe.privacy.rounding import round_up
 from dprecipe.progress import report_progress
 from dprecipe.release import folder as release_folder
+from dprecipe.release.environment import record_environment
 from dprecipe.release.facts import PublicScore, RunFacts
 from dprecipe.release.score_blocks import score_block
 from dprecipe.release.stages import digest_constants
@@ -35,6 +41,8 @@ from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
 from dprecipe.timeline import phase
 from dprecipe.training import held
+from dprecipe.training.audit.kept import join_audits, read_audit
+from dprecipe.training.canaries.run import judge_guesses, refuse_release
 from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import TRAINING, WHEN, RunFolder
 from dprecipe.training.provenance import RunProvenance
@@ -58,6 +66,8 @@ class Finished:
     """What a model of transformers is built from."""
     steps_lost: int = 0
     """Steps that were charged and are not in the weights."""
+    guesses: Guesses | None = None
+    """How right the run was about its canaries, where it has any."""
     write: Callable[[Path], None] = lambda path: None
     """Puts further files into a release."""
     remarks: tuple[str, ...] = ()
@@ -94,6 +104,9 @@ def publish(
     report_progress("computing the certificate, and its ε again with an independent library")
     with lock_ledger(folder.ledger) as ledger:
         facts = run_facts(plan, ledger, started, provenance, commitment, finished, constants)
+        bound = judge_canaries(plan, folder, ledger, finished.guesses)
+        if bound is not None:
+            facts = replace(facts, audit=make_audit(plan.digest, bounds=(bound,)))
         description = describe_file(finished.model, plan.data, finished.config, constants)
         history = _history(plan, folder, finished.score) if _is_public(plan, finished) else []
 
@@ -124,6 +137,22 @@ def publish_nothing(
         return release_run(plan, folder, ledger, facts, [], lambda path: None)
 
 
+def judge_canaries(plan: Plan, folder: RunFolder, ledger: Ledger, guesses: Guesses | None) -> AuditBound | None:
+    """What the run's canaries show, beside what its certificate claims; None where there are none.
+
+    Raises:
+        RunFailed: they refute the claim.
+    """
+    if guesses is None:
+        return None
+    budget = plan.budget
+    spent = accountants.epsilon(ledger.charges, budget.delta, budget.neighbouring, budget.accountant)
+    bound = judge_guesses(plan, guesses, round_up(spent))
+    if bound.refuted:
+        raise refuse_release(folder.refuted, bound)
+    return bound
+
+
 def release_run(
     plan: Plan,
     folder: RunFolder,
@@ -143,8 +172,15 @@ def release_run(
         report_progress("verifying the release from its folder alone")
         check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
 
-    settled = replace(facts, account=held.settle_or_hold(plan, folder, ledger, facts, history, write))
-    epsilon = release_folder.publish_draft(folder.release, plan, ledger, settled, history, write, check)
+    with suppress(OSError):  # no release waits for it
+        record_environment(folder.private, plan.digest)
+    facts = replace(facts, audit=join_audits(read_audit(folder), facts.audit))
+
+    def settle(recorded: RunFacts, release: str) -> RunFacts:
+        told = held.settle_or_hold(plan, folder, ledger, recorded, history, write, release)
+        return replace(recorded, account=told)
+
+    epsilon = release_folder.publish_draft(folder.release, plan, ledger, facts, history, write, check, settle)
     held.discard(folder)
     return PublishedRun(epsilon, ledger.insecure_seed is None)
 

@@ -56,7 +56,7 @@ class Store:
         augmented: Callable[[torch.Generator], Augment | None] = lambda generator: None,
     ) -> None:
         """`augmented` makes the augmentation that draws from a generator; the generator is seeded batch by batch."""
-        self._records = records
+        self.records = records
         self._generator = torch.Generator(device=device)
         self.device = device
         self._augment = augmented(self._generator)
@@ -94,7 +94,7 @@ class Store:
     def fetched(self, parts: Iterable[Indices]) -> Iterator[Fetched]:
         """The records of each part, for `build_part`: where a device computes by itself and they are not there yet, one
         part ahead, in a thread. Records that come from somewhere else than memory may not like another thread."""
-        if self._resident is None and runs_asynchronously(self.device) and isinstance(self._records, Records):
+        if self._resident is None and runs_asynchronously(self.device) and isinstance(self.records, Records):
             return prefetch_results(self._fetch, parts)
         return map(self._fetch, parts)
 
@@ -110,7 +110,7 @@ class Store:
 
     def _fetch(self, indices: Indices) -> Fetched:
         if self._resident is None:
-            features, labels = self._records.batch(indices)
+            features, labels = self.records.batch(indices)
             return pin_array(features, self.device), pin_array(labels, self.device)
         features_on, labels_on = self._resident
         chosen = carry_to_device(torch.from_numpy(indices), self.device)

@@ -12,12 +12,13 @@ from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.policy.apply import hold_run
 from dprecipe.release.folder import load_signing_key
 from dprecipe.timeline import measure_run, phase
 from dprecipe.training.account_run import check_account, digest_data
+from dprecipe.training.audit.kept import find_audit, keep_audit
+from dprecipe.training.audit.run import audit_before
 from dprecipe.training.file_digests import holding_still
-from dprecipe.training.folder import RunFolder
+from dprecipe.training.folder import RunFolder, hold_to_policies
 from dprecipe.training.gather import gather_records
 from dprecipe.training.loggers.run import check_loggers
 from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Start, runner_of
@@ -50,6 +51,7 @@ def run(
     budget; `release/` appears whole, at the end, verified, or not at all.
 
     Raises:
+        ClaimRefuted: the audit that the plan asks for accuses the program; nothing was read or spent.
         UsageFault: the folder exists (or, with `resume`, does not); or the plan is that of a tuned run.
         AccountRefused, AccountUnavailable: the account of the plan has no room, or can't be reached; nothing was drawn.
         ReleaseHeldBack: the run has ended, and the account can't be reached: see `dprecipe.training.held`.
@@ -61,9 +63,9 @@ def run(
     if plan.tuning is not None:
         raise UsageFault("this recipe trains several times", "start it with: dprecipe tune")
     given = {"model": model, "data.train": train, "data.public": public, "data.test": test}
-    plan = hold_run(plan, [path for path, value in given.items() if value is not None])
-    load_signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
+    plan = hold_to_policies(plan, path, resume, [key for key, value in given.items() if value is not None])
+    load_signing_key(plan)  # one that can't be used should be known before anything is spent
     root = find_data_root(data_root, plan.source.file)
     moment = datetime.now(UTC)
     several, follows = "WORLD_SIZE" in os.environ, int(os.environ.get("RANK", "0")) > 0
@@ -74,6 +76,9 @@ def run(
     check_loggers(plan)
     if folder is not None:
         check_account(plan, is_new=not resume)
+    audit = None
+    if folder is not None and (not resume or find_audit(plan, folder) is None):
+        audit = audit_before(plan, PythonInputs(model, train))
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
     with holding_still(plan.data.train if train is None else None, root):
         with phase("read"):
@@ -88,6 +93,8 @@ def run(
         return runner.follow(plan, program)
     if not resume:
         RunFolder.create(path, plan)
+    if audit is not None:
+        keep_audit(folder, audit)
     gathered.write(folder.private)
     try:
         return runner.attempt(plan, folder, program, start)

@@ -24,6 +24,7 @@ from dprecipe.training.gather import Gathered, gather_records
 if TYPE_CHECKING:
     from torch import nn
 
+    from dprecipe.training.audit.request import AuditEvidence, AuditRequest
     from dprecipe.training.evaluate import Score
     from dprecipe.training.probe.program import Check
 
@@ -212,6 +213,15 @@ class Runner(Protocol[P]):
         Raises:
             PlanRefused, RunFailed: as `prepare` would.
         """
+
+    def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
+        """Attack the program of a plan with synthetic records, at the depths that are asked for: reads no data, spends
+        nothing, leaves nothing. Only of a mechanism with `audit_depths`, and asked for no other depth.
+
+        Raises:
+            PlanRefused, RunFailed: as `prepare` would: the probe is part of the program.
+        """
+        raise RunFailed(f"internal fault: {plan.mechanism} has no audit", "please report this")
 
 
 def runner_of(plan: Plan) -> Runner[object]:

@@ -80,7 +80,7 @@ def _measure_quantiles(event: NoisyQuantile, secrets: Secrets, number: int) -> s
     ranks = Ranks((places_V * 2.0**32).astype(np.int64), np.full(CLUSTERS, units << WEIGHT_BITS))
     stream = secrets.stream("stages", number << 1)
     drawn = np.sort([draw_quantile(ranks, event.level, event.rank_weight, 0.0, 1.0, stream) for _ in range(QUANTILES)])
-    expected = _quantile_cdf(drawn, places_V, units, event)
+    expected = quantile_cdf(drawn, places_V, units, event)
     shares = np.arange(QUANTILES + 1) / QUANTILES
     distance = float(max((expected - shares[:-1]).max(), (shares[1:] - expected).max()))
     measured = (
@@ -91,7 +91,7 @@ def _measure_quantiles(event: NoisyQuantile, secrets: Secrets, number: int) -> s
     return measured
 
 
-def _quantile_cdf(
+def quantile_cdf(
     x: NDArray[np.float64], places_V: NDArray[np.float64], units: int, event: NoisyQuantile
 ) -> NDArray[np.float64]:
     """The share of candidates in [0, 1] up to x, each with the weight exp(-β |rank − level · all|)."""

@@ -28,15 +28,19 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.lora import merge_adapters
 from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.canaries import canaries_of
 from dprecipe.privacy.events import Charge, count_by_event, drop_first, take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import report_progress
 from dprecipe.release.origins import quote_names
 from dprecipe.training import checkpoint
 from dprecipe.training.attempt import open_attempt
+from dprecipe.training.audit.request import AuditEvidence, AuditRequest
+from dprecipe.training.canaries.coins import open_coins
+from dprecipe.training.canaries.run import guess_coins, make_canaries
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.evaluate import METRICS, HeldOut, Sample, keep_metrics
+from dprecipe.training.evaluate import METRICS, HeldOut, Sample, Scored, keep_metrics
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.initial_check import check_initial_weights
@@ -103,12 +107,17 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 stages=plan.stage_charges,
             )
             module = self.build(plan, program.model, program.store, gate, attempt.secrets)
+            coins = None
+            if canaries_of(plan):
+                has_state = state is not None
+                coins = open_coins(folder.private, canaries_of(plan), attempt.secrets, has_state=has_state)
+                module.canaries = make_canaries(plan, coins, program.store.records, program.model, program.device)
             if state is not None:
                 checkpoint.restore(module, state, folder.checkpoint)
             module.processes, module.snapshot = processes, take_snapshot(program)
             module.size_share = size_share(plan.data, attempt.constants)
             trained = trained_names(program.model)
-            processes.agree(lambda: (attempt.secrets, state, attempt.constants))
+            processes.agree(lambda: (attempt.secrets, state, attempt.constants, coins))
             curve = SpentCurve(plan, attempt.charged, module.events_done)
             with open_loggers(plan, folder, program.sets.custom_test) as loggers:
                 watch = watch_of(plan, folder, program, curve, attempt.ledger, loggers)
@@ -131,6 +140,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             test_from_python=program.sets.custom_test,
             config=program.config,
             steps_lost=part.count_steps_charged(gate.spent) - module.steps_done,
+            guesses=None if module.canaries is None else guess_coins(plan, module.canaries, module.released_state()),
         )
         done = attempt.publish(finished)
         return processes.agree(lambda: done)
@@ -146,9 +156,11 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         begun = processes.agree(refuse_answer)
         if isinstance(begun, Run):
             return begun  # it ended without a model
-        secrets, state, constants = begun
+        secrets, state, constants, coins = begun
         program = program.with_constants(plan, constants)
         module = self.build(plan, program.model, program.store, FollowerGate(), secrets)
+        if coins is not None:
+            module.canaries = make_canaries(plan, coins, program.store.records, program.model, program.device)
         if state is not None:
             module.restore(state)
         module.processes, module.snapshot = processes, take_snapshot(program)
@@ -175,6 +187,20 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         with in_full_precision():
             remarks = module.remarks()
         return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
+
+    def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
+        """Attack the program of a plan with synthetic records."""
+        from dprecipe.training.audit.program import examine_program, open_bench, remark_on
+        from dprecipe.training.audit.steps import audit_steps
+
+        parts = []
+        with open_bench(plan, self.build, self.tests, lambda: request.show("program", 0, 0), request.inputs) as bench:
+            if request.asks("program"):
+                tests = tuple(examine_program(bench, plan.runtime.physical_batch))
+                parts.append(AuditEvidence(tests, remarks=remark_on(bench.program.device)))
+            if request.asks("steps"):
+                parts.append(audit_steps(bench, request.steps, lambda done: request.show("steps", done, request.steps)))
+        return AuditEvidence.joined(parts)
 
 
 def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: Ledger | None) -> tuple[Charge, ...]:
@@ -251,12 +277,13 @@ def watch_of(
     loggers: RunLoggers,
 ) -> Watch:
     """The callback that reports, scores and saves, into the run's own folder."""
-    held_out = None
-    if program.sets.test is not None:
-        test = program.sets.test
-        held_out = HeldOut(program.model, test, program.device, plan.runtime.physical_batch, program.facts.target)
-    train, rows = Sample(program.sets.train), plan.runtime.physical_batch
-    sample = HeldOut(program.model, train, program.device, rows, program.facts.target)
+
+    def scored(records: Scored) -> HeldOut:
+        rows, own = plan.runtime.physical_batch, program.custom_model
+        return HeldOut(program.model, records, program.device, rows, program.facts.target, from_python=own)
+
+    held_out = None if program.sets.test is None else scored(program.sets.test)
+    sample = scored(Sample(program.sets.train))
     return Watch(
         plan,
         curve,

@@ -49,7 +49,8 @@ def test_t6_only_the_gates_draw_noise() -> None:
     scoring = {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.tuning.score.keep_score" in imported(path)}
     assert scoring == {PACKAGE / "training" / "tuning" / "trials.py"}, "runs, whose one event is reserved before them"
     releasing = {path for path in PACKAGE.rglob("*.py") if "dprecipe.data.paid.stage.release_stage" in imported(path)}
-    assert releasing == {PACKAGE / "training" / "stages.py"}
+    audits = {PACKAGE / "training" / "audit" / "stages.py"}  # of synthetic records alone
+    assert releasing == {PACKAGE / "training" / "stages.py", *audits}
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE, CHECK}
     of_noise = {name for name in imported(CHECK) if name.startswith("dprecipe.training.noise.")}
     assert of_noise == {"dprecipe.training.noise.MIN_ON_DEVICE"}, "a number, and nothing that draws"
@@ -95,7 +96,8 @@ def test_t6_a_hidden_run_descends_after_its_event_is_reserved_or_carried_on() ->
     makers = {
         path for path in PACKAGE.rglob("*.py") if "dprecipe.mechanisms.pnsgd.train.descent.Noise" in imported(path)
     }
-    assert makers == {LAST_ITERATE / "run.py", LAST_ITERATE / "checks.py"}
+    # An audit's descents take noise of their own, onto synthetic records.
+    assert makers == {LAST_ITERATE / name for name in ("run.py", "checks.py", "audit_descents.py")}
 
 
 def test_t6_the_gate_draws_noise_in_one_function_which_asks_for_a_ticket() -> None:

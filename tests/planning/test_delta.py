@@ -35,3 +35,10 @@ def test_t21_delta_is_held_against_the_declared_size(size: int, delta: str, seve
     text = TEXT.replace(GIVEN, f"delta: {delta}").replace("size: 1438", f"size: {size}")
     findings = [finding for finding in rules.check(read_text(text, "a.yaml").recipe) if finding.code == "P103"]
     assert [finding.severity for finding in findings] == ([] if severity is None else [severity])
+
+
+def test_a_delta_at_which_no_release_would_verify_is_refused() -> None:
+    read_text(TEXT.replace(GIVEN, "delta: 1e-30"), "a.yaml")
+    with pytest.raises(RecipeError) as refused:
+        read_text(TEXT.replace(GIVEN, "delta: 1e-31"), "a.yaml")
+    assert [(finding.code, finding.path) for finding in refused.value.findings] == [("R107", "budget.delta")]

@@ -133,7 +133,7 @@ def test_mutated_recipes_are_refused_or_planned() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3, 4])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_thousands_of_mutated_recipes_are_refused_or_planned(seed: int) -> None:
     planned, refused = fuzzed(1_000, seed)
     assert planned > 75

@@ -72,6 +72,17 @@ def test_it_says_when_only_its_renyi_accountant_could_answer(monkeypatch):
     assert cross_check.ask_library(charges, 1e-5, REPLACE).epsilon == float("inf")
 
 
+def test_a_question_is_answered_once_whether_or_not_memory_may_run_out(monkeypatch):
+    from dp_accounting import pld
+
+    asked, ask = [], pld.PLDAccountant.get_epsilon
+    monkeypatch.setattr(pld.PLDAccountant, "get_epsilon", lambda *args, **kw: asked.append(1) or ask(*args, **kw))
+    charges = [Charge(PoissonGaussian(0.015625, 1.7), 7)]
+    answers = [cross_check.ask_library(charges, 1e-5, ADD, or_renyi) for or_renyi in (True, False)]
+    assert len(asked) == 1
+    assert answers[0] == answers[1]
+
+
 def test_it_is_quiet_and_leaves_logging_as_it_was(capfd):
     before = logging.root.manager.disable
     with warnings.catch_warnings():

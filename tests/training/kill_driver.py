@@ -80,6 +80,7 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     random.seed(seed)
     killed = finished = 0
     answers, ledger, known = Path(out) / "private/answers.jsonl", Path(out) / "private/ledger.jsonl", b""
+    canaries, coins = Path(out) / "private/canaries.json", b""
     while not finished:
         size = ledger.stat().st_size if ledger.exists() else 0
         child = os.fork()
@@ -100,6 +101,9 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
             time.sleep(random.expovariate(1 / (0.25 if kept == len(plan.stages) else 0.12)))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        if coins and canaries.read_bytes() != coins:
+            sys.exit(f"the coins of canaries changed after {killed} kills")
+        coins = canaries.read_bytes() if canaries.exists() else b""
         result = answers.read_bytes() if answers.exists() else b""
         if not result.startswith(known):
             sys.exit(f"an answer was forgotten after {killed} kills")

@@ -12,5 +12,7 @@ MECHANISM = Mechanism(
     can_hide_size=True,
     can_split=True,
     can_be_tuned=True,
+    canaries=("gradient", "record"),
+    audit_depths=("program", "steps"),
     runtime_options=ALL_RUNTIME_OPTIONS,
 )

@@ -74,6 +74,7 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None, None]):
     """DP-SGD's part of a certificate."""
 
     facts = DpsgdFacts
+    audit_tests = noisy_sum.AUDIT_TESTS
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> DpsgdFacts:
         room = plan.room_as(DpsgdPlan)

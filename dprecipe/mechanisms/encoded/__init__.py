@@ -13,5 +13,7 @@ MECHANISM = Mechanism(
     can_hide_size=True,
     can_split=True,
     can_be_tuned=True,
+    canaries=("record",),
+    audit_depths=("program", "steps"),
     runtime_options=frozenset({"loggers"}),
 )

@@ -55,6 +55,7 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None, None]):
     """Encoding's part of a certificate."""
 
     facts = EncodedFacts
+    audit_tests = noisy_sum.AUDIT_TESTS
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> EncodedFacts:
         room = plan.room_as(EncodedPlan)

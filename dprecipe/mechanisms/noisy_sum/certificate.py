@@ -20,6 +20,15 @@ GRADIENT_CHECKS = {
 }
 """The checks of a program that sums bounded gradients, and what each shows."""
 
+AUDIT_TESTS = frozenset(
+    {
+        *("epsilon", "sum_alone", "sum_amid_others", "sum_replaced", "sum_empty"),
+        *("noise_scale", "noise_distribution", "noise_steps", "noise_present", "noise_blind", "lattice"),
+        *("ledger_counts", "ledger_first", "streams_once", "streams_secret", "post_processing"),
+    }
+)
+"""The tests that every audit of such a program has; others depend on its sampling and its size."""
+
 PARTICIPATION = {
     "poisson": ("sampled by itself", "are sampled together"),
     "truncated_poisson": ("sampled by itself", "are sampled together"),

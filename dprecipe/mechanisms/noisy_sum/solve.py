@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dprecipe.data.facts import describe_size
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.noisy_sum.sampling import Pace
@@ -72,10 +73,12 @@ def check_batch_sizes(pace: Pace, facts: Facts) -> list[Finding]:
     ends = {name: pace.batches[at][1] for name, at in (("", 0), (".from", 0), (".to", -1))}
     for name in ("",) if len(pace.batches) == 1 else (".from", ".to"):
         if ends[name] > facts.size:
+            canaries = facts.size - facts.data.planned_units
+            units = f"{facts.size:,}" if not canaries else f"and {canaries:,} canaries together, {facts.size:,}"
             return [
                 Finding(
                     "P105",
-                    f"batch_size {float(ends[name]):,.10g} is larger than data.size {facts.size:,}",
+                    f"batch_size {float(ends[name]):,.10g} is larger than data.size {units}",
                     f"set batch_size{name} to at most {facts.size}, or use scheme: full_batch",
                     f"mechanism.sampling.batch_size{name}",
                 )
@@ -208,7 +211,7 @@ def _assume_size(facts: Facts) -> tuple[Assumption, Assumption]:
         divisor = "the sampling rate times a number of units that was released with noise"
     return (
         Assumption("divisor", f"noisy sums are divided by {divisor}", "code"),
-        Assumption("size", facts.describe_size(), "declaration"),
+        Assumption("size", describe_size(facts.data), "declaration"),
     )
 
 

@@ -12,4 +12,5 @@ MECHANISM = Mechanism(
     composes_paid_steps=True,
     runtime_options=frozenset({"loggers"}),
     can_split=True,
+    audit_depths=("program", "releases"),
 )

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dprecipe.data.facts import describe_data as data_facts
+from dprecipe.data.facts import describe_size
 from dprecipe.data.names import quote_name
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.contract import Account, Facts, Planned
@@ -139,7 +140,7 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         Assumption("replay", "a repeated query gets the answer that was already paid for", "code"),
         Assumption("student", "the student learns only from public records and released labels", "test"),
         Assumption("queries", "data.public is public, and was chosen without looking at data.train", "declaration"),
-        Assumption("size", facts.describe_size(), "declaration"),
+        Assumption("size", describe_size(facts.data), "declaration"),
         Assumption(
             "choices",
             "the recipe's constants were chosen without looking at the private records or at votes on them",

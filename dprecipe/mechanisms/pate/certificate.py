@@ -97,6 +97,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
 
     facts = PateFacts
     progress = ("query", "queries")
+    audit_tests = frozenset({"claimed_epsilon", "outcomes", "reserved", "charged", "charged_epsilon", "asked_once"})
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: VotesCost | None) -> PateFacts:
         room, stated = plan.room_as(PatePlan), None

@@ -58,7 +58,13 @@ class NoisyMax(VotesEvent):
 
     @property
     def box(self) -> BoxSum:
-        """Two counts under Laplace noise."""
+        """Two counts under Laplace noise.
+
+        Raises:
+            TypeError: the noise is Gaussian, whose cost is `squared_mu`.
+        """
+        if self.family != "laplace":
+            raise TypeError(f"{self.family} noise has no losses that are bounded by a box")
         return BoxSum(1.0, self.noise_multiplier, "laplace", None, ((1.0, 2),))
 
     def squared_mu(self, count: int, relation: Neighbouring) -> float | None:

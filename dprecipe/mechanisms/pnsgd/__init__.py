@@ -12,6 +12,7 @@ MECHANISM = Mechanism(
     composes_paid_steps=True,
     runtime_options=frozenset({"loggers"}),
     hides_duration=lambda spec: getattr(spec, "stop", None) == "random",
+    audit_depths=("program", "releases"),
     relations=("replace_one", "zero_out_one"),
     relations_reason="adding or removing a record moves all later ones to other steps",
 )

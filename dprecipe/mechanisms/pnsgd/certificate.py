@@ -127,6 +127,14 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
     facts = PnsgdFacts
     hides_iterates = True
     bounds = BOUNDS
+    audit_tests = frozenset(
+        {
+            *("claimed_epsilon", "event_facts", "event_stages", "gradient_norm", "gradient_distance", "smoothness"),
+            *("strong_convexity", "set_norm", "set_diameter", "step_move", "contraction", "projection"),
+            *("steps_replayed", "iterates_norm", "records_read", "steps_made", "ledger", "files"),
+            *("noise_scale", "noise_distribution"),
+        }
+    )
 
     def describe_mechanism(
         self, plan: Plan, charges: Sequence[Charge], numbers: LastIterateNumbers | None

@@ -26,7 +26,6 @@ from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.planning.candidates import list_points
 from dprecipe.planning.trials import planner_of
 from dprecipe.planning.verifiable import find_unverifiable
-from dprecipe.policy.apply import hold_run
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.progress import report_progress
@@ -37,7 +36,7 @@ from dprecipe.screen import is_watched, write_note
 from dprecipe.training.account_run import check_account, digest_data
 from dprecipe.training.attempt import Attempt, open_attempt
 from dprecipe.training.file_digests import holding_still
-from dprecipe.training.folder import RunFolder
+from dprecipe.training.folder import RunFolder, hold_to_policies
 from dprecipe.training.gather import Gathered, gather_records
 from dprecipe.training.private_report import write_private_report
 from dprecipe.training.provenance import RunProvenance, private_of
@@ -103,7 +102,8 @@ def tune(
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
-    plan = hold_run(plan)
+    path = Path(out) if out is not None else RunFolder.default(plan)
+    plan = hold_to_policies(plan, path, resume)
     if plan.tuning is None:
         raise UsageFault("this recipe has no block `tuning`", "start it with: dprecipe run")
     if jobs is not None and jobs < 1:
@@ -112,7 +112,6 @@ def tune(
         check_address(cluster)
     recipient = load_recipient(plan)
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
-    path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file).absolute()
     check_account(plan, is_new=not resume)
     folder = _reopen(path, plan, root, recipient) if resume else RunFolder.absent(path)

@@ -371,3 +371,14 @@ def test_what_validates_is_planned_and_what_is_planned_validates() -> None:
         assert plan_.guarantee.epsilon <= epsilon
         planned += 1
     assert planned > 40
+
+
+def test_gaussian_answers_have_no_curve_of_laplace_noise() -> None:
+    gaussian = NoisyMax("gaussian", 40.0)
+    assert gaussian.squared_mu(1, Neighbouring.ADD_OR_REMOVE_ONE) == pytest.approx(2 / 1600)
+    for ask in (
+        lambda: gaussian.rdp([2.0], Neighbouring.ADD_OR_REMOVE_ONE),
+        lambda: gaussian.losses(Neighbouring.ADD_OR_REMOVE_ONE, 1e-3, 1e-9),
+    ):
+        with pytest.raises(TypeError, match="gaussian noise has no losses that are bounded by a box"):
+            ask()

@@ -47,7 +47,8 @@ class RemainingBudget:
         after = self._charged + count_by_event(wanted)
         if self._filter is not None:
             return self._filter.holds(_votes(after)) and _others(after) <= _others(self._planned)
-        if after <= self._planned:
+        charges = [Charge(event, count) for event, count in after.items()]
+        if after <= self._planned and self._budget.is_reserved(charges):
             return True
         return self._budget.holds([Charge(event, count) for event, count in (after | _others(self._planned)).items()])
 

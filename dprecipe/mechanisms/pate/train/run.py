@@ -40,6 +40,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.release.stages import digest_constants
 from dprecipe.training.attempt import open_attempt
+from dprecipe.training.audit.request import AuditEvidence, AuditRequest
 from dprecipe.training.evaluate import METRICS, HeldOut, Score, keep_metrics
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.loggers.run import log_release
@@ -158,6 +159,12 @@ class VotingRunner(Runner[PateProgram]):
         beside = 1 if device.type != "cpu" and lesson.training is not None else count_cpus()
         done = f"{group} of {teachers.count} teachers on synthetic records: {seconds:.2g} s a teacher"
         return Rehearsal(done, seconds * teachers.count / beside, tuple(tried))
+
+    def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
+        """See `audit.audit`."""
+        from dprecipe.mechanisms.pate.train.audit import audit
+
+        return audit(plan, request)
 
 
 RUNNER = VotingRunner()

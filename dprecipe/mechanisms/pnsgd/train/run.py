@@ -55,6 +55,7 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import Progress
 from dprecipe.training import log
 from dprecipe.training.attempt import open_attempt
+from dprecipe.training.audit.request import AuditEvidence, AuditRequest
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.evaluate import METRICS, HeldOut, Score, keep_metrics
 from dprecipe.training.folder import RunFolder
@@ -106,17 +107,24 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PnsgdProgram:
 
 
 def _build_program(plan: Plan, records: Callable[[], Sets]) -> PnsgdProgram:
-    own, data_facts, objective = plan.room_as(PnsgdPlan), describe_data(plan.data), build_objective(plan)
-    device = _device(plan, objective)
+    own, program = plan.room_as(PnsgdPlan), assemble_program(plan)
     passed_checks = checks.run_checks(
-        objective, own.descent, own.contraction, own.stages, lambda: _backend(objective, device)
+        program.objective, own.descent, own.contraction, own.stages, lambda: program.backend()
     )
     passed_checks = (*passed_checks, *stage_noise(plan))
     sets = records()
     if not plan.stages:  # else their width follows from constants that are not there yet
         check_width(plan, sets.train)
-    provenance = RunProvenance(passed_checks, device, data="python" if sets.from_python else "recipe")
-    return PnsgdProgram(objective, own.stages, sets, data_facts, provenance)
+    provenance = replace(program.provenance, checks=passed_checks, data="python" if sets.from_python else "recipe")
+    return replace(program, sets=sets, provenance=provenance)
+
+
+def assemble_program(plan: Plan) -> PnsgdProgram:
+    """The program of a plan on synthetic records, before any check."""
+    objective = build_objective(plan)
+    provenance = RunProvenance((), _device(plan, objective))
+    own, data_facts = plan.room_as(PnsgdPlan), describe_data(plan.data)
+    return PnsgdProgram(objective, own.stages, Sets(Synthetic(plan)), data_facts, provenance)
 
 
 def build_objective(plan: Plan) -> Objective:
@@ -214,6 +222,12 @@ class PnsgdRunner(Runner[PnsgdProgram]):
         seconds = (time.monotonic() - clock) / descent.step
         done = f"{descent.step} steps on synthetic records: {seconds * 1e6:.3g} µs a step"
         return Rehearsal(done, seconds * plan.length.steps, program.provenance.checks)
+
+    def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
+        """See `audit.audit`."""
+        from dprecipe.mechanisms.pnsgd.train.audit import audit
+
+        return audit(plan, request)
 
 
 RUNNER = PnsgdRunner()

@@ -53,8 +53,9 @@ def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Pat
     assert done.score is not None
     assert done.score.accuracy > 0.5
     assert {entry.name for entry in (out / "private").iterdir()} == {
-        "answers.jsonl", "checkpoints", "commitment.key", "data-check.json", "data-check.txt", "ledger.jsonl",
-        "metrics.csv", "metrics.json", "overrides.json", "partition.key", "report.html", "teachers", "timing.json",
+        "answers.jsonl", "checkpoints", "commitment.key", "data-check.json", "data-check.txt", "environment.json",
+        "ledger.jsonl", "metrics.csv", "metrics.json", "overrides.json", "partition.key", "report.html", "teachers",
+        "timing.json",
     }  # fmt: skip
     assert {entry.name for entry in done.release.iterdir()} == {
         "model.safetensors", "model.json", "labels.csv", "certificate.json", "report.html", "card.md", "metrics.json",

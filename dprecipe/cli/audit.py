@@ -1,0 +1,159 @@
+"""`dprecipe audit`: attack the claim of a recipe's program with synthetic records; reads no data, spends nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from dprecipe import durable
+from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.language.audit import MAX_STEPS, MIN_CONFIDENCE, MIN_STEPS
+from dprecipe.language.words import join_with_or
+from dprecipe.libraries import importing_libraries
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.policy.apply import hold_plan
+from dprecipe.privacy.audit.results import Audit, Depth
+from dprecipe.recipe.read import read
+from dprecipe.screen import as_json, show_document, write_output
+
+if TYPE_CHECKING:
+    from dprecipe.training.audit.run import Audited
+
+SCHEMA = "dprecipe.audit/v1"
+REFUTED = 4
+NOTHING_FOUND = "nothing was refuted; an audit can show a fault, never its absence"
+
+
+def audit(
+    recipe: Path,
+    overrides: Sequence[str] = (),
+    depths: Sequence[str] = (),
+    steps: int | None = None,
+    releases: int | None = None,
+    confidence: float | None = None,
+    out: Path | None = None,
+    json: bool = False,
+) -> int:
+    """Audit and print; 0 where nothing was refuted, 4 where a claim was.
+
+    Raises:
+        RecipeError, PlanRefused: the recipe has no plan.
+        UsageFault: a depth that is unknown, or that the mechanism has not; a number out of its range.
+        RunFailed: the program does not do what the accounting assumes, or the file can't be written.
+    """
+    plan = hold_plan(make_plan(read(recipe, overrides)))
+    named = _check_depths(plan, depths)
+    for option, value in (("--steps", steps), ("--releases", releases)):
+        if value is not None and option.removeprefix("--") not in named:
+            raise UsageFault(
+                f"{option} {value}: this audit does not go to depth {option.removeprefix('--')}",
+                f"leave it out: the audit has {join_with_or(named)}",
+            )
+        if value is not None and not MIN_STEPS <= value <= MAX_STEPS:
+            raise UsageFault(f"{option} {value}: expected {MIN_STEPS:,} to {MAX_STEPS:,}", "name another number")
+    if confidence is not None and not MIN_CONFIDENCE <= confidence < 1:
+        raise UsageFault(
+            f"--confidence {confidence}: expected at least {MIN_CONFIDENCE:g}, and less than 1", "0.95 is usual"
+        )
+    if out is not None and not out.parent.is_dir():
+        raise UsageFault(f"{out.parent} is no folder", "make it first, or name another file")
+    if out is not None and out.is_dir():
+        raise UsageFault(f"{out} is a folder", "name a file in it with --out")
+    with importing_libraries():
+        from dprecipe.training.audit.run import Watcher, audit, make_request
+
+    started = time.monotonic()
+    with Watcher() as watcher:
+        request = make_request(plan, named, steps, releases, confidence, watcher.show)
+        done = audit(plan, request)
+    document = _make_document(plan, done)
+    if json:
+        show_document(as_json(document))
+    else:
+        write_output(_list_lines(plan, done, time.monotonic() - started))
+    if out is not None:  # last: what was found is told even where it can't be written
+        _write(out, document, is_refuted=bool(done.audit.failed))
+    return REFUTED if done.audit.failed else 0
+
+
+def _check_depths(plan: Plan, depths: Sequence[str]) -> tuple[Depth, ...]:
+    known = [depth for depth in mechanism_of(plan.mechanism).audit_depths if depth != "canaries"]
+    if not known:
+        raise UsageFault(f"mechanism {plan.mechanism} has no audit", "its page says what is tested of it")
+    for depth in depths:
+        if depth not in known:
+            in_run = "is part of a run: set audit.canaries in the recipe"
+            why = in_run if depth == "canaries" else "is none of its depths"
+            raise UsageFault(f"--depth {depth}: {why}", f"mechanism {plan.mechanism} has {join_with_or(known)}")
+    every: tuple[Depth, ...] = get_args(Depth)
+    return tuple(depth for depth in every if depth in (depths or known))
+
+
+def _make_document(plan: Plan, done: Audited) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "recipe": {"name": plan.name, "digest": plan.source.digest},
+        "plan": plan.digest,
+        "refuted": bool(done.audit.failed),
+        "audit": done.audit.model_dump(mode="json"),
+        "remarks": list(done.remarks),
+    }
+
+
+def audit_schema() -> dict[str, Any]:
+    """The JSON Schema of the document that `--json` and `--out` write."""
+    content = Audit.model_json_schema(mode="serialization")
+    definitions = content.pop("$defs", {})
+    digest = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
+    text = {"type": "string"}
+    named = {"type": "object", "properties": {"name": text, "digest": digest}, "required": ["name", "digest"]}
+    fields: dict[str, Any] = {
+        "schema": {"const": SCHEMA},
+        "recipe": named,
+        "plan": digest,
+        "refuted": {"type": "boolean", "description": "a test failed, or a lower bound is above its claim"},
+        "audit": content,
+        "remarks": {"type": "array", "items": text},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "dprecipe audit",
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def _write(path: Path, document: dict[str, Any], *, is_refuted: bool) -> None:
+    try:
+        durable.replace_file(path, as_json(document).encode())
+    except OSError as error:
+        fault = RunFailed if is_refuted else UsageFault  # exit code 4 is of what was refuted
+        raise fault(f"{path}: can't be written: {error.strerror}", "name another file with --out") from None
+
+
+def _list_lines(plan: Plan, done: Audited, seconds: float) -> list[str]:
+    from dprecipe.training.audit.run import describe
+
+    audit, failed = done.audit, done.audit.failed
+    lines = [f"{plan.name}: audit of {plan.mechanism} on synthetic records, {seconds:.0f} s; nothing was spent"]
+    for depth in audit.depths:
+        tests = [test for test in audit.tests if test.depth == depth]
+        bounds = [bound for bound in audit.bounds if bound.depth == depth]
+        passed = sum(test.passed for test in tests)
+        lines += [f"  {depth}: {passed} of {len(tests)} tests passed"] if tests else [f"  {depth}"]
+        lines += [f"    failed {describe(test)}" for test in tests if not test.passed]
+        for bound in bounds:
+            lines.append(f"    {describe(bound)}")
+            if bound.implied_epsilon is not None:
+                lines.append(f"    implied, if every step is like these: ε >= {bound.implied_epsilon:.3g} for the run")
+            seen = "none" if bound.smallest_fault is None else f"{bound.smallest_fault:.4g}"
+            lines.append(f"    smallest {bound.measure} that such an audit calls a fault, with probability 0.8: {seen}")
+    lines += [f"  {remark}" for remark in done.remarks]
+    return [*lines, "refuted: don't run it, and please report this" if failed else f"  {NOTHING_FOUND}"]

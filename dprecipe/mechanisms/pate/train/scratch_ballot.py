@@ -1,0 +1,159 @@
+"""The real ballot on synthetic votes, in a folder that is thrown away: its ledger, its filter and its answers file are
+those of a run, and so is the order in which they are written. For audits alone: no vote is anybody's, and nothing is
+spent.
+
+Axes: Q queries, M classes, N teachers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.mechanisms.pate.aggregators import Aggregator, Counts, Scores, aggregator_of, list_rounds
+from dprecipe.mechanisms.pate.plan import PatePlan
+from dprecipe.mechanisms.pate.train.answers import AnswersFile
+from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
+from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.entropy import Secrets, Stream
+from dprecipe.privacy import ledger
+from dprecipe.privacy.events import Charge, charge_from_json
+from dprecipe.privacy.ledger import LedgerWriter
+
+Rounds = Sequence[tuple[range, Aggregator, Scores | None]]
+"""The queries of each round, how they are answered, and what a student expects of them."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PutEntry:
+    """A line of the answers file, the noise it had, and the ledger line that paid for it."""
+
+    queries: NDArray[np.int64]
+    outcomes: NDArray[np.int64]
+    is_answer: bool
+    stream: Stream
+    """The same draws again."""
+    paid: Charge | None
+    """None: no reservation of the ledger."""
+
+
+@final
+@dataclass(slots=True, eq=False)
+class ScratchBallot:
+    """A ballot's folder, opened again for each attempt."""
+
+    plan: Plan
+    counts: Counts
+    folder: Path
+    draws: int = 0
+    """How often noise was drawn."""
+    unpaid: int = 0
+    """How often of these no reservation was on disk that nothing had been drawn for."""
+    secrets: Secrets = field(default_factory=Secrets)
+    """Of the last attempt."""
+
+    def put(self, rounds: Rounds | None = None, stop: Callable[[], bool] = lambda: False, rest: bool = False) -> Ballot:
+        """One attempt: put the queries of all rounds, as far as the budget goes or until `stop`. `rest`: charge what
+        the filter has left, as a run does at its end."""
+        room = self.plan.room_as(PatePlan)
+        ledger_file = LedgerWriter(self.folder / "ledger.jsonl", self.plan.digest)
+        before = ledger_file.before
+        budget = RemainingBudget(self.plan, ledger_file, () if before is None else before.charges)
+        self.secrets = Secrets()
+        answers = AnswersFile(self.folder / "answers.jsonl", before, *self.counts.shape)
+        streams = self._watched(self._count_reservations())
+        ballot = Ballot(self.counts, aggregator_of(room), room.answers, budget, streams, answers)
+        try:
+            for part, aggregator, expected in rounds_of(self.plan) if rounds is None else rounds:
+                ballot.put(part, expected, stop, aggregator)
+            if rest:
+                budget.charge_rest()
+        finally:
+            answers.close()
+            ledger_file.abandon()
+        return ballot
+
+    def list_entries(self) -> list[PutEntry]:
+        """What the last attempt has written, with the noise that it must have had: the n-th draw is that of the n-th
+        line, and of its ledger line."""
+        lines = (self.folder / "ledger.jsonl").read_bytes().splitlines()
+        starts = [number for number, line in enumerate(lines) if json.loads(line)["type"] == "open"]
+        heads = {_digest(line): json.loads(line) for line in lines[starts[-1] :]}
+        entries: list[PutEntry] = []
+        for line in (self.folder / "answers.jsonl").read_bytes().splitlines():
+            content = json.loads(line)
+            own = heads.get(content["ledger"])
+            if own is None and content["ledger"] in {_digest(line) for line in lines}:
+                continue  # of an earlier attempt
+            paid = None
+            if own is not None and own["type"] == "reserve" and len(own["events"]) == 1:
+                paid = charge_from_json(own["events"][0])
+            entries.append(
+                PutEntry(
+                    np.array(content["queries"], np.int64),
+                    np.array(content["outcomes"], np.int64),
+                    bool(content["is_answer"]),
+                    self.secrets.stream("noise", len(entries) + 1),
+                    paid,
+                )
+            )
+        return entries
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What the ledger says was spent."""
+        return ledger.read(self.folder / "ledger.jsonl").charges
+
+    def _watched(self, spent: int) -> Iterator[Stream]:
+        """The streams of an attempt that found so many reservations; at each the ledger on disk is looked at."""
+        for stream in noise_streams(self.secrets):
+            reserved = self._count_reservations()
+            self.draws += 1
+            self.unpaid += reserved <= spent
+            spent = reserved
+            yield stream
+
+    def _count_reservations(self) -> int:
+        return (self.folder / "ledger.jsonl").read_bytes().count(b'"type":"reserve"')
+
+
+def rounds_of(plan: Plan, seed: int = 0) -> list[tuple[range, Aggregator, Scores | None]]:
+    """The rounds of a plan, with synthetic expectations of a student from the second on."""
+    room, generator = plan.room_as(PatePlan), np.random.default_rng(seed)
+    result: list[tuple[range, Aggregator, Scores | None]] = []
+    for part, aggregator in list_rounds(room):
+        scores = generator.dirichlet(np.full(room.classes, 0.3), len(part)) if part.start else None
+        result.append((part, aggregator, scores))
+    return result
+
+
+@contextmanager
+def open_scratch(plan: Plan, counts_QM: Counts) -> Iterator[ScratchBallot]:
+    """A ballot on these votes."""
+    with tempfile.TemporaryDirectory(prefix="dprecipe-audit-") as folder:
+        yield ScratchBallot(plan, np.ascontiguousarray(counts_QM, dtype=np.int32), Path(folder))
+
+
+def with_queries(plan: Plan, queries: int, number: int = 0) -> Plan:
+    """The plan with so many queries in one round, that of this number, all of which may be checked and answered."""
+    room = plan.room_as(PatePlan)
+    _, aggregator = list_rounds(room)[number]
+    check = () if aggregator.check is None else (Charge(aggregator.check, queries),)
+    votes = (*check, Charge(aggregator.answer, queries))
+    own = replace(room, queries=queries, answers=queries, votes=votes, interaction=None, publication=None)
+    return replace(plan, room=own, stages=(), spending=(), tuning=None, budget=replace(plan.budget, held=None))
+
+
+def _digest(line: bytes) -> str:
+    return "sha256:" + hashlib.sha256(line).hexdigest()

@@ -1,0 +1,74 @@
+"""What lower bounds are held against, and what the bound of a step says of the whole run.
+
+A step's claim is that of its noisy sum with one unit in it for certain: sampling is known to the audit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from dprecipe.privacy import accountants
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.rounding import round_down, round_up
+
+_POINTS = 40
+_TAIL = 1e-6
+
+
+def step_mu(event: Event) -> float | None:
+    """The μ that a step claims for a unit that is in its sum or not: 1/σ; None where its noise is not Gaussian."""
+    distribution = event.noise_distribution()
+    if distribution is None or distribution.family != "gaussian" or len(event.multipliers) != 1:
+        return None
+    return 1 / event.multipliers[0]
+
+
+def step_curve(event: Event) -> tuple[tuple[float, float], ...]:
+    """Points (ε, δ), rounded up, of the profile that a step claims for a unit that is in its sum or not.
+
+    Raises:
+        ValueError: no bound is known for adding or removing a unit.
+    """
+    certain = _without_sampling(event)
+    charges = (Charge(certain, 1),)
+    relation = Neighbouring.ADD_OR_REMOVE_ONE
+    top = min(accountants.epsilon(charges, _TAIL, relation, "pld"), certain.max_loss)
+    if not math.isfinite(top):
+        raise ValueError(f"an event of kind {event.kind} has no bound for adding or removing a unit")
+    grid = [round_up(top * k / _POINTS) for k in range(_POINTS + 1)]
+    return tuple((e, min(1.0, round_up(d))) for e, d in accountants.profile(charges, relation, "pld", grid))
+
+
+def implied_epsilon(
+    stages: Sequence[Charge],
+    steps: Sequence[Charge],
+    neighbouring: Neighbouring,
+    delta: float,
+    claimed_mu: float,
+    lower_mu: float,
+) -> float | None:
+    """The ε of a run at δ whose steps all have as much less noise as a step's lower bound says; None where that has no
+    meaning. Not a bound: it presumes that all steps are like those that were audited, and sampled as planned.
+
+    Args:
+        stages: what is released before the steps; these events stay.
+        steps: the planned steps.
+
+    Source: Nasr et al. 2023, Section 5.
+    """
+    scaled: list[Charge] = []
+    for charge in steps if lower_mu > 0 else ():
+        event = charge.event.scale_noise(claimed_mu / lower_mu)
+        if event is None:
+            return None
+        scaled.append(Charge(event, charge.count))
+    value = accountants.epsilon((*stages, *scaled), delta, neighbouring, "pld")
+    return round_down(value) if math.isfinite(value) else None
+
+
+def _without_sampling(event: Event) -> Event:
+    names = {field.name for field in fields(event)}  # type: ignore[arg-type]
+    return replace(event, sampling_rate=1.0) if "sampling_rate" in names else event  # type: ignore[type-var]

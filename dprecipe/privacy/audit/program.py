@@ -1,0 +1,47 @@
+"""Which program was audited: the plan, and the version and the sources of dprecipe that ran.
+
+The digest names what an audit was of, as the program itself says. It shows whether two certificates speak of one
+program, and whether a program is the one that is installed here. It does not show that the sources on the disk are
+those that ran, nor that they say the truth: a changed program can name any digest. Sources are those of dprecipe alone;
+the versions of torch, numpy and the interpreter are under `provenance.versions`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from dprecipe import __version__
+from dprecipe.privacy.audit.results import Audit, AuditBound, AuditTest
+
+PACKAGE = Path(__file__).parents[2]
+
+
+def make_audit(plan: str, tests: Sequence[AuditTest] = (), bounds: Sequence[AuditBound] = ()) -> Audit:
+    """An audit of the program that runs here, by a plan of this digest."""
+    sources = digest_sources()
+    return Audit(
+        program=digest_program(plan, __version__, sources), sources=sources, tests=tuple(tests), bounds=tuple(bounds)
+    )
+
+
+def digest_program(plan: str, version: str, sources: str) -> str:
+    """`sha256:…` of a plan's digest, a version of dprecipe and the digest of its sources."""
+    return _digest(json.dumps([plan, version, sources]).encode())
+
+
+@cache
+def digest_sources() -> str:
+    """`sha256:…` over the names and the contents of all modules of dprecipe, as they are on the disk."""
+    whole = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name, content = path.relative_to(PACKAGE).as_posix().encode(), path.read_bytes()
+        whole.update(b"%d %d " % (len(name), len(content)) + name + content)
+    return f"sha256:{whole.hexdigest()}"
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"

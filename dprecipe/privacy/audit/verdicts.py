@@ -1,0 +1,127 @@
+"""Verdicts: everything of a result that follows from its evidence.
+
+An audit makes its results here, and `verify` makes them again: one function each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dprecipe.privacy.audit import counts
+from dprecipe.privacy.audit.guesses import lower_epsilon_of_guesses
+from dprecipe.privacy.audit.power import smallest_fault
+from dprecipe.privacy.audit.results import (
+    AttackTrials,
+    AuditBound,
+    AuditTest,
+    BoundEvidence,
+    CurvePoint,
+    Depth,
+    Equality,
+    Excess,
+    Guesses,
+    TestEvidence,
+)
+from dprecipe.privacy.audit.tails import p_value
+from dprecipe.privacy.rounding import round_down, round_up
+
+SHARED_LEVEL = 1e-6
+"""All statistical tests of an audit together fail a sound program at most so often: each has an equal part."""
+
+
+def judge_test(
+    depth: Depth, test_id: str, text: str, evidence: TestEvidence, level: float = 0.0, choices: int = 1
+) -> AuditTest:
+    """The verdict of a test. A sound program fails it with probability at most `level`, and never where that is 0.
+
+    Args:
+        level: an equal part of `SHARED_LEVEL` (`share_level`); 0 of deterministic tests.
+        choices: the evidence is the most extreme of so many, by which its p-value is multiplied (Bonferroni).
+
+    Raises:
+        ValueError: a level of a deterministic test, or none of a statistical one.
+    """
+    if is_deterministic(evidence) is not (level == 0) or not 0 <= level < 1:
+        raise ValueError(f"expected a level of 0 of deterministic tests alone, got {level} of {evidence.kind}")
+    value = min(1.0, round_up(choices * p_value(evidence)))
+    return AuditTest(
+        depth=depth,
+        id=test_id,
+        text=text,
+        evidence=evidence,
+        choices=choices,
+        level=level,
+        p_value=value,
+        passed=value > level,
+    )
+
+
+def share_level(evidence: Iterable[TestEvidence]) -> float:
+    """The level of each statistical test of an audit with this evidence; `SHARED_LEVEL` where there is none."""
+    return SHARED_LEVEL / max(1, sum(not is_deterministic(each) for each in evidence))
+
+
+def is_deterministic(evidence: TestEvidence) -> bool:
+    """Whether a sound program never fails a test of this evidence."""
+    return isinstance(evidence, Excess | Equality)
+
+
+def judge_bound(
+    depth: Depth,
+    bound_id: str,
+    text: str,
+    evidence: BoundEvidence,
+    *,
+    confidence: float,
+    claimed: float | None = None,
+    delta: float | None = None,
+    curve: Sequence[tuple[float, float]] | None = None,
+    implied_epsilon: float | None = None,
+) -> AuditBound:
+    """The lower bound of what was counted, beside what is claimed.
+
+    Args:
+        claimed: the μ or ε of the claim; None of a rate, where the curve says it.
+        delta: of a bound of ε.
+        curve: of a rate, the points (ε, δ) of the claimed profile.
+        implied_epsilon: see `dprecipe.privacy.audit.implied`.
+
+    Raises:
+        ValueError: the claim, `delta` or `curve` does not go with the evidence.
+    """
+    measure = "epsilon" if isinstance(evidence, Guesses) else evidence.form
+    if isinstance(evidence, AttackTrials) and measure == "rate":
+        if curve is None or claimed is not None:
+            raise ValueError("a rate is held against a curve, and no other claim")
+        claimed = min(1.0, round_up(counts.allowed_rate(curve, counts.bound_rates(evidence, confidence)[1])))
+    elif claimed is None:
+        raise ValueError(f"a bound of {measure} is held against a claim")
+    if (measure == "epsilon") is (delta is None):
+        raise ValueError("delta goes with a bound of epsilon")
+    lower = round_down(lower_bound(evidence, confidence, delta))
+    return AuditBound(
+        depth=depth,
+        id=bound_id,
+        text=text,
+        evidence=evidence,
+        confidence=confidence,
+        delta=delta,
+        curve=None if curve is None else tuple(CurvePoint(epsilon=e, delta=d) for e, d in curve),
+        measure=measure,
+        claimed=claimed,
+        lower=lower,
+        implied_epsilon=implied_epsilon,
+        smallest_fault=smallest_fault(evidence, confidence, claimed, delta),
+        refuted=lower > claimed,
+    )
+
+
+def lower_bound(evidence: BoundEvidence, confidence: float, delta: float | None = None) -> float:
+    """The lower bound in the evidence's measure, not rounded."""
+    if isinstance(evidence, Guesses):
+        return lower_epsilon_of_guesses(evidence, confidence, delta or 0.0)
+    if evidence.form == "mu":
+        return counts.lower_mu(evidence, confidence)
+    if evidence.form == "epsilon":
+        return counts.lower_epsilon(evidence, confidence, delta or 0.0)
+    return counts.bound_rates(evidence, confidence)[0]

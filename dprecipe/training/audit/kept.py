@@ -1,0 +1,49 @@
+"""The audit of a run, kept in its folder until the release: `private/audit.json`."""
+
+from __future__ import annotations
+
+from dprecipe import durable
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy.audit.program import make_audit
+from dprecipe.privacy.audit.results import Audit
+from dprecipe.training.folder import RunFolder
+
+NAME = "audit.json"
+
+
+def keep_audit(folder: RunFolder, audit: Audit) -> None:
+    """Write it, in place of an earlier one.
+
+    Raises:
+        RunFailed: the disk refuses.
+    """
+    path = folder.private / NAME
+    try:
+        durable.replace_file(path, audit.model_dump_json(indent=1).encode())
+    except OSError as error:
+        raise RunFailed(f"{path}: can't be written: {error.strerror}", "make room on the disk") from None
+
+
+def read_audit(folder: RunFolder) -> Audit | None:
+    """What was kept; None where nothing was, or nothing that can be read: the audit is then made anew."""
+    try:
+        return Audit.model_validate_json(durable.read_bytes(folder.private / NAME))
+    except (OSError, ValueError):
+        return None
+
+
+def find_audit(plan: Plan, folder: RunFolder) -> Audit | None:
+    """The audit that was made before the run's first private record, if it is of the program that runs now; None where
+    there is none: a resumed run is audited anew."""
+    audit = read_audit(folder)
+    return audit if audit is not None and audit.program == make_audit(plan.digest).program else None
+
+
+def join_audits(before: Audit | None, at_end: Audit | None) -> Audit | None:
+    """What was shown before the first private record, and what the run itself has shown at its end."""
+    if before is None or at_end is None:
+        return before or at_end
+    return before.model_copy(
+        update={"tests": (*before.tests, *at_end.tests), "bounds": (*before.bounds, *at_end.bounds)}
+    )

@@ -1,0 +1,85 @@
+"""What is asked of a mechanism's audit, and what it answers: evidence, which nobody has judged yet. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dprecipe.privacy.audit.results import AttackTrials, Depth, TestEvidence
+
+if TYPE_CHECKING:
+    from dprecipe.training.runner import PythonInputs
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """What is to be tried, and how hard."""
+
+    depths: tuple[Depth, ...]
+    steps: int
+    """Of depth `steps`: how many, with the canary and without it together."""
+    releases: int
+    """Of depth `releases`: how many whole runs, likewise."""
+    confidence: float
+    """Of every lower bound."""
+    show: Callable[[str, int, int], None] = lambda what, done, total: None
+    """Called between parts of the work, often enough for Ctrl-C to be heard: what is being tried, and how much of it is
+    done."""
+    inputs: PythonInputs | None = None
+    """What comes from Python in the place of what the recipe names: of records only their form is read."""
+
+    def asks(self, depth: Depth) -> bool:
+        """Whether this depth is wanted."""
+        return depth in self.depths
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """Evidence of one test. Its level is decided when it is known how many tests share the error probability."""
+
+    depth: Depth
+    id: str
+    text: str
+    """What is expected of a sound program."""
+    evidence: TestEvidence
+    choices: int = 1
+    """The evidence is the worst of so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """Counts of an attack that was fixed before its trials, and what the claim says of it."""
+
+    depth: Depth
+    id: str
+    text: str
+    trials: AttackTrials
+    claimed: float | None = None
+    """The largest μ or ε, by the claim; None of a rate."""
+    delta: float | None = None
+    """Of a bound of ε."""
+    curve: tuple[tuple[float, float], ...] | None = None
+    """Of a bound of a rate: points (ε, δ) of the claimed profile."""
+    of_step: bool = False
+    """It is the μ of one step of a run of equal steps: what it implies of the run is stated, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvidence:
+    """What an audit of a program found: nothing of it is judged."""
+
+    tests: tuple[AuditFinding, ...] = ()
+    attacks: tuple[Attack, ...] = ()
+    remarks: tuple[str, ...] = ()
+    """What was left out, and why, in words."""
+
+    @staticmethod
+    def joined(parts: Iterable[AuditEvidence]) -> AuditEvidence:
+        """All of them, in order."""
+        every = tuple(parts)
+        return AuditEvidence(
+            tuple(test for part in every for test in part.tests),
+            tuple(attack for part in every for attack in part.attacks),
+            tuple(dict.fromkeys(remark for part in every for remark in part.remarks)),
+        )

@@ -1,0 +1,120 @@
+"""Depth `steps` of mechanisms of noisy sums: a canary in or out of thousands of the program's own steps.
+
+In each step the canary, a made-up unit whose gradient fills the clip norm, is in the batch or not, by the auditor's
+coin. The attacker knows everything else: the others' sum, the canary's gradient and the divisor. Along that gradient,
+what the optimiser gets is then a normal number of deviation 1 and mean 0, or at most μ = 1/σ; above μ/2, fixed by the
+claim beforehand, the attacker says "in".
+
+Every step begins from the same weights, so that both sums are known once and for all.
+
+Source: Nasr et al. 2023, "Tight Auditing of Differentially Private Machine Learning", Section 5.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dprecipe.privacy.audit.implied import step_curve, step_mu
+from dprecipe.privacy.audit.results import AttackTrials
+from dprecipe.privacy.events import Charge
+from dprecipe.training.audit.noise import divisor_of
+from dprecipe.training.audit.program import Bench, search_sums
+from dprecipe.training.audit.request import Attack, AuditEvidence
+from dprecipe.training.audit.rig import Rig, Seen
+from dprecipe.training.audit.sums import Crafted
+from dprecipe.training.gate import multiplier_of
+
+OTHERS = 1
+"""Units beside the canary in each batch."""
+AS_GOOD = 0.99
+"""A canary at the first weights is taken if it moves the sum nearly as far as the best one at others."""
+WEAK = 0.9
+"""A canary that moves the sum by less, in bounds, is told: the lower bound can't come near the claim."""
+
+
+def audit_steps(bench: Bench, steps: int, show: Callable[[int], None]) -> AuditEvidence:
+    """Counts of the attack."""
+    start, event = min(bench.phases, key=lambda phase: multiplier_of(phase[1]))
+    records = bench.records()
+    store = bench.store(records)
+    with bench.open(store, "canary", Charge(event, 1)) as rig:
+        rig.module.steps_done = start
+        search = search_sums(bench, rig, records, store)
+        search.search()
+    best = search.found[0].move
+    canary = next(found for found in search.found if found.move >= (AS_GOOD if found.scale == 1 else 1.0) * best)
+    records.write(OTHERS, canary.features, canary.label)
+    counts = {True: [0, 0], False: [0, 0]}
+    with bench.open(store, "steps", Charge(event, -(-steps // event.steps))) as rig:
+        attacker = _Attacker(rig, start, canary)
+        coins = np.unpackbits(np.frombuffer(secrets.token_bytes(steps // 8 + 1), np.uint8))[:steps]
+        for number, coin in enumerate(coins.astype(bool).tolist()):
+            counts[coin][0] += attacker.guess(coin)
+            counts[coin][1] += 1
+            show(number + 1)
+    (positives_in, trials_in), (positives_out, trials_out) = counts[True], counts[False]
+    claimed = step_mu(event)
+    trials = AttackTrials(
+        form="rate" if claimed is None else "mu",
+        positives_in=positives_in,
+        trials_in=max(1, trials_in),
+        positives_out=positives_out,
+        trials_out=max(1, trials_out),
+    )
+    text = "a canary is in or out of a step: who knows all else can tell no better than the claim allows"
+    curve = None if claimed is not None else step_curve(event)
+    attack = Attack("steps", "canary_in_steps", text, trials, claimed, curve=curve, of_step=claimed is not None)
+    weak = f"steps: no synthetic record moves a sum by more than {attacker.length:.2f} of its bound: small faults hide"
+    return AuditEvidence(attacks=(attack,), remarks=(weak,) if attacker.length < WEAK else ())
+
+
+class _Attacker:
+    """What is known before each step, and the guess after it."""
+
+    def __init__(self, rig: Rig, start: int, canary: Crafted) -> None:
+        self._rig = rig
+        self._start = start
+        rig.module.steps_done = start
+        with torch.no_grad():
+            for parameter in rig.trained:
+                parameter.mul_(canary.scale)
+        self._weights = [parameter.detach().clone() for parameter in rig.trained]
+        self._sums = rig.module.sums.state()
+        self._units = {True: np.arange(OTHERS + 1), False: np.arange(OTHERS)}
+        known = {coin: rig.sum(units) for coin, units in self._units.items()}
+        self._others = known[False].value
+        moved = (known[True].value - known[False].value) / known[False].bound
+        self.length = float(torch.linalg.vector_norm(moved, ord=1 if known[True].norm == "l1" else 2))
+        """How far the canary moves the sum, in its bound."""
+        self._shift = moved / multiplier_of(rig.event)
+
+    def guess(self, coin: bool) -> bool:
+        """One step; whether the attacker says "in"."""
+        with torch.no_grad():
+            for parameter, weights in zip(self._rig.trained, self._weights, strict=True):
+                parameter.copy_(weights)
+        self._rig.module.steps_done = self._start
+        self._rig.module.sums.restore(self._sums)
+        seen = self._rig.step(self._units[coin])
+        size, divisor = len(seen.gradient), divisor_of(seen)
+        released = seen.noisy[:size] if divisor is None else seen.gradient * divisor
+        noise = (released - self._others[:size]) / (seen.scale[:size] if isinstance(seen.scale, Tensor) else seen.scale)
+        return _says_in(seen, noise, self._shift[:size])
+
+
+def _says_in(seen: Seen, noise: Tensor, shift: Tensor) -> bool:
+    """Whether noise, in scales, looks like noise around the shift that the canary makes.
+
+    Gaussian: its part along the shift is above half the claimed μ. Others: the shift makes it more likely.
+    """
+    distribution = seen.distribution
+    if distribution.family == "gaussian":
+        along = float(noise @ shift) / max(float(torch.linalg.vector_norm(shift)), 1e-300)
+        return along > 0.5 / multiplier_of(seen.event)
+    with_it = distribution.log_density((noise - shift).numpy())
+    return bool((with_it - distribution.log_density(noise.numpy())).sum() > 0)

@@ -1,0 +1,58 @@
+"""What the program of a run asks of its canaries, whatever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
+from dprecipe.privacy.events import Event
+from dprecipe.training.canaries.coins import Coins
+from dprecipe.training.canaries.placement import Floats, Numbers
+from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.engine.clipping import Clipping
+
+
+class RunCanaries(Protocol):
+    """The canaries of a run. Their numbers as units follow those of the records."""
+
+    @property
+    def coins(self) -> Coins:
+        """Which of them are in."""
+
+    @property
+    def units(self) -> int:
+        """What batches are drawn from: records and canaries."""
+
+    def split(self, units: UnitNumbers) -> tuple[UnitNumbers, Numbers | None]:
+        """The units of a batch whose records are read; and the canaries among the others, by number, where they are to
+        be added to the sum."""
+
+    def add(
+        self, clipped: ClippedSum, model: nn.Module, clipping: Clipping | None, step: int, sampled: Numbers
+    ) -> ClippedSum:
+        """The sum with those canaries; it may be overwritten."""
+
+    def score(self, noisy: Tensor, event: Event) -> None:
+        """Take the noisy sum that was released of what `add` returned last."""
+
+    def end_event(self) -> None:
+        """All sums of an event were released."""
+
+    def rank(self, released: Mapping[str, Tensor]) -> Floats:
+        """(M,): the larger, the likelier is it that a canary was in; of noisy sums and public numbers alone.
+
+        `released`: the weights that are released.
+        """
+
+    def state(self) -> dict[str, Any]:
+        """For a later attempt; between events. Tensors, numbers and text only."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not of these canaries.
+        """

@@ -1,0 +1,381 @@
+"""Bugs in accounts, in paid steps of preprocessing, and in mechanisms beside DP-SGD."""
+
+from __future__ import annotations
+
+from tests.planted.bug import Edit, bug
+
+SUMS, SOLVE = "privacy/noisy_sums.py", "mechanisms/noisy_sum/solve.py"
+PAID, ENCODED_SUM = "data/paid/release.py", "mechanisms/encoded/train/encoded_sum.py"
+CONSTANTS, DESCENT, SETS = (f"mechanisms/pnsgd/{name}.py" for name in ("constants", "train/descent", "train/sets"))
+PNSGD_RUN = "mechanisms/pnsgd/train/run.py"
+BALLOT, AGGREGATORS = "mechanisms/pate/train/ballot.py", "mechanisms/pate/aggregators.py"
+CLEAN_ANSWER = "labels = choose_class(counts_KM, noise_KM.reshape(counts_KM.shape))"
+
+ACCOUNT_BUGS = (
+    bug(
+        "replaced_costs_as_removed",
+        "full_batch",
+        "replacing a unit moves the sum by two clip norms, and is charged as one",
+        SUMS,
+        "moved = 4 if relation is Neighbouring.REPLACE_ONE else 1",
+        "moved = 1",
+        always=True,
+    ),
+    bug(
+        "fixed_size_costs_half",
+        "fixed_size",
+        "the pair of a fixed-size batch is that of one clip norm, and a replaced unit moves the sum by two",
+        SUMS,
+        "return LossPair(pairs.fixed_size_gaussian(self.participation, sigma, step, tail, MAX_BINS))",
+        "return LossPair(pairs.fixed_size_gaussian(self.participation, 2 * sigma, step, tail, MAX_BINS))",
+        Edit(
+            SUMS,
+            "return curves.fixed_size_gaussian(self.participation, float(self.noise_multiplier), orders)",
+            "return curves.fixed_size_gaussian(self.participation, 2 * float(self.noise_multiplier), orders)",
+        ),
+    ),
+    bug(
+        "truncation_costs_nothing",
+        "truncated",
+        "a full batch loses another unit where one joins: that is left out of the account",
+        SUMS,
+        "return full_batches.full_batch_probability(self.size, self.sampling_rate, self.max_batch_size)",
+        "return 0.0",
+    ),
+    bug(
+        "calibrated_at_wrong_delta",
+        "linear",
+        "noise is solved for at ten times the declared δ",
+        SOLVE,
+        "terms = (epsilon, budget.delta, relation, budget.accountant)\n        try:",
+        "terms = (epsilon, 10 * budget.delta, relation, budget.accountant)\n        try:",
+        Edit(
+            SOLVE,
+            "if epsilon is not None and "
+            "_epsilon(problem.compose(multiplier, events), facts, budget.accountant) > epsilon:",
+            "if epsilon is None and multiplier is None:",
+        ),
+        always=True,
+    ),
+    bug(
+        "accountant_at_wrong_delta",
+        "linear",
+        "every ε is that at ten times the δ it is stated for",
+        "privacy/accountants.py",
+        "return _epsilon_answer(tuple(charges), delta, Neighbouring(neighbouring), accountant)",
+        "return _epsilon_answer(tuple(charges), 10 * delta, Neighbouring(neighbouring), accountant)",
+    ),
+    bug(
+        "epsilon_rounded_down",
+        "linear",
+        "the stated ε is the largest number of six digits below what the run costs",
+        "privacy/rounding.py",
+        "return _rounded(value, digits, ROUND_CEILING)",
+        "return _rounded(value, digits, ROUND_FLOOR)",
+    ),
+    bug(
+        "stage_not_charged",
+        "moments",
+        "the budget is solved for without the paid steps of preprocessing, which run all the same",
+        "mechanisms/contract.py",
+        "return (*self.stage_charges, *self.select(own))",
+        "return self.select(own)",
+    ),
+    bug(
+        "one_step_fewer_charged",
+        "full_batch",
+        "the account composes one step fewer than the run makes",
+        SUMS,
+        "return moved * (count / float(sigma) ** 2)",
+        "return moved * ((count - 1) / float(sigma) ** 2)",
+    ),
+)
+
+PAID_BUGS = (
+    bug(
+        "moments_without_noise",
+        "moments",
+        "the means of columns are released as they are",
+        PAID,
+        "first = add_gaussian(total[0], moments.BITS, scale, stream)",
+        "first = total[0] * 2.0**-moments.BITS",
+        always=True,
+    ),
+    bug(
+        "moments_with_half_the_noise",
+        "moments",
+        "the second moments get half of their noise",
+        PAID,
+        "second = add_gaussian(total[1], moments.BITS, scale / square_weight, stream)",
+        "second = add_gaussian(total[1], moments.BITS, scale / square_weight / 2, stream)",
+    ),
+    bug(
+        "moments_of_all_rows",
+        "moments",
+        "a patient's rows are added and not averaged: one patient moves a column as far as all of its rows",
+        "data/paid/moments.py",
+        "return np.stack([p, np.clip(q, lowest, 0)])",
+        "return np.stack([p, np.clip(q, lowest, 0)]) * part.sizes[:, None]",
+    ),
+    bug(
+        "count_without_noise",
+        "count",
+        "the number of units is released as it is",
+        PAID,
+        "return CountConstants(units=float(add_gaussian(total, items.COUNT_BITS, scale, stream)[0]))",
+        "return CountConstants(units=float(private.rows.count))",
+    ),
+    bug(
+        "quantile_without_noise",
+        "quantiles",
+        "quantiles are drawn as if a unit cost a hundred times as much",
+        PAID,
+        "draw_quantile(ranks, level, weight, low, high, stream)",
+        "draw_quantile(ranks, level, 100 * weight, low, high, stream)",
+    ),
+    bug(
+        "no_noise_off_the_diagonal",
+        "projection",
+        "products of two different columns get no noise",
+        PAID,
+        "noisy[above] = add_gaussian(total[above], covariance.BITS, scale / math.sqrt(2.0), stream)",
+        "noisy[above] = total[above] * 2.0**-covariance.BITS",
+    ),
+    bug(
+        "rows_of_a_unit_not_shared",
+        "projection",
+        "each row of a patient counts as a whole one: a patient moves the matrix by as many as it has",
+        "data/paid/covariance.py",
+        "(np.maximum(length, row_norm) * np.sqrt(sizes))",
+        "np.maximum(length, row_norm)",
+    ),
+    bug(
+        "categories_by_clean_counts",
+        "categories",
+        "a category is released where its true number reaches the threshold",
+        PAID,
+        "noisy = add_gaussian(items.whole_counts(counts), items.COUNT_BITS, scale, stream)",
+        "noisy = items.whole_counts(counts) * 2.0**-items.COUNT_BITS",
+    ),
+    bug(
+        "rare_categories_released",
+        "categories",
+        "the threshold is forgotten: a category of one person is released half of the time",
+        PAID,
+        "if count >= threshold + rounding:",
+        "if count >= 1:",
+    ),
+)
+
+ENCODED_BUGS = (
+    bug(
+        "encoded_negative_half",
+        "encoded",
+        "codes are bounded from above alone: negative numbers are as long as they like",
+        ENCODED_SUM,
+        "return torch.maximum(codes_RD, bounds_RD.neg_(), out=codes_RD)",
+        "return codes_RD",
+        caught_by="probe",
+    ),
+    bug(
+        "encoded_norm_a_tenth_longer",
+        "encoded",
+        "codewords are a tenth longer than the norm that is charged",
+        ENCODED_SUM,
+        "_round_down_to_float32(levels_nK * (norm * BELOW))",
+        "_round_down_to_float32(levels_nK * (1.1 * norm * BELOW))",
+        caught_by="probe",
+    ),
+    bug(
+        "microbatch_counts_once",
+        "slots",
+        "a unit exchanges the code of its micro-batch, which moves the sum by two norms, and the noise is for one",
+        ENCODED_SUM,
+        "self.bound = 2 * norm if exchanged else norm",
+        "self.bound = norm",
+    ),
+)
+
+PNSGD_BUGS = (
+    bug(
+        "lipschitz_a_tenth_short",
+        "pnsgd",
+        "the Lipschitz constant is stated a tenth too small",
+        CONSTANTS,
+        "lipschitz = _times(norm, slope)",
+        "lipschitz = 0.9 * _times(norm, slope)",
+        Edit(
+            CONSTANTS,
+            "slope, gradient_sensitivity, curvature = _loss(model, reach)",
+            "slope, gradient_sensitivity, curvature = _loss(model, reach)\n    gradient_sensitivity *= 0.9",
+        ),
+        caught_by="probe",
+        always=True,
+    ),
+    bug(
+        "smoothness_a_tenth_short",
+        "pnsgd",
+        "the smoothness is stated a tenth too small, and with it the learning rate that still contracts",
+        CONSTANTS,
+        "round_above(curvature * square + l2),",
+        "round_above((curvature * square + l2) * Fraction(9, 10)),",
+        always=True,
+    ),
+    bug(
+        "projection_left_out",
+        "pnsgd",
+        "steps are not projected on the set, whose diameter the account uses",
+        SETS,
+        "if square > self.max_norm * self.max_norm:",
+        "if square > 1e300:",
+        caught_by="probe",
+        always=True,
+    ),
+    bug(
+        "iterate_written_to_disk",
+        "pnsgd",
+        "each iterate is written beside the ledger, in the clear, and the account hides all but the last",
+        PNSGD_RUN,
+        "            progress.show(descent.step)\n",
+        "            progress.show(descent.step)\n"
+        '            np.save(folder.private / "iterate.npy", descent.state.iterate)\n',
+        always=True,
+    ),
+    bug(
+        "pnsgd_noise_halved",
+        "pnsgd",
+        "half the noise that is charged",
+        DESCENT,
+        "return self.of(step, count) * -(stage.learning_rate * stage.noise_scale)",
+        "return self.of(step, count) * -(0.5 * stage.learning_rate * stage.noise_scale)",
+        caught_by="probe",
+    ),
+    bug(
+        "pnsgd_same_noise_every_step",
+        "pnsgd",
+        "all steps of a block get the noise of its first",
+        DESCENT,
+        "return self._block_TP[row : row + count]",
+        "return self._block_TP[[0] * count]",
+        caught_by="probe",
+    ),
+    bug(
+        "rows_not_bounded",
+        "pnsgd",
+        "features are not clipped to the norm that the constants are proved for",
+        DESCENT,
+        "own_BD *= (max_norm / largest_B)[:, None]",
+        "own_BD *= 1.0",
+        caught_by="probe",
+    ),
+    bug(
+        "order_of_the_file",
+        "pnsgd",
+        "records come in the order of the file, and a random order is charged",
+        DESCENT,
+        'order = np.argsort(secrets.stream("sampling", 0).words(size)).astype(np.int64)',
+        "order = np.arange(size)",
+    ),
+    bug(
+        "short_batch_divided_by_its_size",
+        "pnsgd",
+        "the last, short batch is divided by how many records it has: each counts for more than is charged",
+        DESCENT,
+        "self._backend.step(factor * self._gradient(first, end), shrink, noise_TP[0])",
+        "self._backend.step(factor * self._batch / (end - first) * self._gradient(first, end), shrink, noise_TP[0])",
+        caught_by="probe",
+    ),
+)
+
+PATE_BUGS = (
+    bug(
+        "threshold_on_clean_votes",
+        "pate",
+        "which queries are answered follows from the votes before their noise",
+        AGGREGATORS,
+        "\n        return _reaches(counts_KM.max(axis=1) + noise_K, self.threshold)",
+        "\n        return _reaches(counts_KM.max(axis=1) + 0.0 * noise_K, self.threshold)",
+        always=True,
+    ),
+    bug(
+        "teacher_of_two_parts",
+        "pate",
+        "each teacher learns from the next one's part, too: a record moves two votes",
+        "mechanisms/pate/train/learn.py",
+        "return self.order[self.starts[teacher] : self.starts[teacher + 1]]",
+        "return self.order[self.starts[teacher] : self.starts[min(teacher + 2, len(self))]]",
+        caught_by="probe",
+        always=True,
+    ),
+    bug(
+        "sigmas_swapped",
+        "pate",
+        "checks get the noise of answers, and answers that of checks",
+        BALLOT,
+        "noise_K = noise(aggregator.check, next(self._streams), len(block))",
+        "noise_K = noise(aggregator.answer, next(self._streams), len(block))",
+        Edit(
+            BALLOT,
+            "noise_KM = noise(event, next(self._streams), counts_KM.size)",
+            "noise_KM = noise(self._aggregator.check or event, next(self._streams), counts_KM.size)",
+        ),
+        always=True,
+    ),
+    bug(
+        "one_noise_for_all_classes",
+        "pate",
+        "one draw is added to the votes of every class: the largest count stays the largest",
+        BALLOT,
+        CLEAN_ANSWER,
+        "labels = choose_class(counts_KM, np.repeat(noise_KM[: len(block), None], counts_KM.shape[1], 1))",
+    ),
+    bug(
+        "answer_of_clean_votes",
+        "pate",
+        "where most teachers agree the answer is taken without noise",
+        BALLOT,
+        CLEAN_ANSWER,
+        f"{CLEAN_ANSWER}\n        agreed_K = 2 * counts_KM.max(1) > counts_KM.sum(1)\n"
+        "        labels = np.where(agreed_K, counts_KM.argmax(1), labels)",
+    ),
+    bug(
+        "votes_noise_halved",
+        "pate",
+        "half the noise that is charged",
+        AGGREGATORS,
+        "return event.noise_multiplier * draw_noise(Distribution(family), stream, count)",
+        "return 0.5 * event.noise_multiplier * draw_noise(Distribution(family), stream, count)",
+        caught_by="probe",
+    ),
+    bug(
+        "same_noise_every_block",
+        "pate",
+        "every block of queries gets the same noise",
+        BALLOT,
+        '(secrets.stream("noise", index) for index in itertools.count(1))',
+        '(secrets.stream("noise", 1) for index in itertools.count(1))',
+    ),
+    bug(
+        "checks_not_charged",
+        "pate",
+        "the ledger holds one check a block, however many queries are put",
+        BALLOT,
+        "paid = self._remaining_budget.reserve(aggregator.check, len(block))",
+        "paid = self._remaining_budget.reserve(aggregator.check, 1)",
+        Edit(
+            BALLOT,
+            "self._remaining_budget.settle(aggregator.check, len(block))",
+            "self._remaining_budget.settle(aggregator.check, 1)",
+        ),
+    ),
+    bug(
+        "moved_vote_counts_once",
+        "pate",
+        "a moved vote changes two counts, and one is charged",
+        "mechanisms/pate/events.py",
+        'return 2 * count / float(self.noise_multiplier) ** 2 if self.family == "gaussian" else None',
+        'return count / float(self.noise_multiplier) ** 2 if self.family == "gaussian" else None',
+    ),
+)
+
+ROOM_BUGS = (*ACCOUNT_BUGS, *PAID_BUGS, *ENCODED_BUGS, *PNSGD_BUGS, *PATE_BUGS)

@@ -1,0 +1,61 @@
+"""Claims of a step, and what its bound says of a run."""
+
+import math
+
+import pytest
+
+from dprecipe.privacy import accountants, gdp
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.audit.implied import implied_epsilon, step_curve, step_mu
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.grouped_sums import GroupedGaussian
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian, PoissonLaplace
+from dprecipe.privacy.rounding import round_down
+
+ADD = Neighbouring.ADD_OR_REMOVE_ONE
+
+
+def imply(event, count, claimed, lower, stages=()):
+    return implied_epsilon(stages, (Charge(event, count),), ADD, 1e-5, claimed, lower)
+
+
+def test_a_bound_at_the_claim_implies_what_the_plan_says():
+    event = PoissonGaussian(0.0341333, 2.14333)
+    planned = accountants.epsilon((Charge(event, 300),), 1e-5, ADD, "pld")
+    assert imply(event, 300, 1 / 2.14333, 1 / 2.14333) == pytest.approx(planned, rel=1e-5)
+
+
+def test_unsampled_gaussian_steps_have_a_closed_form():
+    assert imply(Gaussian(4.0), 16, 0.25, 0.2) == round_down(gdp.epsilon(0.2 * math.sqrt(16), 1e-5))
+
+
+def test_a_bound_above_the_claim_implies_more_than_planned_and_one_of_0_implies_the_stages_alone():
+    event = PoissonGaussian(0.1, 2.0)
+    assert imply(event, 100, 0.5, 0.4) < imply(event, 100, 0.5, 0.5) < imply(event, 100, 0.5, 0.6)
+    assert imply(event, 100, 0.5, 0.0) == 0
+    stage = (Charge(Gaussian(5.0), 1),)
+    assert imply(event, 100, 0.5, 0.0, stage) == round_down(gdp.epsilon(0.2, 1e-5))
+
+
+def test_groups_are_scaled_together():
+    event = GroupedGaussian(0.1, ((2.0, 2), (4.0, 3)))
+    assert event.scale_noise(1.5).noise_multiplier == pytest.approx(1.5 * event.noise_multiplier)
+    assert step_mu(event) == pytest.approx(math.sqrt(2 / 4 + 3 / 16))
+
+
+def test_a_step_claims_what_it_costs_without_sampling():
+    assert step_mu(PoissonGaussian(0.01, 2.0)) == 0.5
+    assert step_mu(PoissonLaplace(0.01, 2.0)) is None
+    curve = step_curve(PoissonGaussian(0.01, 2.0))
+    for epsilon, delta in curve:
+        exact = gdp.delta(0.5, epsilon)
+        assert exact <= delta <= exact * (1 + 1e-4) + 1e-12
+    assert curve[-1][1] <= 1.01e-6
+
+
+def test_laplace_noise_is_pure_from_its_largest_loss():
+    curve = step_curve(PoissonLaplace(0.01, 2.0))
+    assert curve[-1][0] == pytest.approx(0.5, rel=1e-3)
+    for epsilon, delta in curve:
+        exact = max(0.0, 1 - math.exp((epsilon - 0.5) / 2))
+        assert exact <= delta <= exact + 2e-4

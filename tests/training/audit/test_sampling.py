@@ -1,0 +1,92 @@
+"""Counts of who takes part: none accuses the project's own draws, and each kind of fault is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers, draw_batch
+from dprecipe.noise.entropy import Secrets
+from dprecipe.privacy.audit.tails import p_value
+from dprecipe.privacy.events import Event
+from dprecipe.privacy.noisy_sums import (
+    FixedSizeGaussian,
+    Gaussian,
+    PartitionedGaussian,
+    PoissonGaussian,
+    TruncatedPoissonGaussian,
+)
+from dprecipe.training.audit.sampling import examine_batches
+
+LEVEL = 1e-7
+UNITS, STEPS, RATE = 1000, 200, 0.06
+EVENTS: tuple[Event, ...] = (
+    PoissonGaussian(RATE, 1.0),
+    TruncatedPoissonGaussian(RATE, 1.0, UNITS, 200),
+    FixedSizeGaussian(UNITS, 60, 1.0),
+    Gaussian(1.0),
+    PartitionedGaussian(1.0, 16),
+)
+
+
+def draws(event: Event) -> list[UnitNumbers]:
+    secrets = Secrets()
+    return [batch for step in range(STEPS) for batch in draw_batch(event, UNITS, secrets.stream("sampling", step))][
+        :STEPS
+    ]
+
+
+def failed(event: Event, batches: list[UnitNumbers]) -> set[str]:
+    findings = list(examine_batches(event, UNITS, [batches]))
+    assert findings
+    return {each.id for each in findings if each.choices * p_value(each.evidence) <= LEVEL}
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_the_projects_own_draws_are_not_accused(event: Event) -> None:
+    assert failed(event, draws(event)) == set()
+
+
+def shuffle(size: int = 60) -> Iterator[UnitNumbers]:
+    generator = np.random.default_rng(0)
+    while True:
+        order = generator.permutation(UNITS)
+        yield from (np.sort(order[start : start + size]) for start in range(0, UNITS - size + 1, size))
+
+
+def test_faults_of_sampling_are_seen() -> None:
+    event, sound = EVENTS[0], draws(EVENTS[0])
+    in_turn = shuffle()
+    assert {"batch_sizes", "sampling_steps"} <= failed(event, [next(in_turn) for _ in range(STEPS)])
+    assert "sampling_steps" in failed(event, [sound[0]] * STEPS)
+    assert "batch_sizes" in failed(event, draws(EVENTS[2]))
+    assert "sampling_rate" in failed(PoissonGaussian(1.1 * RATE, 1.0), sound)
+    paired = [np.unique(np.concatenate([batch // 2 * 2, batch // 2 * 2 + 1])) for batch in sound]
+    assert "sampling_pairs" in failed(PoissonGaussian(2 * RATE, 1.0), paired)
+    always = [np.union1d(batch, [0, 1, 2]) for batch in sound]
+    assert "sampling_first" in failed(event, always)
+    twice = [np.sort(np.concatenate([batch, batch[:1]])) for batch in sound]
+    assert "units_once" in failed(event, twice)
+    assert "batch_cap" in failed(TruncatedPoissonGaussian(RATE, 1.0, UNITS, 40), sound)
+    assert "batch_size" in failed(EVENTS[2], sound)
+    assert "batch_size" in failed(EVENTS[3], sound)
+    assert "partition" in failed(EVENTS[4], draws(PoissonGaussian(1 / 16, 1.0)))
+
+
+@pytest.mark.parametrize("event", [event for event in EVENTS if event.kind != "gaussian"], ids=lambda event: event.kind)
+def test_batches_that_come_again_are_seen(event: Event) -> None:
+    """Of 200 batches: those of the first half again, after a resume or in a later pass."""
+    sound = draws(event)
+    half = STEPS // 2 // event.steps * event.steps
+    for attempts in ([[*sound[:half], *sound[:half]]], [sound[:half], sound[:half]]):
+        findings = list(examine_batches(event, UNITS, attempts))
+        (again,) = (each for each in findings if each.id == "sampling_again")
+        assert again.choices * p_value(again.evidence) <= LEVEL
+
+
+def test_epochs_that_no_attempt_gets_through_are_looked_at_one_by_one() -> None:
+    event = PartitionedGaussian(1.0, 16)
+    attempts = [draws(event)[:10], draws(event)[:10]]
+    assert {each.id for each in examine_batches(event, UNITS, attempts) if p_value(each.evidence) <= LEVEL} == set()
