@@ -34,7 +34,7 @@ def image_model(spec: Timm, channels: int, classes: int) -> nn.Module:
         RunFailed: timm is not installed.
         DataFault: it has no such model, or not for such images.
     """
-    timm = _library("timm")
+    timm = import_library("timm")
     try:
         built = timm.create_model(spec.name, pretrained=False, num_classes=classes, in_chans=channels)
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
@@ -88,7 +88,7 @@ def token_model(config: Config, length: int, classes: int) -> SequenceClassifier
         RunFailed: transformers is not installed.
         DataFault: a configuration that the library refuses, or one of fewer places than a record has.
     """
-    library = _library("transformers")
+    library = import_library("transformers")
     numbers = {name: value for name, value in config.items() if name != "model_type"}
     try:
         full = library.AutoConfig.for_model(config["model_type"], **numbers, num_labels=classes)
@@ -119,7 +119,7 @@ def folder_of(spec: Transformers, folder: Path) -> Path:
     """
     if spec.hub is None:
         return folder / str(spec.init)
-    library = _library("huggingface_hub")
+    library = import_library("huggingface_hub")
     try:
         result = library.snapshot_download(
             spec.hub.name, revision=spec.hub.revision, allow_patterns=["config.json", WEIGHTS]
@@ -151,7 +151,7 @@ def config_of(folder: Path) -> Config:
     return check_config(content)
 
 
-def _library(name: str) -> Any:
+def import_library(name: str) -> Any:
     try:
         with importing_libraries():
             return import_module(name)

@@ -35,3 +35,30 @@ def standardise_weights(weight: Tensor) -> Tensor:
     centred_OI = flat_OI - flat_OI.mean(1, keepdim=True)
     squares_O1 = centred_OI.square().sum(1, keepdim=True)  # the variance times I
     return (centred_OI * torch.rsqrt(squares_O1.clamp_min(MIN_VARIANCE))).view_as(weight)
+
+
+@final
+class TransposedLinear(nn.Module):
+    """(…, I) to (…, O): a linear layer whose weight lies as (I, O), the way GPT-2's checkpoints have it."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = inputs, outputs
+        self.weight = nn.Parameter(torch.empty(inputs, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return functional.linear(inputs, self.weight.T, self.bias)
+
+
+@final
+class OffsetRMSNorm(nn.Module):
+    """(…, W) to (…, W): values over the root of their mean square, times 1 + weight, as in Gemma."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.normalized_shape, self.eps = (width,), eps
+        self.weight = nn.Parameter(torch.zeros(width))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return functional.rms_norm(inputs, self.normalized_shape, 1.0 + self.weight, self.eps)

@@ -1,0 +1,169 @@
+"""Decoders of the library `transformers`, as the engine can differentiate them by record.
+
+The backbone is the library's own, built from a checked configuration (`models.decoder_config`), under the library's own
+names: a state of the module is a checkpoint of the library. Layers that the engine has no terms for are replaced by
+equal ones of `zoo.layers`. The library makes no mask: each place sees its record up to itself, and no other record.
+
+Axes: B records, L places of a record, W width, V tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor, nn
+
+from dprecipe.faults import DataFault
+from dprecipe.models.decoder_config import FAMILIES, library_config
+from dprecipe.models.hub_config import Config
+from dprecipe.models.zoo.hub import import_library
+from dprecipe.models.zoo.layers import OffsetRMSNorm, TransposedLinear
+from dprecipe.models.zoo.next_tokens import NextTokens
+
+HEAD = "lm_head.weight"
+IGNORED = -100.0
+
+
+@final
+class CausalLanguageModel(nn.Module):
+    """Tokens and labels (B, 2, L), whole numbers as float32, to log-likelihoods (B, L - 1) of the learned tokens at
+    places 1 … L - 1, each given those before it; 0 at places that are ignored.
+
+    Edge cases: what is no token is read as the nearest one, a negative label is ignored, and a record that is not
+    finite has outputs of NaN. Padding stands behind the end, so that no place that is learned sees it.
+
+    A state has the names of the library's checkpoints; a head that is the embedding is not in it twice.
+    """
+
+    def __init__(self, backbone: Any, config: Config) -> None:
+        super().__init__()
+        family = FAMILIES[str(config["model_type"])]
+        self.config = config
+        self.backbone_name = family.backbone
+        self.add_module(family.backbone, backbone)
+        embedding = self.embedding
+        tied = bool(config["tie_word_embeddings"])
+        self.lm_head = NextTokens(embedding.weight if tied else _draw_like(embedding.weight))
+        self._scale = math.sqrt(embedding.embedding_dim) if family.offset_norms else 1.0
+        if tied:
+            self.register_state_dict_post_hook(_drop_head)
+            self.register_load_state_dict_pre_hook(_add_head)
+            self.register_load_state_dict_post_hook(_tie_head)
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        """The table of tokens."""
+        return cast(nn.Embedding, getattr(self, self.backbone_name).get_input_embeddings())
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the head is the embedding."""
+        return bool(self.config["tie_word_embeddings"])
+
+    def forward(self, features: Tensor) -> Tensor:
+        numbers_B2L = features.nan_to_num(0.0)
+        tokens_BL = numbers_B2L[:, 0].clamp(0, self.embedding.num_embeddings - 1).long()
+        labels_BL = numbers_B2L[:, 1].clamp(IGNORED, self.embedding.num_embeddings - 1).long()
+        likelihoods = self.lm_head(self.hidden(tokens_BL), labels_BL)
+        # No table shows what was looked up in it, so that a record without numbers is marked.
+        marked: Tensor = likelihoods + (0.0 * features).sum((1, 2))[:, None]
+        return marked
+
+    def hidden(self, tokens_BL: Tensor) -> Tensor:
+        """(B, L, W): of each place, from the tokens up to it."""
+        length = tokens_BL.shape[1]
+        places_1L = torch.arange(length, device=tokens_BL.device)[None]
+        embedded_BLW = self.embedding(tokens_BL)
+        mask_LL = torch.full((length, length), -torch.inf, device=tokens_BL.device, dtype=embedded_BLW.dtype).triu(1)
+        hidden: Tensor = getattr(self, self.backbone_name)(
+            inputs_embeds=embedded_BLW * self._scale if self._scale != 1.0 else embedded_BLW,
+            attention_mask=mask_LL[None, None],
+            position_ids=places_1L,
+            use_cache=False,
+        ).last_hidden_state
+        return hidden
+
+
+def causal_model(config: Config, length: int) -> CausalLanguageModel:
+    """The decoder of a configuration that passed `check_decoder_config`, with weights of the seed.
+
+    Raises:
+        RunFailed: transformers is not installed.
+        DataFault: a configuration that the library refuses, or fewer places than a record has.
+    """
+    check_places(config, length)
+    library = import_library("transformers")
+    arguments = library_config(config)
+    try:
+        full = library.AutoConfig.for_model(arguments.pop("model_type"), **arguments)
+        backbone = library.AutoModel.from_config(full, trust_remote_code=False, attn_implementation="sdpa")
+    except (RuntimeError, TypeError, ValueError, ZeroDivisionError, KeyError, AttributeError) as error:
+        raise DataFault(
+            f"transformers {library.__version__} can't make a decoder of this configuration: "
+            f"{(str(error).splitlines() or [''])[0][:200]}",
+            "take config.json from the folder of the model, unchanged",
+        ) from error
+    for name, layer in list(backbone.named_modules()):
+        swapped = _swap_layer(layer, FAMILIES[str(config["model_type"])].offset_norms, float(config["norm_eps"]))
+        if swapped is not None:
+            parent, _, child = name.rpartition(".")
+            setattr(backbone.get_submodule(parent), child, swapped)
+    return CausalLanguageModel(backbone, config)
+
+
+def check_places(config: Config, length: int) -> None:
+    """Check that the model sees all of a record of `length` tokens.
+
+    Raises:
+        DataFault: it has fewer positions, or its attention looks back less far.
+    """
+    places, window = int(config["max_position_embeddings"]), int(config.get("sliding_window", length))
+    if length > places:
+        raise DataFault(
+            f"records have {length} tokens, the model has {places} positions", f"set max_length to {places} or less"
+        )
+    if length > window:
+        raise DataFault(
+            f"records have {length} tokens, the model's attention looks back {window} (sliding_window)",
+            f"set max_length to {window} or less",
+        )
+
+
+def _swap_layer(layer: nn.Module, offset: bool, eps: float) -> nn.Module | None:
+    """An equal layer of the same tensors that the engine has terms for; None where it has for this one."""
+    kind = type(layer).__name__
+    if kind == "Conv1D":
+        weight = cast(Tensor, layer.weight)
+        return _take_over(TransposedLinear(*weight.shape), layer)
+    if kind.endswith("RMSNorm"):
+        width = len(cast(Tensor, layer.weight))
+        return _take_over(OffsetRMSNorm(width, eps) if offset else nn.RMSNorm(width, eps), layer)
+    if isinstance(layer, nn.Embedding):  # of Gemma: scaled, which `hidden` does
+        return _take_over(nn.Embedding(layer.num_embeddings, layer.embedding_dim), layer)
+    return None
+
+
+def _take_over(new: nn.Module, old: nn.Module) -> nn.Module:
+    for name, parameter in old.named_parameters(recurse=False):
+        setattr(new, name, parameter)
+    return new
+
+
+def _draw_like(weight: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(torch.empty_like(weight).normal_(std=0.02))
+
+
+def _drop_head(module: nn.Module, state: dict[str, Tensor], prefix: str, _: Any) -> None:
+    state.pop(f"{prefix}{HEAD}", None)
+
+
+def _add_head(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    name = next(n for n, p in module.named_parameters() if p is cast(Any, module).embedding.weight)
+    if f"{prefix}{name}" in state:
+        state[f"{prefix}{HEAD}"] = state[f"{prefix}{name}"]
+
+
+def _tie_head(module: nn.Module, _: Any) -> None:
+    cast(Any, module).lm_head.weight = cast(Any, module).embedding.weight
