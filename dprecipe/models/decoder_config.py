@@ -142,17 +142,20 @@ def _names(kind: str) -> Mapping[str, str]:
 
 def _window(content: Mapping[str, Any], family: Family) -> dict[str, int | bool]:
     """How many places back attention looks, in layers from which on; nothing if it looks to the first place."""
-    window = content.get("sliding_window", family.window)
-    switched = family.window_switch
-    if window is None or family.window is None or (switched and content.get("use_sliding_window") is not True):
+    if family.window is None:
         return {}
-    size = {"sliding_window": _size("sliding_window", window)}
-    if not switched:
-        return {**size}
+    window, switch = content.get("sliding_window", family.window), content.get("use_sliding_window")
+    if window is None or (switch is None and family.window_switch) or switch is False:
+        return {"use_sliding_window": False}
+    if switch not in (None, True):
+        raise _strange("use_sliding_window", switch)
+    result: dict[str, int | bool] = {"use_sliding_window": True, "sliding_window": _size("sliding_window", window)}
+    if not family.window_switch:
+        return result
     first = content.get("max_window_layers", 28)
     if isinstance(first, bool) or not isinstance(first, int) or not 0 <= first <= MAX_SIZE:
         raise _strange("max_window_layers", first)
-    return {**size, "use_sliding_window": True, "max_window_layers": first}
+    return {**result, "max_window_layers": first}
 
 
 def _rope(content: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
@@ -190,6 +193,8 @@ def library_config(config: Config) -> dict[str, Any]:
         rope[ROPE_PLACES] = config[f"rope_{ROPE_PLACES}"]
     if FAMILIES[kind].window is not None:
         named.setdefault("sliding_window", None)
+    if not FAMILIES[kind].window_switch:
+        named.pop("use_sliding_window", None)
     return named | {"attention_dropout": 0.0, "rope_parameters": rope}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor
@@ -142,6 +142,24 @@ class PoissonLoss:
         rate = z.clamp(max=limit).exp() + self.max * (z - limit).clamp(min=0.0)
         result: Tensor = rate - y * z - y + torch.special.xlogy(y, y)
         return result
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NextTokenLoss:
+    """The negative log-likelihood of a record's learned tokens: their mean, or their sum.
+
+    Both are one loss a record, clipped as a whole, so that neither the number of tokens nor `reduce` changes a
+    sensitivity.
+    """
+
+    reduce: Literal["mean", "sum"] = "mean"
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(N, L - 1), (N,) -> (N,): `outputs` are log-likelihoods, 0 at ignored places, and `labels` numbers of learned
+        tokens; a record with none counts as one with a token."""
+        losses = -outputs.sum(1)
+        return losses if self.reduce == "sum" else losses / labels.clamp(min=1)
 
 
 def generalised_cross_entropy(outputs: Tensor, labels: Tensor, q: float) -> Tensor:

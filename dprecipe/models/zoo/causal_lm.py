@@ -44,13 +44,13 @@ class CausalLanguageModel(nn.Module):
         self.backbone_name = family.backbone
         self.add_module(family.backbone, backbone)
         embedding = self.embedding
-        tied = bool(config["tie_word_embeddings"])
-        self.lm_head = NextTokens(embedding.weight if tied else _draw_like(embedding.weight))
+        table = cast(nn.Parameter, embedding.weight)
+        self.lm_head = NextTokens(table if self.is_tied else _draw_like(table))
         self._scale = math.sqrt(embedding.embedding_dim) if family.offset_norms else 1.0
-        if tied:
-            self.register_state_dict_post_hook(_drop_head)
-            self.register_load_state_dict_pre_hook(_add_head)
-            self.register_load_state_dict_post_hook(_tie_head)
+        if self.is_tied:
+            self.register_state_dict_post_hook(_drop_head)  # type: ignore[no-untyped-call]
+            self.register_load_state_dict_pre_hook(_add_head)  # type: ignore[no-untyped-call]
+            self.register_load_state_dict_post_hook(_tie_head)  # type: ignore[no-untyped-call]
 
     @property
     def embedding(self) -> nn.Embedding:

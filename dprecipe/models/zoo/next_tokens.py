@@ -72,7 +72,7 @@ class _LogLikelihoods(torch.autograd.Function):
 
 def _pieces(*tensors: Tensor, size: int) -> Any:
     """The tensors, a few rows at a time: as many as have `LOGITS` logits of `size` each."""
-    return zip(*(tensor.split(max(1, LOGITS // size)) for tensor in tensors if len(tensor)), strict=True)
+    return zip(*(torch.split(tensor, max(1, LOGITS // size)) for tensor in tensors if len(tensor)), strict=True)
 
 
 def _chosen(logits_RV: Tensor, labels_R: Tensor) -> Tensor:
