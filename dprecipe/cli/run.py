@@ -19,7 +19,8 @@ from dprecipe.policy.apply import hold_public
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
-from dprecipe.training.folder import hold_to_policies
+from dprecipe.training.folder import RunFolder, hold_to_policies
+from dprecipe.training.launch import is_of_launch
 
 
 @measure_run(PROCESS_START)
@@ -38,7 +39,9 @@ def run(
         options = {"--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps}
         return _run_public(loaded, out, data_root, resume, [option for option, given in options.items() if given])
     with phase("plan"):
-        plan = hold_to_policies(make_plan(loaded), out, resume)
+        plan = make_plan(loaded)
+        resume = resume or is_of_launch(out or RunFolder.default(plan))
+        plan = hold_to_policies(plan, out, resume)
     if plan.tuning is not None:
         raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe}")
     _check_libraries()

@@ -24,6 +24,8 @@ from dprecipe.policy.apply import hold_run
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.timeline import current_timeline
 from dprecipe.training import log
+from dprecipe.training.launch import NAME as LAUNCH
+from dprecipe.training.launch import name_launch
 
 WHEN = ("step", "epsilon")
 """The first columns of the metrics; the score's columns follow."""
@@ -133,6 +135,9 @@ class RunFolder:
                 (draft / "resolved.yaml").write_text(resolved, encoding="utf-8")
                 (draft / "plan.json").write_text(json.dumps(plan.to_json(), indent=1), encoding="utf-8")
                 durable.replace_file(draft / "private" / "commitment.key", secrets.token_bytes(32))
+                launch = name_launch()
+                if launch is not None:
+                    durable.replace_file(draft / "private" / LAUNCH, launch.encode())
                 overrides = json.dumps(plan.source.overrides).encode()
                 durable.replace_file(draft / "private" / "overrides.json", overrides)
                 for entry in (*draft.iterdir(), draft):

@@ -58,6 +58,10 @@ class NoisyStep:
 class BatchSums(Protocol):
     """A mechanism's half of a step: how a batch becomes a sum that may be released, and the noisy sum a gradient."""
 
+    def group(self, units: UnitNumbers) -> UnitNumbers:
+        """The number of each unit's group, by which several processes divide a batch: units whose gradients are
+        averaged are in one group. It depends on nothing but the unit's number and the attempt's secrets."""
+
     def batch(self, store: Store, units: UnitNumbers, seed: int) -> StoredBatch:
         """The records of these units, in the groups whose gradients are averaged."""
 
@@ -188,7 +192,7 @@ class NoisySteps(lightning.LightningModule):
 
     def sum_units(self, ticket: Ticket, number: int, units: UnitNumbers) -> ClippedSum:
         """The bounded sum of a batch, over all processes; nobody may see it but the gate."""
-        index, part = (ticket.index << 32) + number, self.processes.part(units)
+        index, part = (ticket.index << 32) + number, self.processes.part(units, self.sums.group(units))
         sampled = None
         if self.canaries is not None:
             part, sampled = self.canaries.split(part)

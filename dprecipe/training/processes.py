@@ -50,10 +50,11 @@ class Processes(Protocol):
     def agree(self, answer: Callable[[], T]) -> T:
         """The leader's answer, in every process; the other processes do not call `answer`."""
 
-    def part(self, units: UnitNumbers) -> UnitNumbers:
+    def part(self, units: UnitNumbers, groups: UnitNumbers) -> UnitNumbers:
         """This process's part of a batch; the parts partition the batch. A part may be empty.
 
-        Only a unit's number decides which part it is in, so one more unit changes the sum of one process.
+        `groups`: one number for each unit. Only it decides which part a unit is in, so one more unit changes the sum of
+        one process, and a group is in one part whole.
         """
 
     def summed(self, value: Tensor) -> Tensor:
@@ -82,7 +83,7 @@ class SingleProcess:
     def agree(self, answer: Callable[[], T]) -> T:
         return answer()
 
-    def part(self, units: UnitNumbers) -> UnitNumbers:
+    def part(self, units: UnitNumbers, groups: UnitNumbers) -> UnitNumbers:
         return units
 
     def summed(self, value: Tensor) -> Tensor:
@@ -116,8 +117,8 @@ class ProcessGroup:
         agreed: T = box[0]
         return agreed
 
-    def part(self, units: UnitNumbers) -> UnitNumbers:
-        mine: UnitNumbers = units[units % self.count == self.rank]
+    def part(self, units: UnitNumbers, groups: UnitNumbers) -> UnitNumbers:
+        mine: UnitNumbers = units[groups % self.count == self.rank]
         return mine
 
     def summed(self, value: Tensor) -> Tensor:
@@ -191,12 +192,24 @@ def join_processes(device: torch.device) -> Processes:
         with reporting_unreachable():
             if device.type == "cuda":
                 torch.cuda.set_device(device)  # otherwise every process of a machine would use its first GPU
-                distributed.init_process_group("cpu:gloo,cuda:nccl", timeout=PATIENCE)
-            else:
-                distributed.init_process_group("gloo", timeout=PATIENCE)
+            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+            distributed.init_process_group(backend, timeout=PATIENCE, **_find_meeting())
         atexit.register(_leave_processes)
     with reporting_unreachable():
         return ProcessGroup(device)
+
+
+def _find_meeting() -> dict[str, Any]:
+    """Where processes meet, if torch's own choice is not the place.
+
+    After a restart, torchrun's store still has the addresses of the processes that have ended. Those that were started
+    together use a part of the store that none before them has used.
+    """
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if restarts == "0":
+        return {}
+    store, rank, count = next(distributed.rendezvous("env://", timeout=PATIENCE))
+    return {"store": distributed.PrefixStore(f"restart {restarts}", store), "rank": rank, "world_size": count}
 
 
 def _leave_processes() -> None:

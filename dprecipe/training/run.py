@@ -20,6 +20,7 @@ from dprecipe.training.audit.run import audit_before
 from dprecipe.training.file_digests import holding_still
 from dprecipe.training.folder import RunFolder, hold_to_policies
 from dprecipe.training.gather import gather_records
+from dprecipe.training.launch import is_of_launch
 from dprecipe.training.loggers.run import check_loggers
 from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Start, runner_of
 
@@ -44,8 +45,9 @@ def run(
 
     `model`, `train`, `public` and `test` replace what the recipe names; `dprecipe.data.python_records` says what the
     last three may be. They, and all files, are checked before torch is imported. If several processes run together
-    (`torchrun`), only the first of them writes. `accept_lost_steps`: release the model even if interruptions or
-    missing files cost it more than half of the planned steps.
+    (`torchrun`), only the first of them writes; a run that `torchrun` starts again continues (`training.launch`).
+    `accept_lost_steps`: release the model even if interruptions or missing files cost it more than half of the planned
+    steps.
 
     Guarantees: every draw of noise is in the ledger before its result is used; the ledger never holds more than the
     budget; `release/` appears whole, at the end, verified, or not at all.
@@ -64,6 +66,7 @@ def run(
         raise UsageFault("this recipe trains several times", "start it with: dprecipe tune")
     given = {"model": model, "data.train": train, "data.public": public, "data.test": test}
     path = Path(out) if out is not None else RunFolder.default(plan)
+    resume = resume or is_of_launch(path)
     plan = hold_to_policies(plan, path, resume, [key for key, value in given.items() if value is not None])
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
     root = find_data_root(data_root, plan.source.file)

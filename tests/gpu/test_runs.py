@@ -150,7 +150,8 @@ DRIVER = textwrap.dedent(
     processes = join_processes(device)
     if backend == "gloo":
         processes._device = torch.device("cpu")
-    part = processes.part(torch.tensor([0, 2, 4]).numpy())  # one process has none of them
+    units = torch.tensor([0, 2, 4]).numpy()
+    part = processes.part(units, units)  # one process has none of them
     value = torch.full((5,), float(len(part)), dtype=torch.float64, device=device)
     total = processes.summed(value)
     if processes.rank == 0:

@@ -88,6 +88,27 @@ def test_every_update_is_that_of_a_single_process(tmp_path: Path, processes: int
 
 
 @pytest.mark.slow
+def test_an_encoded_run_of_two_processes_is_that_of_one(tmp_path: Path) -> None:
+    """Parts of other sizes round gradients otherwise. Where two magnitudes nearly tie, that moves their bounds: in few
+    coordinates, and by less than a step of their codeword."""
+    mechanism = """kind: encoded
+  codebook: {source: gaussian, size: 5}
+  noise: {family: gaussian, multiplier: 3.0}
+  microbatch: 3
+  sampling: {scheme: poisson, batch_size: 24}
+budget"""
+    start, end = RECIPE.index("kind: dpsgd"), RECIPE.index("budget")
+    text = RECIPE[:start] + mechanism + RECIPE[end + len("budget") :]
+    for count in (1, 2):
+        code, _, err = finished(started(tmp_path, count, text=text))
+        assert code == 0, err
+    alone, together = (weights(tmp_path / f"run-{count}") for count in (1, 2))
+    assert float((alone - together).abs().max()) < 2e-4 * float(alone.abs().max())
+    ledgers = [read(tmp_path / f"run-{count}" / "private" / "ledger.jsonl") for count in (1, 2)]
+    assert ledgers[0].charges == ledgers[1].charges
+
+
+@pytest.mark.slow
 def test_paid_steps_are_run_by_one_process_and_known_to_all(tmp_path: Path) -> None:
     steps = "[{flatten: {}}, {dp_standardize: {bounds: [0, 1], noise_multiplier: 5}}, {dp_pca: {components: 20, "
     steps += "noise_multiplier: 5}}]"
@@ -222,7 +243,9 @@ DRIVER = textwrap.dedent(
     processes = join_processes(torch.device("cpu"))
     asked = []
     answer = processes.agree(lambda: asked.append(1) or processes.rank)
-    part = processes.part(np.array([0, 2, 3, 4, 5, 9])).tolist()
+    units = np.array([0, 2, 3, 4, 5, 9])
+    part = processes.part(units, units).tolist()
+    grouped = processes.part(units, np.array([1, 1, 0, 2, 0, 1])).tolist()
     value = torch.full((4,), float(processes.rank + 1), dtype=torch.float64)
     total = processes.summed(value)
     noisy = processes.released(lambda: total + processes.rank, total)
@@ -233,7 +256,7 @@ DRIVER = textwrap.dedent(
     except UsageFault as fault:
         other = fault.message
     with open(f"{sys.argv[1]}/{processes.rank}.json", "w") as file:
-        told = [len(asked), answer, part, value.tolist(), total.tolist(), noisy.tolist(), seed, other]
+        told = [len(asked), answer, part, grouped, value.tolist(), total.tolist(), noisy.tolist(), seed, other]
         json.dump(told, file)
     torch.distributed.destroy_process_group()
     """
@@ -250,12 +273,13 @@ def test_what_processes_tell_each_other(tmp_path: Path) -> None:
     assert [row[0] for row in message] == [1, 0, 0]  # the leader alone is asked
     assert {row[1] for row in message} == {0}
     assert [row[2] for row in message] == [[0, 3, 9], [4], [2, 5]]
-    assert [row[3] for row in message] == [[1.0] * 4, [2.0] * 4, [3.0] * 4]  # what was summed is left alone
-    assert all(row[4] == [6.0] * 4 for row in message)
-    assert all(row[5] == [6.0] * 4 for row in message)  # the leader's
+    assert [row[3] for row in message] == [[3, 5], [0, 2, 9], [4]]  # a group is in one part whole
+    assert [row[4] for row in message] == [[1.0] * 4, [2.0] * 4, [3.0] * 4]  # what was summed is left alone
+    assert all(row[5] == [6.0] * 4 for row in message)
+    assert all(row[6] == [6.0] * 4 for row in message)  # the leader's
     words = Secrets(1).stream("layers", 0).words(3)
-    assert [row[6] for row in message] == [int(word >> np.uint64(1)) for word in words]
-    assert all("process 1 of this run has a different recipe" in row[7] for row in message)
+    assert [row[7] for row in message] == [int(word >> np.uint64(1)) for word in words]
+    assert all("process 1 of this run has a different recipe" in row[8] for row in message)
 
 
 @pytest.fixture

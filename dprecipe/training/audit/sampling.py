@@ -50,6 +50,9 @@ class CountedSums:
         self.batches: list[UnitNumbers] = []
         """Units of each batch; one that was there twice is there twice."""
 
+    def group(self, units: UnitNumbers) -> UnitNumbers:
+        return self._sums.group(units)
+
     def batch(self, store: Store, units: UnitNumbers, seed: int) -> StoredBatch:
         stored = self._sums.batch(store, units, seed)
         read = stored.indices if self._units is None else np.unique(self._units[stored.indices])

@@ -28,6 +28,8 @@ from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.processes import ProcessGroup
 
 UNITS, NUMBERS, ROUNDS = 101, 64, 3
+GROUP = 3
+"""Units of a group, which one process takes whole."""
 PATIENCE = timedelta(seconds=120)
 COMMAND = "import sys; from dprecipe.training.audit.several import follow; follow(sys.argv[1])"
 _ROOT = Path(__file__).resolve().parents[3]
@@ -67,10 +69,10 @@ def follow(folder: str) -> None:
 
 def _compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[AuditFinding]:
     wrong = sum(
-        sorted([*mine, *theirs]) != list(range(UNITS))
+        sorted([*mine, *theirs]) != list(range(UNITS)) or not _groups_of(mine).isdisjoint(_groups_of(theirs))
         for mine, theirs in zip(own["parts"], other["parts"], strict=True)
     )
-    text = "every unit of a batch is in the part of one process"
+    text = "every unit of a batch is in the part of one process, with all of its group"
     yield AuditFinding("program", "processes_parts", text, Equality(differing=wrong, compared=ROUNDS))
     wrong = 0
     for mine, theirs, one, two in zip(own["sums"], other["sums"], own["given"], other["given"], strict=True):
@@ -89,6 +91,10 @@ def _compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Audit
     yield AuditFinding("program", "processes_seeds", text, Equality(differing=equal, compared=ROUNDS))
 
 
+def _groups_of(units: list[int]) -> set[int]:
+    return {unit // GROUP for unit in units}
+
+
 def _take_part(folder: Path, rank: int) -> dict[str, Any]:
     """What a process has of each round. Its own sums are of its rank; the noisy one is of the leader alone."""
     results: dict[str, Any] = {key: [] for key in ("parts", "given", "sums", "noisy", "released", "seeds")}
@@ -98,7 +104,7 @@ def _take_part(folder: Path, rank: int) -> dict[str, Any]:
             generator = torch.Generator().manual_seed(2 * number + rank)
             given = torch.randn(NUMBERS, dtype=torch.float64, generator=generator)
             noisy = torch.randn(NUMBERS, dtype=torch.float64, generator=generator)
-            results["parts"].append(processes.part(np.arange(UNITS)).tolist())
+            results["parts"].append(processes.part(np.arange(UNITS), np.arange(UNITS) // GROUP).tolist())
             results["given"].append(given.tolist())
             summed = processes.summed(given)
             results["sums"].append(summed.tolist())

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dprecipe.privacy.audit.results import Equality
-from dprecipe.training.audit.several import ROUNDS, _compare
+from dprecipe.training.audit.several import GROUP, ROUNDS, UNITS, _compare
+
+PARTS = [[unit for unit in range(UNITS) if unit // GROUP % 2 == rank] for rank in range(2)]
 
 SOUND = {
-    "parts": [list(range(0, 101, 2))] * ROUNDS,
+    "parts": [PARTS[0]] * ROUNDS,
     "given": [[1.0, 2.0]] * ROUNDS,
     "sums": [[4.0, 6.0]] * ROUNDS,
     "noisy": [[0.5, 0.25]] * ROUNDS,
     "released": [[0.5, 0.25]] * ROUNDS,
     "seeds": [1] * ROUNDS,
 }
-OTHER = SOUND | {"parts": [list(range(1, 101, 2))] * ROUNDS, "given": [[3.0, 4.0]] * ROUNDS, "seeds": [2] * ROUNDS}
+OTHER = SOUND | {"parts": [PARTS[1]] * ROUNDS, "given": [[3.0, 4.0]] * ROUNDS, "seeds": [2] * ROUNDS}
 
 
 def failed(other: dict[str, object]) -> set[str]:
@@ -24,6 +26,14 @@ def failed(other: dict[str, object]) -> set[str]:
 def test_each_fault_of_a_second_process_fails_its_test() -> None:
     assert failed(OTHER) == set()
     assert failed(OTHER | {"parts": SOUND["parts"]}) == {"processes_parts"}
+    assert failed(OTHER | {"parts": [PARTS[1][1:]] * ROUNDS}) == {"processes_parts"}  # one unit in none
     assert failed(OTHER | {"released": [[4.0, 6.0]] * ROUNDS}) == {"processes_noise"}
     assert failed(OTHER | {"sums": [[3.0, 4.0]] * ROUNDS}) == {"processes_sums"}
     assert failed(OTHER | {"seeds": SOUND["seeds"]}) == {"processes_seeds"}
+
+
+def test_a_group_in_two_processes_fails() -> None:
+    mine, other = ([list(range(rank, UNITS, 2))] * ROUNDS for rank in range(2))
+    tests = {t.id: t.evidence for t in _compare(SOUND | {"parts": mine}, OTHER | {"parts": other})}
+    assert isinstance(evidence := tests["processes_parts"], Equality)
+    assert evidence.differing == ROUNDS

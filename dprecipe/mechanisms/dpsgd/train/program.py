@@ -145,6 +145,9 @@ class ClippedSums:
         shares = step.event.shares if isinstance(step.event, GroupedGaussian) else None
         return clipping_of(self._clip, self._model, clip_norm, multiplier_of(step.event), shares)
 
+    def group(self, units: UnitNumbers) -> UnitNumbers:
+        return units
+
     def batch(self, store: Store, units: UnitNumbers, seed: int) -> StoredBatch:
         return store.batch(units, seed)
 

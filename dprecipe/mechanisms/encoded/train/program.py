@@ -103,6 +103,9 @@ class Encoding:
             self._relative = torch.repeat_interleave(torch.tensor(relative, dtype=torch.float64), sizes)
             self._relative = self._relative.to(encoder.device)
 
+    def group(self, units: UnitNumbers) -> UnitNumbers:
+        return units if self._slot_of is None else self._slot_of[units]
+
     def batch(self, store: Store, units: UnitNumbers, seed: int) -> StoredBatch:
         if self._slot_of is None:
             return store.batch(units, seed)

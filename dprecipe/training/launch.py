@@ -1,0 +1,54 @@
+"""Which launch of `torchrun` a run folder is of: the launch that made it may continue it, without `--resume`.
+
+When a process of a run is lost, `torchrun --max-restarts` ends the others and starts the same command again.
+
+| the folder | what the command does |
+|---|---|
+| was made by this launch | continues: a new attempt, for which all that was reserved counts as spent |
+| is of another launch, or of none | refuses, as a first start does: a run folder is never overwritten |
+| is not there, on one machine | begins: what was lost had not begun |
+| is not there, on several machines, after a restart | refuses: it may be on another of them |
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from dprecipe import durable
+from dprecipe.faults import UsageFault
+
+NAME = "launch"
+"""The file in a run's private folder."""
+
+
+def name_launch() -> str | None:
+    """The launch that this process is of, the same after each of its restarts; `None` without torchrun."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID")
+    # The parent process starts the others again, and lives as long as the launch does.
+    return None if run is None else f"{run} {socket.gethostname()} {os.getppid()}"
+
+
+def is_of_launch(path: Path) -> bool:
+    """Whether this launch has made the run folder, as far as this machine has it.
+
+    Raises:
+        UsageFault: it was restarted on several machines, and the folder is not on this one.
+    """
+    launch = name_launch()
+    if launch is None:
+        return False
+    restarts, machines, rank = (
+        int(os.environ.get(key, usual))
+        for key, usual in (("TORCHELASTIC_RESTART_COUNT", "0"), ("GROUP_WORLD_SIZE", "1"), ("RANK", "0"))
+    )
+    if restarts and machines > 1 and rank == 0 and not os.path.lexists(path):
+        raise UsageFault(
+            f"{path}: not on this machine, which leads the run since the launcher restarted it",
+            "give all machines one folder for --out; or continue on the machine that has it, with --resume",
+        )
+    try:
+        return durable.read_bytes(path / "private" / NAME).decode("utf-8", "replace") == launch
+    except OSError:
+        return False
