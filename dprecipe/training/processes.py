@@ -24,6 +24,8 @@ from typing import Any, Protocol, TypeVar, final
 import torch
 import torch.distributed as distributed
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
@@ -208,8 +210,8 @@ def _find_meeting() -> dict[str, Any]:
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if restarts == "0":
         return {}
-    store, rank, count = next(distributed.rendezvous("env://", timeout=PATIENCE))
-    return {"store": distributed.PrefixStore(f"restart {restarts}", store), "rank": rank, "world_size": count}
+    store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
+    return {"store": PrefixStore(f"restart {restarts}", store), "rank": rank, "world_size": count}
 
 
 def _leave_processes() -> None:
