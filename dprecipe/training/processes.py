@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar, final
 import torch
 import torch.distributed as distributed
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
