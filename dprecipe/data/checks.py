@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from dprecipe.data import step_checks
-from dprecipe.data.facts import column_facts, feature_shape, model_shape, source_shape
+from dprecipe.data.facts import column_facts, feature_shape, model_shape, sequences_step, source_shape
 from dprecipe.data.schema import AnySource, Data, Source
+from dprecipe.data.sequence_checks import check_sequences
 from dprecipe.data.targets import ClassTarget, NumberTarget, SeveralTarget, Target
 from dprecipe.faults import Finding
 
@@ -21,10 +22,11 @@ def check_data(data: Data) -> list[Finding]:
     findings += _declared_size(data)
     findings += step_checks.check_operations(data)
     if not findings:
+        of_features = (step_checks.check_steps, step_checks.check_encodings, step_checks.check_tokens)
+        is_text = sequences_step(data.preprocess) is not None
         rules = (
-            step_checks.check_steps,
-            step_checks.check_encodings,
-            step_checks.check_tokens,
+            check_sequences,
+            *(() if is_text else of_features),
             _test_matches,
             _public_matches,
         )
@@ -156,6 +158,8 @@ def _fits_a_disk(data: Data) -> Iterator[Finding]:
     remedy = (
         "write fewer angles or more scales" if scattered else "hash into fewer buckets, or declare fewer categories"
     )
+    if sequences_step(data.preprocess) is not None:
+        remedy = "write a smaller max_length"
     if needed > DENSE_LIMIT:
         yield Finding(
             "R219",

@@ -27,7 +27,7 @@ class ColumnBlock(Block):
     if TYPE_CHECKING:
         kind: str
 
-    step: ClassVar[Literal["one_hot", "hash"] | None] = None
+    step: ClassVar[Literal["one_hot", "hash", "sequences"] | None] = None
     """The step of `preprocess` that makes it features; None if it needs none."""
 
     @property
@@ -210,7 +210,7 @@ class Category(ColumnBlock):
     kind: Literal["category"]
     values: Annotated[tuple[Text, ...], Field(min_length=1)]
 
-    step: ClassVar[Literal["one_hot", "hash"] | None] = "one_hot"
+    step: ClassVar[Literal["one_hot", "hash", "sequences"] | None] = "one_hot"
 
     @property
     def width(self) -> int:
@@ -221,11 +221,24 @@ class Category(ColumnBlock):
 
 
 class TextColumn(ColumnBlock):
-    """Free text, or categories that are not declared. A step of `preprocess` hashes it."""
+    """Free text, or categories that are not declared. A step of `preprocess` hashes it, or makes it tokens."""
 
     kind: Literal["text"]
 
-    step: ClassVar[Literal["one_hot", "hash"] | None] = "hash"
+    step: ClassVar[Literal["one_hot", "hash", "sequences"] | None] = "hash"
+
+    @property
+    def width(self) -> int:
+        return 0
+
+
+class ChatColumn(ColumnBlock):
+    """The messages of a conversation, in order: a list of {role, content}, or the same as a text in JSON. The step
+    `sequences` makes it tokens."""
+
+    kind: Literal["chat"]
+
+    step: ClassVar[Literal["one_hot", "hash", "sequences"] | None] = "sequences"
 
     @property
     def width(self) -> int:
@@ -236,7 +249,7 @@ if TYPE_CHECKING:
     Column = ColumnBlock
 else:
     Column = Annotated[
-        Numeric | Integer | Boolean | Ordinal | Date | Category | TextColumn, Field(discriminator="kind")
+        Numeric | Integer | Boolean | Ordinal | Date | Category | TextColumn | ChatColumn, Field(discriminator="kind")
     ]
 Columns = Annotated[dict[str, Column], Field(min_length=1)]
 

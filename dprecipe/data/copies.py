@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe import __version__, durable
-from dprecipe.data.counts import ColumnCounts, SourceCounts
+from dprecipe.data.counts import ColumnCounts, SequenceCounts, SourceCounts
 from dprecipe.data.known_digests import KnownDigests, State, state_of
 from dprecipe.data.raw import Raw, TextValues
 from dprecipe.data.storage import MappedTexts, Storage, disk_fault, map_array, text_arrays
@@ -167,7 +167,8 @@ class Copy:
         counts = content["counts"]
         columns = {name: ColumnCounts(**column) for name, column in counts["columns"].items()}
         records = Raw(arrays["features"], arrays["labels"], identities, texts, content["units"])
-        return records, SourceCounts(**{**counts, "columns": columns})
+        sequences = SequenceCounts(**counts["sequences"])
+        return records, SourceCounts(**{**counts, "columns": columns, "sequences": sequences})
 
     def _read_manifest(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(durable.read_bytes(self.path / MANIFEST))

@@ -40,6 +40,36 @@ class ColumnCounts:
 
 @final
 @dataclass(slots=True)
+class SequenceCounts:
+    """Counts of sequences of tokens, each of `length` places; 0: there are none."""
+
+    length: int = 0
+    records: int = 0
+    truncated: int = 0
+    """Records whose text is longer than `length` tokens: the rest is not read."""
+    tokens: int = 0
+    """All that are not padding; of them `learned` ones have a label and a token before them."""
+    learned: int = 0
+
+    def add(self, tokens: int, learned: int, truncated: bool) -> None:
+        """Add a record."""
+        self.records += 1
+        self.tokens += tokens
+        self.learned += learned
+        self.truncated += truncated
+
+    def as_json(self) -> dict[str, Any]:
+        """Counts, and their shares of the records and of the places."""
+        places = self.length * self.records
+        shares = {
+            "truncated": round(self.truncated / self.records, 6) if self.records else 0.0,
+            "padding": round(1 - self.tokens / places, 6) if places else 0.0,
+        }
+        return {"truncated": self.truncated, "tokens": self.tokens, "learned": self.learned, "shares": shares}
+
+
+@final
+@dataclass(slots=True)
 class SourceCounts:
     """Counts of one source."""
 
@@ -47,6 +77,7 @@ class SourceCounts:
     columns: dict[str, ColumnCounts] = field(default_factory=dict)
     not_finite: int = 0
     """Records with a value that is not finite: they contribute nothing."""
+    sequences: SequenceCounts = field(default_factory=SequenceCounts)
 
     def column(self, name: str, kind: str) -> ColumnCounts:
         """The counts of a column, created on first use."""
@@ -97,6 +128,8 @@ class SourceCounts:
         result: dict[str, Any] = {"records": self.records}
         if self.columns:
             result["columns"] = {name: shares(counts) for name, counts in self.columns.items()}
+        if self.sequences.length:
+            result["sequences"] = self.sequences.as_json()
         return {**result, "records_not_finite": self.not_finite}
 
 
@@ -107,6 +140,12 @@ def as_text(by_role: Mapping[Role, SourceCounts]) -> str:
         lines.append(f"data.{role}: {counts.records:,} records")
         if counts.not_finite:
             lines.append(f"  {counts.not_finite:,} with a value that is not finite: they contribute nothing")
+        if counts.sequences.length:
+            own, shown = counts.sequences, counts.sequences.as_json()["shares"]
+            lines.append(
+                f"  {own.truncated:,} texts longer than {own.length:,} tokens, and cut ({shown['truncated']:.2%}); "
+                f"{own.tokens:,} tokens, of them {own.learned:,} learned; {shown['padding']:.2%} of places are padding"
+            )
         for name, column in counts.as_json().get("columns", {}).items():
             shares = ", ".join(
                 f"{column[subject]:,} {subject} ({share:.2%})" for subject, share in column["shares"].items()

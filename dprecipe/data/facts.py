@@ -9,8 +9,8 @@ from typing import Literal
 
 from dprecipe.data.columns import ColumnBlock
 from dprecipe.data.paid.schema import DpCategories, DpPca, DpVocabulary, ItemStep, item_columns
-from dprecipe.data.schema import ClipFeatures, Columns, Data, Hash, OneHot, Step, Tokenize, TokenizerFile
-from dprecipe.data.targets import Target
+from dprecipe.data.schema import ClipFeatures, Columns, Data, Hash, OneHot, Sequences, Step, Tokenize, TokenizerFile
+from dprecipe.data.targets import Target, TokenTarget
 from dprecipe.faults import RecipeError
 
 Role = Literal["train", "test", "public"]
@@ -30,7 +30,8 @@ class DataFacts:
     """The public constants of a data set, all of them written in the recipe."""
 
     shape: tuple[int, ...]
-    """The shape of one record's features as the model sees them: (D,) or, for images, (channels, height, width)."""
+    """The shape of one record's features as the model sees them: (D,); of images, (channels, height, width); of
+    sequences, (2, max_length): input tokens and labels."""
     target: Target
     """What the label is."""
     source_shape: tuple[int, ...]
@@ -86,9 +87,11 @@ def describe_data(data: Data, role: Role = "train") -> DataFacts:
     columns = column_facts(source.table_columns or {}, data.preprocess)
     before = source_shape(columns, source.record_shape)
     shape = feature_shape(before, data.preprocess)
-    step = tokenize_step(data.preprocess)
-    own = None if step is None else step.tokenizer
-    return DataFacts(shape, source.target, before, columns, count_vocabulary(data.preprocess), own)
+    own, tokens = tokenizer_file(data.preprocess), count_vocabulary(data.preprocess)
+    sequences = sequences_step(data.preprocess)
+    if sequences is not None:
+        return DataFacts(shape, TokenTarget(sequences.vocabulary), shape, columns, tokens, own)
+    return DataFacts(shape, source.target, before, columns, tokens, own)
 
 
 def feature_norm(data: Data) -> float | None:
@@ -121,6 +124,8 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (channels * count_scattering_coefficients(scales, angles), height >> scales, width >> scales)
     if step.dp_pca is not None:
         return (step.dp_pca.components,)
+    if step.sequences is not None:
+        return (2, step.sequences.max_length)
     return (math.prod(shape),) if step.flatten is not None else shape
 
 
@@ -139,7 +144,10 @@ def model_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, ...]:
-    """The columns of a table in declared order, with the width that their encoding gives them."""
+    """The columns of a table in declared order, with the width that their encoding gives them; none where `sequences`
+    makes one text of them."""
+    if sequences_step(steps) is not None:
+        return ()
     results: list[ColumnFacts] = []
     start = 0
     by_hash, by_items = hash_steps(steps), item_steps(steps)
@@ -190,15 +198,25 @@ def tokenize_step(steps: Sequence[Step]) -> Tokenize | None:
     return next((step.tokenize for step in steps if step.tokenize is not None), None)
 
 
+def sequences_step(steps: Sequence[Step]) -> Sequences | None:
+    """The `sequences` step, if there is one."""
+    return next((step.sequences for step in steps if step.sequences is not None), None)
+
+
+def tokenizer_file(steps: Sequence[Step]) -> TokenizerFile | None:
+    """The tokeniser whose tokens texts become; None without one, and where words are hashed."""
+    step = sequences_step(steps) or tokenize_step(steps)
+    return None if step is None else step.tokenizer
+
+
 def has_tokenizer(steps: Sequence[Step]) -> bool:
     """Whether texts become the tokens of a tokeniser, whose file a model needs."""
-    step = tokenize_step(steps)
-    return step is not None and step.tokenizer is not None
+    return tokenizer_file(steps) is not None
 
 
 def count_vocabulary(steps: Sequence[Step]) -> int | None:
     """The number of tokens, including padding; None if the features are not tokens."""
-    step = tokenize_step(steps)
+    step = sequences_step(steps) or tokenize_step(steps)
     return None if step is None else step.vocabulary
 
 

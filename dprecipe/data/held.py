@@ -51,7 +51,7 @@ class HeldRecords(ABC):
 
 def _label_of(source: AnySource, reading: Reading) -> Label | None:
     """The label that is read; None for public records."""
-    return source.label if reading.role != "public" and isinstance(source, ColumnLabelled) else None
+    return source.read_label if reading.role != "public" and isinstance(source, ColumnLabelled) else None
 
 
 def _no_table(source: AnySource, reading: Reading) -> UsageFault:

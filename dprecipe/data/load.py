@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe.data.copies import Copy, open_copy
 from dprecipe.data.counts import SourceCounts
-from dprecipe.data.facts import DataFacts, Role, describe_data, tokenize_step
+from dprecipe.data.facts import DataFacts, Role, describe_data, sequences_step, tokenize_step, tokenizer_file
 from dprecipe.data.files import data_root, locate_file
 from dprecipe.data.paid.schema import DpCategories, DpVocabulary
 from dprecipe.data.raw import Raw, Reading, empty_side_fault, size_fault
 from dprecipe.data.records import Records
-from dprecipe.data.schema import AnySource, Data, Hash, OneHot, Tokenize
+from dprecipe.data.schema import AnySource, Data, Hash, OneHot, Sequences, Step, Tokenize
+from dprecipe.data.sequence_tokens import SequenceTokens, open_sequence_tokens
 from dprecipe.data.storage import IN_MEMORY_BYTES, SPILLING, Storage
 from dprecipe.data.tokens import Tokens, open_tokens
 from dprecipe.data.units import Identities
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DataFacts", "Records", "data_root", "describe_data", "load"]
 
-_ON_READING = (OneHot, Hash, Tokenize, DpCategories, DpVocabulary)
+AnyTokens = Tokens | SequenceTokens
+_ON_READING = (OneHot, Hash, Tokenize, Sequences, DpCategories, DpVocabulary)
 """Steps that a reader takes part in."""
 
 
@@ -65,12 +67,12 @@ def read(
     identity: str | None = None,
     copies: Path | None = None,
     held: HeldRecords | None = None,
-    tokens: Tokens | None = None,
+    tokens: AnyTokens | None = None,
     anew: bool = False,
 ) -> tuple[Records, SourceCounts]:
     """As `load`, before any step of preprocessing, and the counts of missing, clamped and undeclared values. `held`:
-    records in memory, in the place of the source's files. `tokens`: of the recipe's `tokenize` step, where they are
-    opened already. `anew`: the copy in `copies` is of what the files hold now, whatever is remembered of them.
+    records in memory, in the place of the source's files. `tokens`: of the recipe's steps (`open_all_tokens`), where
+    they are opened already. `anew`: the copy in `copies` is of what the files hold now, whatever is remembered of them.
 
     Raises:
         UsageFault: `held` is of another kind than the source.
@@ -78,9 +80,8 @@ def read(
     """
     describe_data(data, role)
     name_column = _name_column(source, data, role, identity)
-    step = tokenize_step(data.preprocess)
-    own = None if step is None else step.tokenizer
-    tokens = open_tokens(step, root) if tokens is None else tokens
+    own = tokenizer_file(data.preprocess)
+    tokens = open_all_tokens(data.preprocess, root) if tokens is None else tokens
 
     def reading_to(storage: Storage) -> Reading:
         return replace(Reading.of(source, data, role, name_column, storage), tokens=tokens)
@@ -100,6 +101,18 @@ def read(
     with open_copy(copies, declared, files, written, anew) as copy:
         reading = reading_to(copy.storage)
         return _read(lambda: source.read(root, reading), source, data, reading, copy)
+
+
+def open_all_tokens(steps: Sequence[Step], root: Path) -> AnyTokens | None:
+    """What makes the tokens of a `sequences` or a `tokenize` step; None without one. `root`: the data root.
+
+    Raises:
+        DataFault, UsageFault: the tokeniser can't be opened, or is not what is declared.
+    """
+    sequences, words = sequences_step(steps), tokenize_step(steps)
+    if sequences is not None:
+        return open_sequence_tokens(sequences, root)
+    return None if words is None else open_tokens(words, root)
 
 
 def _declared(source: AnySource, data: Data) -> object:

@@ -18,7 +18,7 @@ from dprecipe.data.raw import Labels, is_count, size_fault
 from dprecipe.data.records import Records, RecordSource, describe_type, suggest_taker
 from dprecipe.data.schema import Data
 from dprecipe.data.several import are_answers, pack_answers
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, TokenTarget
 from dprecipe.faults import DataFault, UsageFault
 
 ACCEPTED = (
@@ -240,6 +240,14 @@ def _labels(labels: NDArray[np.generic], count: int, expected: DataFacts, role: 
             whole = labels.dtype.kind in "iu"
             if not whole or (count and not (labels.min() >= 0 and int(labels.max()) >> len(names) == 0)):
                 raise DataFault(f"a label of `{role}` is neither 0 nor 1", f"pass labels that are {remedy}")
+            return labels.astype(np.int64, copy=False)
+        case TokenTarget():
+            whole = labels.dtype.kind in "iu"
+            if not whole or (count and not (labels.min() >= 1 and labels.max() < expected.shape[-1])):
+                raise DataFault(
+                    f"a label of `{role}` is no number of learned tokens, 1 … {expected.shape[-1] - 1}",
+                    f"pass labels that are {remedy}",
+                )
             return labels.astype(np.int64, copy=False)
         case NumberTarget():
             if not numeric or not bool((np.abs(labels) <= 1).all()):  # nor is NaN

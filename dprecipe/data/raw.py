@@ -13,6 +13,7 @@ from dprecipe.data.counts import ColumnCounts, SourceCounts
 from dprecipe.data.facts import Role
 from dprecipe.data.problems import Problems
 from dprecipe.data.schema import AnySource, Data, Split
+from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.split import find_held_out, number_names, split_column
 from dprecipe.data.storage import Storage
 from dprecipe.data.tokens import Tokens
@@ -89,8 +90,8 @@ class Reading:
     problems: Problems = field(default_factory=lambda: Problems(private=True))
     counts: SourceCounts = field(default_factory=SourceCounts)
     storage: Storage = field(default_factory=Storage)
-    tokens: Tokens | None = None
-    """What makes the tokens of a `tokenize` step that names a tokeniser."""
+    tokens: Tokens | SequenceTokens | None = None
+    """What makes the tokens of a `tokenize` or a `sequences` step."""
 
     @staticmethod
     def of(

@@ -103,6 +103,42 @@ class Tokenize(Block):
         return (self.buckets or 0) + 1 if self.tokenizer is None else self.tokenizer.vocabulary
 
 
+RoleText = Annotated[tuple[str, ...], Field(min_length=2, max_length=2)]
+ASSISTANT = "assistant"
+"""The role whose turns are learned."""
+
+
+class Sequences(Block):
+    """Each record to the tokens of one text, of which a model learns the next one at each place. Exactly one of `text`,
+    `prompt` with `completion`, and `chat` with `roles` says what the text is."""
+
+    text: Text | None = Field(None, description="the text column; all its tokens are learned")
+    prompt: Text | None = Field(None, description="the text column that is read and not learned; with `completion`")
+    completion: Text | None = Field(None, description="the text column whose tokens are learned, behind the prompt's")
+    chat: Text | None = Field(None, description="the chat column; the turns of the `assistant` are learned")
+    roles: Annotated[dict[Text, RoleText], Field(min_length=1, max_length=20)] | None = Field(
+        None, description="of `chat`: the constant texts before and after each turn, by role"
+    )
+    tokenizer: TokenizerFile
+    end: NonNegativeInt | None = Field(
+        None, description="the token behind each text that is not cut, and learned: the checkpoint's own (`eos_token`)"
+    )
+    max_length: Annotated[int, Field(ge=2, le=2**16)] = Field(
+        description="tokens of a record: longer texts are cut, shorter ones padded"
+    )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read, in order."""
+        named = (self.text, self.prompt, self.completion, self.chat)
+        return tuple(name for name in named if name is not None)
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens, including padding."""
+        return self.tokenizer.vocabulary
+
+
 class Scattering(Block):
     """Images to the coefficients of a wavelet scattering transform of second order: fixed, nothing is learned."""
 
@@ -134,7 +170,9 @@ class Flip(Block):
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
 
 
-ConstantStep = Scale | ClipFeatures | OneHot | Hash | Tokenize | Scattering | GroupNorm | Flatten | Crop | Flip
+ConstantStep = (
+    Scale | ClipFeatures | OneHot | Hash | Tokenize | Sequences | Scattering | GroupNorm | Flatten | Crop | Flip
+)
 Operation = ConstantStep | PaidStep
 
 
@@ -146,6 +184,7 @@ class Step(Block):
     one_hot: OneHot | None = None
     hash: Hash | None = None
     tokenize: Tokenize | None = None
+    sequences: Sequences | None = None
     scattering: Scattering | None = None
     group_norm: GroupNorm | None = None
     flatten: Flatten | None = None

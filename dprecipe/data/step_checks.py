@@ -166,6 +166,7 @@ def _encoding(step: Encoding, columns: object, path: str) -> Iterator[Finding]:
             remedy = {
                 "one_hot": "encode it with one_hot, or declare it as {kind: text}",
                 "hash": "encode it with hash, or declare its values as {kind: category}",
+                "sequences": "leave it out: `sequences` makes tokens of a chat column, alone",
                 None: f"leave it out: {'an' if kind[0] in 'aeiou' else 'a'} {kind} column needs no encoding",
             }[own]
             yield Finding("R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.{key}{at}")
@@ -198,7 +199,11 @@ def check_encodings(data: Data) -> Iterator[Finding]:
                 times[name] = times.get(name, 0) + 1
     for name, column in columns.items():
         if column.step is not None and times[name] == 0:
-            example = "one_hot: {}" if column.step == "one_hot" else f"hash: {{columns: [{name}], buckets: 256}}"
+            example = {
+                "one_hot": "one_hot: {}",
+                "hash": f"hash: {{columns: [{name}], buckets: 256}}",
+                "sequences": f"sequences: {{chat: {name}, roles: {{…}}, tokenizer: {{…}}, max_length: 1024}}",
+            }[column.step]
             yield Finding(
                 "R209",
                 f"the {column.kind} column {name!r} is not encoded as numbers",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dprecipe.data.collector import RecordCollector
 from dprecipe.data.counts import SourceCounts
 from dprecipe.data.encoders import ColumnReport, Place, encode_column
-from dprecipe.data.facts import column_facts, hash_steps, item_steps, tokenize_step
+from dprecipe.data.facts import column_facts, hash_steps, item_steps, sequences_step, tokenize_step
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import (
     NO_COUNT,
@@ -30,6 +30,8 @@ from dprecipe.data.raw import (
     map_labels,
 )
 from dprecipe.data.schema import Columns, Hash, Label, Step
+from dprecipe.data.sequence_tokens import SequenceTokens
+from dprecipe.data.sequences import SequenceEncoder
 from dprecipe.data.several import encode_several
 from dprecipe.data.targets import CountTarget, NumberTarget, SeveralTarget
 from dprecipe.data.tokens import HashedWords, Tokens
@@ -127,7 +129,7 @@ class Collector:
 
     def __init__(self, columns: Columns, steps: Sequence[Step], label: Label | None, reading: Reading) -> None:
         self._reading = reading
-        self._encoder = TableEncoder(columns, steps, reading.problems, reading.counts, reading.tokens)
+        self._encoder = _open_encoder(columns, steps, reading)
         self._label = label
         self._records = RecordCollector(reading)
 
@@ -144,7 +146,8 @@ class Collector:
         label = self._label
         is_number = label is not None and isinstance(label.target, NumberTarget | CountTarget)
         target = label.read_columns if label is not None and is_number else ()
-        return frozenset((*self._encoder.numeric, *target)).difference(self._reading.naming_columns)
+        numeric = () if isinstance(self._encoder, SequenceEncoder) else self._encoder.numeric
+        return frozenset((*numeric, *target)).difference(self._reading.naming_columns)
 
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
         """Encode a chunk of rows and append it.
@@ -158,6 +161,10 @@ class Collector:
             kept = chosen.tolist()
             columns = {name: select_rows(values, kept) for name, values in columns.items()}
             rows, place = len(kept), select_places(place, kept)
+        if isinstance(self._encoder, SequenceEncoder):
+            sequences, counts = self._encoder.encode(columns, rows, place)
+            self._records.append(sequences, drop_labels(rows) if reading.role == "public" else counts)
+            return
         features = self._encoder.encode(columns, rows, place)
         labels: Labels = drop_labels(rows)
         if label is not None:
@@ -172,7 +179,17 @@ class Collector:
         Raises:
             DataFault: the disk refuses.
         """
+        if isinstance(self._encoder, SequenceEncoder):
+            return self._records.raw(self._encoder.empty)
         return self._records.raw(np.empty((0, self._encoder.width), np.float32), self._encoder.text_starts)
+
+
+def _open_encoder(columns: Columns, steps: Sequence[Step], reading: Reading) -> TableEncoder | SequenceEncoder:
+    step, tokens = sequences_step(steps), reading.tokens
+    if step is not None and isinstance(tokens, SequenceTokens):
+        return SequenceEncoder(columns, step, reading.problems, reading.counts, tokens)
+    own = None if isinstance(tokens, SequenceTokens) else tokens
+    return TableEncoder(columns, steps, reading.problems, reading.counts, own)
 
 
 def encode_labels(

@@ -1,5 +1,5 @@
-"""What a label is, as it is declared and never measured: one of several classes, a number, a count, or any of several
-names.
+"""What a label is, as it is declared and never measured: one of several classes, a number, a count, any of
+several names, or the next token of a text.
 
 Each kind says how many outputs a model of it has. Labels are one value a record, whatever their kind, so that all
 records are sampled, grouped and clipped alike. No numpy.
@@ -117,6 +117,33 @@ class SeveralTarget:
         return f"an array (N, {len(self.names)}) of 0 and 1"
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class TokenTarget:
+    """The next token of a sequence, at each of its places. Labels (N,) are int64: how many tokens of a record are
+    learned. Which ones, its features say: (N, 2, L), input tokens and labels (`data.sequences`)."""
+
+    vocabulary: int
+    is_choice: ClassVar[bool] = False
+
+    @property
+    def outputs(self) -> int:
+        """One for each token: its logit."""
+        return self.vocabulary
+
+    def describe(self) -> str:
+        """In words."""
+        return "the next token"
+
+    def describe_labels(self) -> str:
+        """What labels from Python are."""
+        return "the number of learned tokens of each record, from 1 on"
+
+
+NEXT_TOKEN = TokenTarget(0)
+"""What a source alone says with `label: next_token`; how many tokens there are, the step `sequences` says."""
+
+
 def name_classes(target: ClassTarget | SeveralTarget) -> tuple[str, ...]:
     """The names of the classes, or of what may apply, without blanks around them; numbers where classes have none."""
     if target.names is None:
@@ -124,4 +151,6 @@ def name_classes(target: ClassTarget | SeveralTarget) -> tuple[str, ...]:
     return tuple(name.strip() for name in target.names)
 
 
-Target = ClassTarget | NumberTarget | CountTarget | SeveralTarget
+LabelTarget = ClassTarget | NumberTarget | CountTarget | SeveralTarget
+"""What columns or arrays of labels hold."""
+Target = LabelTarget | TokenTarget

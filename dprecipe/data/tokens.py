@@ -64,18 +64,16 @@ class LibraryTokens:
         """
         features[:] = self._padding
         whole = [text.encode("utf-8", "replace").decode() for text in texts]  # of a lone surrogate there is no text
-        for row, encoding in enumerate(_encode(self._tokenizer, whole, self._name)):
+        for row, encoding in enumerate(encode_texts(self._tokenizer, whole, self._name)):
             features[row, : len(encoding.ids)] = encoding.ids
 
 
-def open_tokens(step: Tokenize | None, root: Path) -> Tokens | None:
-    """What makes the tokens of a step; None without one. `root`: the data root.
+def open_tokens(step: Tokenize, root: Path) -> Tokens:
+    """What makes the tokens of a step. `root`: the data root.
 
     Raises:
         DataFault, UsageFault: see `load_tokenizer`.
     """
-    if step is None:
-        return None
     if step.tokenizer is None:
         return HashedWords(step)
     return load_tokenizer(locate_file(step.tokenizer.path, root), step.tokenizer, step.length)
@@ -106,6 +104,18 @@ def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryT
     """The tokeniser of a file, for texts of at most `length` tokens.
 
     Raises:
+        DataFault, UsageFault: as `read_tokenizer`.
+    """
+    tokenizer, content = read_tokenizer(path, declared)
+    tokenizer.enable_truncation(length)
+    _check_added(tokenizer, declared, length, path.name)
+    return LibraryTokens(tokenizer, declared.padding, content, path.name)
+
+
+def read_tokenizer(path: Path, declared: TokenizerFile) -> tuple[Any, bytes]:
+    """The library's tokeniser of a file, which neither cuts nor pads, and the content of the file.
+
+    Raises:
         UsageFault: the library is not installed.
         DataFault: the file can't be read, is no tokeniser, or has other tokens than are declared.
     """
@@ -133,10 +143,9 @@ def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryT
             "save_pretrained(…) writes it)",
         ) from None
     _check_tokens(tokenizer, declared, path.name)
-    tokenizer.enable_truncation(length)
+    tokenizer.no_truncation()
     tokenizer.no_padding()
-    _check_added(tokenizer, declared, length, path.name)
-    return LibraryTokens(tokenizer, declared.padding, content, path.name)
+    return tokenizer, content
 
 
 def _is_of_library(error: BaseException) -> bool:
@@ -164,7 +173,7 @@ def _check_tokens(tokenizer: Any, declared: TokenizerFile, name: str) -> None:
 
 def _check_added(tokenizer: Any, declared: TokenizerFile, length: int, name: str) -> None:
     """Check the tokens that are added to each text, which the file names apart from its vocabulary."""
-    added = _encode(tokenizer, [""], name)[0].ids
+    added = encode_texts(tokenizer, [""], name)[0].ids
     if max(added, default=0) >= declared.vocabulary:
         raise DataFault(
             f"{name}: adds token {max(added)} to each text, and declared are {declared.vocabulary}",
@@ -177,9 +186,14 @@ def _check_added(tokenizer: Any, declared: TokenizerFile, length: int, name: str
         )
 
 
-def _encode(tokenizer: Any, texts: list[str], name: str) -> Sequence[Any]:
+def encode_texts(tokenizer: Any, texts: list[str], name: str, special: bool = True) -> Sequence[Any]:
+    """The library's encodings of texts; `special`: with the tokens that the tokeniser of file `name` adds to each.
+
+    Raises:
+        DataFault: it fails on a text.
+    """
     try:
-        encodings: Sequence[Any] = tokenizer.encode_batch(texts)
+        encodings: Sequence[Any] = tokenizer.encode_batch(texts, add_special_tokens=special)
     except BaseException as error:
         if not _is_of_library(error):
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dprecipe.data.facts import DataFacts
-from dprecipe.data.targets import ClassTarget, NumberTarget
+from dprecipe.data.targets import ClassTarget, NumberTarget, TokenTarget
 from dprecipe.faults import Finding
 from dprecipe.models.geometry import MIN_WIDE_RESNET_SIZE, smallest_size
 from dprecipe.models.layout import layer_shapes
@@ -99,6 +99,8 @@ def _labels(model: Model, facts: DataFacts) -> Iterator[Finding]:
 
 
 def _features(model: Model, facts: DataFacts) -> list[Finding]:
+    if isinstance(facts.target, TokenTarget):
+        return [_no_sequences(model)]
     if isinstance(model, Transformer):
         return list(_tokens(model, facts))
     if isinstance(model, Transformers):
@@ -106,6 +108,15 @@ def _features(model: Model, facts: DataFacts) -> list[Finding]:
     if facts.vocabulary is not None:
         return list(_quantities(model))
     return _images(model, facts) if isinstance(model, Cnn | WideResNet | Timm) else []
+
+
+def _no_sequences(model: Model) -> Finding:
+    return Finding(
+        "R255",
+        f"a {model.kind} does not learn the next token of a text",
+        "replace `sequences` by `tokenize`, and declare in data.train.label what is learned",
+        "model.kind",
+    )
 
 
 def _quantities(model: Model) -> Iterator[Finding]:

@@ -18,8 +18,9 @@ from dprecipe.data.facts import (
     count_vocabulary,
     describe_data,
     feature_shape,
+    sequences_step,
     source_shape,
-    tokenize_step,
+    tokenizer_file,
 )
 from dprecipe.data.paid.constants import AnyConstants, StageConstants
 from dprecipe.data.paid.fit import find_wrong_shape
@@ -27,7 +28,7 @@ from dprecipe.data.paid.schema import PaidStep
 from dprecipe.data.preprocess import ReadyStep, is_pending
 from dprecipe.data.schema import Data, Step
 from dprecipe.data.sources.base import Classes, Columns, Count, Range, Several, Shape, choose_target
-from dprecipe.data.targets import SEPARATOR, ClassTarget, CountTarget, NumberTarget, SeveralTarget
+from dprecipe.data.targets import SEPARATOR, ClassTarget, CountTarget, NumberTarget, SeveralTarget, TokenTarget
 from dprecipe.faults import DataFault
 from dprecipe.language.base import Block, Text
 from dprecipe.models.hub_config import Config, check_config
@@ -66,14 +67,17 @@ class ModelFile(Block):
     @property
     def facts(self) -> DataFacts:
         """What a model is built from and checked against."""
+        own, tokens = tokenizer_file(self.preprocess), count_vocabulary(self.preprocess)
+        sequences = sequences_step(self.preprocess)
+        if sequences is not None:
+            return DataFacts(
+                self.shape, TokenTarget(sequences.vocabulary), self.shape, vocabulary=tokens, tokenizer=own
+            )
         target = choose_target(self.classes, self.target, self.count, self.several)
         if isinstance(target, ClassTarget):
             target = ClassTarget(target.classes, self.class_names)
         elif isinstance(target, SeveralTarget):
             target = SeveralTarget(target.names, self.separator or SEPARATOR)
-        step = tokenize_step(self.preprocess)
-        own = None if step is None else step.tokenizer
-        tokens = count_vocabulary(self.preprocess)
         return DataFacts(self.shape, target, self.shape, vocabulary=tokens, tokenizer=own)
 
 
@@ -129,8 +133,9 @@ def parse_description(text: str | bytes) -> ModelFile:
         raise _damaged("a configuration belongs to a model of transformers, and to no other")
     if file.config is not None and check_config(file.config) != file.config:
         raise _damaged("its configuration holds more than numbers of a model")
-    if [file.classes, file.target, file.count, file.several].count(None) != 3:
-        raise _damaged("it predicts neither a class, a number, a count nor names, or more than one of these")
+    kinds = [file.classes, file.target, file.count, file.several, sequences_step(file.preprocess)]
+    if kinds.count(None) != len(kinds) - 1:
+        raise _damaged("it predicts no class, number, count, name or token, or more than one of these")
     if file.target is not None and not file.target[0] / 2 < file.target[1] / 2:
         raise _damaged("its range is empty")
     return file

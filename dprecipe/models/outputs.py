@@ -13,15 +13,16 @@ import math
 import torch
 from torch import Tensor
 
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
 
 
 def interpret_outputs(outputs: Tensor, target: Target) -> Tensor:
     """Outputs of a module (N, outputs): of classes, and of names that may apply, the logits, as they are; of a number
-    or a count what is predicted, (N, 1) float64, in the units of the label.
+    or a count what is predicted, (N, 1) float64, in the units of the label; of sequences the log-likelihoods of their
+    tokens, (N, L - 1), as they are.
     """
     match target:
-        case ClassTarget() | SeveralTarget():
+        case ClassTarget() | SeveralTarget() | TokenTarget():
             return outputs
         case NumberTarget(lowest=lowest, highest=highest):
             return in_units(outputs, (lowest, highest))
@@ -52,7 +53,7 @@ def predict_rates(outputs: Tensor, largest: int) -> Tensor:
 
 def label_type(target: Target) -> torch.dtype:
     """The type of labels of this kind."""
-    return torch.int64 if target.is_choice else torch.float32
+    return torch.int64 if target.is_choice or isinstance(target, TokenTarget) else torch.float32
 
 
 def find_right(outputs: Tensor, labels: Tensor, target: Target) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dprecipe.data.facts import describe_data
 from dprecipe.data.schema import Data
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, TokenTarget
 from dprecipe.language.base import Block
 from dprecipe.page import render_table
 from dprecipe.release.score_blocks import AnyScore, SeveralScore
@@ -117,3 +117,5 @@ def name_loss(data: Data) -> str:
             return "mean Poisson deviance"
         case SeveralTarget():
             return "mean binary cross entropy"
+        case TokenTarget():
+            return "mean over records of their loss by token"

@@ -20,12 +20,12 @@ from torch.func import functional_call
 
 from dprecipe import durable
 from dprecipe.data.raw import Labels
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.models.outputs import find_right, interpret_outputs, label_units, unpack_labels
 from dprecipe.timeline import phase
 from dprecipe.training.engine.backward import channels_last
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.losses import BinaryCrossEntropy, cross_entropy
+from dprecipe.training.losses import BinaryCrossEntropy, NextTokenLoss, cross_entropy
 from dprecipe.training.metrics import describe_metrics, measure
 
 
@@ -145,6 +145,9 @@ class HeldOut:
                     loss += float(BinaryCrossEntropy(target.outputs)(outputs, labels).sum())
                     labels = unpack_labels(labels, target.outputs)
                     predicted = outputs.double().sigmoid() if full else outputs
+                elif isinstance(target, TokenTarget):
+                    loss += float(NextTokenLoss()(outputs, labels).sum())
+                    predicted = outputs
                 else:
                     predicted, labels = interpret_outputs(outputs.double(), target), label_units(labels, target)
                     loss += float(_sum_errors(predicted[:, 0], labels, target))

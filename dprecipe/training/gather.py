@@ -13,15 +13,16 @@ from dprecipe import durable
 from dprecipe.data.copies import find_folder
 from dprecipe.data.counts import SourceCounts, as_text
 from dprecipe.data.disjoint import check_files, check_records
-from dprecipe.data.facts import Role, tokenize_step
+from dprecipe.data.facts import Role
 from dprecipe.data.held import HeldRecords
-from dprecipe.data.load import read
+from dprecipe.data.load import open_all_tokens, read
 from dprecipe.data.preprocess import is_pending
 from dprecipe.data.problems import combine_faults
 from dprecipe.data.python_records import records_from_python
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import AnySource
-from dprecipe.data.tokens import TOKENIZER, LibraryTokens, open_tokens
+from dprecipe.data.sequence_tokens import SequenceTokens
+from dprecipe.data.tokens import TOKENIZER, LibraryTokens
 from dprecipe.faults import DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
@@ -136,8 +137,8 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         "public": plan.data.public,
         "test": plan.data.held_out,
     }
-    tokens = attempt(lambda: open_tokens(tokenize_step(plan.data.preprocess), root))
-    if isinstance(tokens, LibraryTokens):
+    tokens = attempt(lambda: open_all_tokens(plan.data.preprocess, root))
+    if isinstance(tokens, LibraryTokens | SequenceTokens):
         gathered.tokenizer = tokens.content
     attempt(lambda: check_files(plan.data, root))
     copies = find_folder(plan.runtime.prepared, plan.source.file)

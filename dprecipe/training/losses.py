@@ -16,7 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, name_classes
+from dprecipe.data.targets import (
+    ClassTarget,
+    CountTarget,
+    NumberTarget,
+    SeveralTarget,
+    Target,
+    TokenTarget,
+    name_classes,
+)
 from dprecipe.language.training import HuberLoss, Training
 from dprecipe.models.outputs import unpack_labels
 
@@ -26,8 +34,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 def choose_loss(target: Target, training: Training) -> Loss:
     """The loss of a label: cross entropy of classes, half the squared error (or Huber's loss) of a number, Poisson's of
-    a count, binary cross entropy of names that may apply. `training` chooses where there is a choice, and has passed
-    `planning.labels`.
+    a count, binary cross entropy of names that may apply, negative log-likelihood of the next token. `training` chooses
+    where there is a choice, and has passed `planning.labels`.
     """
     match target:
         case ClassTarget():
@@ -37,6 +45,8 @@ def choose_loss(target: Target, training: Training) -> Loss:
             return HuberError(training.loss.delta) if isinstance(training.loss, HuberLoss) else SquaredError()
         case CountTarget(max=largest):
             return PoissonLoss(largest)
+        case TokenTarget():
+            return NextTokenLoss()
         case SeveralTarget(names):
             return BinaryCrossEntropy(len(names), weigh_classes(target, training.class_weights))
 
@@ -44,6 +54,22 @@ def choose_loss(target: Target, training: Training) -> Loss:
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """(N, C), (N,) -> (N,): negative log-likelihood of each record's label."""
     return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NextTokenLoss:
+    """Negative log-likelihood of a record's learned tokens, by token (`mean`) or in all (`sum`).
+
+    Outputs (N, L - 1) are log-likelihoods, 0 where a token is not learned; labels (N,) how many tokens are.
+    """
+
+    reduce: Literal["mean", "sum"] = "mean"
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(N, L - 1), (N,) -> (N,)."""
+        total = -outputs.sum(1)
+        return total if self.reduce == "sum" else total / labels
 
 
 def weigh_classes(
@@ -185,5 +211,7 @@ def synthetic_labels(numbers: Tensor, target: Target) -> Tensor:
             return (numbers % 7).float() / 3 - 1
         case CountTarget(max=largest):
             return (numbers % (min(largest, 20) + 1)).float()
+        case TokenTarget():
+            return 1 + numbers % 7
         case SeveralTarget(names):
             return numbers * ODD % (1 << len(names))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.targets import ClassTarget, CountTarget, SeveralTarget, Target, name_classes
+from dprecipe.data.targets import ClassTarget, CountTarget, SeveralTarget, Target, TokenTarget, name_classes
 from dprecipe.release.scores import BASELINE
 
 Floats = NDArray[np.float64]
@@ -37,9 +37,10 @@ def measure(predicted: Floats, labels: Floats, target: Target) -> dict[str, Any]
     |---|---|
     | none | empty |
     | a prediction that is not finite | empty |
+    | the next token | empty |
     | a single class | no AUC and no average precision |
     """
-    if not len(labels) or not np.isfinite(predicted).all():
+    if not len(labels) or not np.isfinite(predicted).all() or isinstance(target, TokenTarget):
         return {}
     if isinstance(target, ClassTarget):
         return _of_classes(predicted, labels.astype(np.int64))

@@ -30,12 +30,13 @@ from torch import Tensor, nn
 from dprecipe import durable
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.copies import find_folder
-from dprecipe.data.facts import describe_data, tokenize_step
-from dprecipe.data.load import read
+from dprecipe.data.facts import describe_data
+from dprecipe.data.load import open_all_tokens, read
 from dprecipe.data.problems import combine_faults
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource
-from dprecipe.data.tokens import TOKENIZER, LibraryTokens, open_tokens
+from dprecipe.data.sequence_tokens import SequenceTokens
+from dprecipe.data.tokens import TOKENIZER, LibraryTokens
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import digest_of
 from dprecipe.models.file import describe_file
@@ -109,8 +110,8 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
     record = describe_run(plan, used, initial, digest_tensors(save(tensors)), device)
     config = module.config if isinstance(module, SequenceClassifier) else None
     files = {"model.json": to_bytes(describe_file(plan.model, plan.data, config))}
-    tokens = open_tokens(tokenize_step(plan.data.preprocess), root)
-    if isinstance(tokens, LibraryTokens):
+    tokens = open_all_tokens(plan.data.preprocess, root)
+    if isinstance(tokens, LibraryTokens | SequenceTokens):
         files[TOKENIZER] = tokens.content
     if score is not None:
         files[METRICS] = json.dumps(describe_metrics(score.full, score.records, PUBLIC), indent=1).encode()

@@ -21,15 +21,17 @@ from dprecipe.data.files import find_existing, is_pattern, leaves_root
 from dprecipe.data.targets import (
     MAX_COUNT,
     MAX_NAMES,
+    NEXT_TOKEN,
     SEPARATOR,
     ClassTarget,
     CountTarget,
+    LabelTarget,
     NumberTarget,
     SeveralTarget,
     Target,
 )
 from dprecipe.faults import Finding
-from dprecipe.language.base import Block, NonNegativeInt, PositiveInt, Text
+from dprecipe.language.base import Block, NonNegativeInt, PositiveInt, Text, word_form
 
 if TYPE_CHECKING:
     from dprecipe.data.query import RowOrigin
@@ -93,7 +95,7 @@ class Label(Block):
         return self.columns or ((self.column,) if self.column is not None else ())
 
     @property
-    def target(self) -> Target:
+    def target(self) -> LabelTarget:
         """See `Labelled`."""
         if self.columns is not None:
             return SeveralTarget(self.columns)
@@ -104,9 +106,16 @@ class Label(Block):
         return choose_target(self.classes, self.range, self.count)
 
 
+AnyLabel = Annotated[
+    Annotated[Literal["next_token"], Tag("word")] | Annotated[Label, Tag("block")],
+    Discriminator(lambda value: "word" if word_form(value) == "word" else "block"),
+]
+"""A label that columns hold, or `next_token`: each token of a text is learned from those before it."""
+
+
 def choose_target(
     classes: int | None, limits: Range | None, count: Count | None, several: tuple[str, ...] | None = None
-) -> Target:
+) -> LabelTarget:
     """The target of labels, of which exactly one of these keys is declared."""
     if several is not None:
         return SeveralTarget(several)
@@ -273,23 +282,30 @@ class ColumnLabelled(Labelled):
     """A source with its label in a column of a file, or in several."""
 
     if TYPE_CHECKING:
-        label: Label
+        label: AnyLabel
+
+    @property
+    def read_label(self) -> Label | None:
+        """The label that columns hold; None for `next_token`, which the texts themselves hold."""
+        return None if self.label == "next_token" else self.label
 
     @property
     def target(self) -> Target:
-        return self.label.target
+        return NEXT_TOKEN if self.label == "next_token" else self.label.target
 
     @property
     def described(self) -> frozenset[str]:
-        return frozenset((*(self.table_columns or {}), *self.label.read_columns))
+        return frozenset(self.table_columns or {}) | self.label_columns
 
     @property
     def label_columns(self) -> frozenset[str]:
-        return frozenset(self.label.read_columns)
+        return frozenset(() if self.label == "next_token" else self.label.read_columns)
 
 
-def label_contradictions(label: Label, columns: Columns | None, path: str) -> Iterator[Finding]:
+def label_contradictions(label: Label | None, columns: Columns | None, path: str) -> Iterator[Finding]:
     """The contradictions within the label of a table or of images; `path` is the source's."""
+    if label is None:
+        return
     where = f"{path}.label"
     if (label.column is None) == (label.columns is None):
         yield Finding(

@@ -14,9 +14,9 @@ from dprecipe.data.sources.base import (
     RECORDS,
     UNREAD,
     Access,
+    AnyLabel,
     ColumnLabelled,
     Columns,
-    Label,
     Paths,
     Records,
     SeveralFiles,
@@ -66,7 +66,7 @@ class Csv(_Csv, ColumnLabelled):
     source: Literal["csv"]
     path: Paths = Field(description=PATHS)
     columns: Columns
-    label: Label
+    label: AnyLabel
     delimiter: Delimiter = ","
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
@@ -74,13 +74,13 @@ class Csv(_Csv, ColumnLabelled):
     shared: ClassVar[tuple[str, ...]] = ("columns", "label", "delimiter")
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from label_contradictions(self.label, self.columns, path)
+        yield from label_contradictions(self.read_label, self.columns, path)
         yield from _Csv.contradictions(self, path)
 
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_csv import read_csv
 
-        return read_csv(self.features_paths, self.columns, self.label, self.delimiter, self.records, root, reading)
+        return read_csv(self.features_paths, self.columns, self.read_label, self.delimiter, self.records, root, reading)
 
 
 class PublicCsv(_Csv):
@@ -89,7 +89,7 @@ class PublicCsv(_Csv):
     source: Literal["csv"]
     path: Paths = Field(description=PATHS)
     columns: Columns
-    label: Label | None = Field(None, description=UNREAD)
+    label: AnyLabel | None = Field(None, description=UNREAD)
     delimiter: Delimiter = ","
     records: Records | None = Field(None, description=RECORDS)
     access: Literal["public"] = "public"

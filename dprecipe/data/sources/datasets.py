@@ -14,10 +14,10 @@ from dprecipe.data.sources.base import (
     RECORDS,
     UNREAD,
     Access,
+    AnyLabel,
     ColumnLabelled,
     Columns,
     FileSource,
-    Label,
     Records,
     label_contradictions,
 )
@@ -36,7 +36,7 @@ class _DatasetFolder(TableOrImages, FileSource):
     if TYPE_CHECKING:
         path: str
         split: str | None
-        label: Label | None
+        label: AnyLabel | None
 
     @property
     def origins(self) -> tuple[tuple[str, str], ...]:
@@ -53,7 +53,7 @@ class _DatasetFolder(TableOrImages, FileSource):
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_datasets import read_datasets
 
-        label = self.label if isinstance(self, DatasetFolder) else None
+        label = self.read_label if isinstance(self, DatasetFolder) else None
         return read_datasets(self.path, self.split, self.columns, self.image, label, self.records, root, reading)
 
 
@@ -65,14 +65,14 @@ class DatasetFolder(_DatasetFolder, ColumnLabelled):
     split: SplitName | None = Field(None, description=SPLIT)
     columns: Columns | None = None
     image: ImageColumn | None = None
-    label: Label
+    label: AnyLabel
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
 
     shared: ClassVar[tuple[str, ...]] = ("columns", "image", "label")
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from label_contradictions(self.label, self.columns, path)
+        yield from label_contradictions(self.read_label, self.columns, path)
         yield from TableOrImages.contradictions(self, path)
 
 
@@ -84,7 +84,7 @@ class PublicDatasetFolder(_DatasetFolder):
     split: SplitName | None = Field(None, description=SPLIT)
     columns: Columns | None = None
     image: ImageColumn | None = None
-    label: Label | None = Field(None, description=UNREAD)
+    label: AnyLabel | None = Field(None, description=UNREAD)
     records: Records | None = Field(None, description=RECORDS)
     access: Literal["public"] = "public"
 

@@ -14,9 +14,9 @@ from dprecipe.data.sources.base import (
     ACCESS,
     UNREAD,
     Access,
+    AnyLabel,
     ColumnLabelled,
     Columns,
-    Label,
     Paths,
     label_contradictions,
 )
@@ -52,7 +52,7 @@ class _DuckDb(QueryResult):
         query: str
         rows: Rows | None
         delimiter: str
-        label: Label | None
+        label: AnyLabel | None
 
     @property
     def paths(self) -> Mapping[str, tuple[str, ...]]:
@@ -107,7 +107,7 @@ class _DuckDb(QueryResult):
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_duckdb import read_duckdb
 
-        label = self.label if isinstance(self, DuckDb) else None
+        label = self.read_label if isinstance(self, DuckDb) else None
         private = reading.private and self.rows is None
         return read_duckdb(self.paths, self.query, private, self.delimiter, self.columns, label, root, reading)
 
@@ -120,14 +120,14 @@ class DuckDb(_DuckDb, ColumnLabelled):
     query: QueryText = Field(description=QUERY)
     rows: Rows | None = Field(None, description=ROWS)
     columns: Columns
-    label: Label
+    label: AnyLabel
     delimiter: Delimiter = ","
     access: Access = Field("private_internal", description=ACCESS)
 
     shared: ClassVar[tuple[str, ...]] = ("query", "columns", "label", "delimiter", "rows")
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from label_contradictions(self.label, self.columns, path)
+        yield from label_contradictions(self.read_label, self.columns, path)
         yield from _DuckDb.contradictions(self, path)
 
 
@@ -139,7 +139,7 @@ class PublicDuckDb(_DuckDb):
     query: QueryText = Field(description=QUERY)
     rows: Rows | None = Field(None, description=ROWS)
     columns: Columns
-    label: Label | None = Field(None, description=UNREAD)
+    label: AnyLabel | None = Field(None, description=UNREAD)
     delimiter: Delimiter = ","
     access: Literal["public"] = "public"
 

@@ -14,9 +14,9 @@ from dprecipe.data.sources.base import (
     RECORDS,
     UNREAD,
     Access,
+    AnyLabel,
     ColumnLabelled,
     Columns,
-    Label,
     Paths,
     Records,
     SeveralFiles,
@@ -81,20 +81,20 @@ class Parquet(_Parquet, ColumnLabelled):
     path: Paths = Field(description=PATHS)
     columns: Columns | None = None
     image: ImageColumn | None = None
-    label: Label
+    label: AnyLabel
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
 
     shared: ClassVar[tuple[str, ...]] = ("columns", "image", "label")
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from label_contradictions(self.label, self.columns, path)
+        yield from label_contradictions(self.read_label, self.columns, path)
         yield from _Parquet.contradictions(self, path)
 
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_parquet import read_parquet
 
-        return read_parquet(self.features_paths, self.columns, self.image, self.label, self.records, root, reading)
+        return read_parquet(self.features_paths, self.columns, self.image, self.read_label, self.records, root, reading)
 
 
 class PublicParquet(_Parquet):
@@ -104,7 +104,7 @@ class PublicParquet(_Parquet):
     path: Paths = Field(description=PATHS)
     columns: Columns | None = None
     image: ImageColumn | None = None
-    label: Label | None = Field(None, description=UNREAD)
+    label: AnyLabel | None = Field(None, description=UNREAD)
     records: Records | None = Field(None, description=RECORDS)
     access: Literal["public"] = "public"
 

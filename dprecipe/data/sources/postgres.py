@@ -13,9 +13,9 @@ from dprecipe.data.sources.base import (
     ACCESS,
     UNREAD,
     Access,
+    AnyLabel,
     ColumnLabelled,
     Columns,
-    Label,
     label_contradictions,
 )
 from dprecipe.data.sources.duckdb import QUERY, QueryText, TableName
@@ -42,7 +42,7 @@ class _Postgres(QueryResult):
         tables: dict[str, str]
         query: str
         rows: Rows | None
-        label: Label | None
+        label: AnyLabel | None
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -75,7 +75,7 @@ class _Postgres(QueryResult):
     def read(self, root: Path, reading: Reading) -> Raw:
         from dprecipe.data.sources.read_postgres import read_postgres
 
-        label = self.label if isinstance(self, Postgres) else None
+        label = self.read_label if isinstance(self, Postgres) else None
         views = self.rows is not None or not reading.private
         return read_postgres(self.connection, self.tables, self.query, views, self.columns, label, reading)
 
@@ -89,13 +89,13 @@ class Postgres(_Postgres, ColumnLabelled):
     query: QueryText = Field(description=QUERY)
     rows: Rows | None = Field(None, description=ROWS)
     columns: Columns
-    label: Label
+    label: AnyLabel
     access: Access = Field("private_internal", description=ACCESS)
 
     shared: ClassVar[tuple[str, ...]] = ("connection", "query", "columns", "label", "rows")
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        yield from label_contradictions(self.label, self.columns, path)
+        yield from label_contradictions(self.read_label, self.columns, path)
         yield from _Postgres.contradictions(self, path)
 
 
@@ -108,7 +108,7 @@ class PublicPostgres(_Postgres):
     query: QueryText = Field(description=QUERY)
     rows: Rows | None = Field(None, description=ROWS)
     columns: Columns
-    label: Label | None = Field(None, description=UNREAD)
+    label: AnyLabel | None = Field(None, description=UNREAD)
     access: Literal["public"] = "public"
 
     shared: ClassVar[tuple[str, ...]] = ("connection", "query", "columns", "rows")

@@ -27,7 +27,7 @@ from dprecipe.data.several import several_labels
 from dprecipe.data.sources.base import Labelled
 from dprecipe.data.sources.npz import Npz
 from dprecipe.data.table import read_names
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.faults import DataFault
 
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
@@ -106,6 +106,8 @@ def check_labels(
             return number_labels(labels, (lowest, highest), subject, reading, numbers)
         case CountTarget(max=largest):
             return count_labels(labels, largest, subject, reading, numbers)
+        case TokenTarget():
+            raise ValueError("arrays hold no texts")
         case SeveralTarget():
             return several_labels(labels, subject, reading.problems, numbers)
 

@@ -1,0 +1,141 @@
+"""Checks of the step `sequences`, against the columns, the label and the other steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dprecipe.data.columns import ChatColumn, ColumnBlock, TextColumn
+from dprecipe.data.facts import sequences_step
+from dprecipe.data.paid.schema import DpCount
+from dprecipe.data.schema import ASSISTANT, Columns, Data, Sequences
+from dprecipe.data.targets import TokenTarget
+from dprecipe.faults import Finding
+from dprecipe.text.near import nearest_word
+
+FORMS = "`text`, `prompt` with `completion`, or `chat` with `roles`"
+
+
+def check_sequences(data: Data) -> Iterator[Finding]:
+    """`sequences` and `label: next_token` go together (R231); the step says what a sequence is made of (R232), of
+    columns that hold that (R233), by tokens that there are (R228), and is alone (R234)."""
+    step, learned = sequences_step(data.preprocess), isinstance(data.train.target, TokenTarget)
+    if step is None:
+        if learned:
+            yield Finding(
+                "R231",
+                "label: next_token learns the tokens of a text, and no step makes any",
+                "add to data.preprocess: sequences: {text: …, tokenizer: {…}, max_length: …}",
+                "data.train.label",
+            )
+        return
+    index = next(index for index, other in enumerate(data.preprocess) if other.sequences is not None)
+    path = f"data.preprocess.{index}.sequences"
+    if not learned:
+        yield Finding(
+            "R231",
+            f"`sequences` is for models that learn the next token, and the label is {data.train.target.describe()}",
+            "write label: next_token, in the place of the label block; or replace `sequences` by `tokenize`",
+            "data.train.label",
+        )
+    for place, other in enumerate(data.preprocess):
+        if place != index and not isinstance(other.operation, DpCount):
+            name = next(name for name, value in other if value is not None)
+            yield Finding(
+                "R234",
+                f"`sequences` makes all of a record's features, and {name} has nothing to do beside it",
+                "remove the step",
+                f"data.preprocess.{place}.{name}",
+            )
+    yield from _check_form(step, path)
+    yield from _check_numbers(step, path)
+    columns = data.train.table_columns
+    if columns is None:
+        yield Finding(
+            "R233",
+            f"sequences are made of a table's columns, and this {data.train.source} source has none",
+            "declare the text column in data.train.columns",
+            path,
+        )
+        return
+    yield from _check_columns(step, columns, path)
+
+
+def _check_form(step: Sequences, path: str) -> Iterator[Finding]:
+    pair = step.prompt is not None or step.completion is not None
+    forms = [step.text is not None, pair, step.chat is not None]
+    if sum(forms) != 1:
+        yield Finding(
+            "R232",
+            f"a sequence is made of {FORMS}: exactly one of these, and {sum(forms) or 'none'} is written",
+            "keep one of them" if sum(forms) else "write text: and the name of the text column",
+            path,
+        )
+    elif pair and (step.prompt is None or step.completion is None):
+        missing = "prompt" if step.prompt is None else "completion"
+        yield Finding(
+            "R232",
+            f"there is no `{missing}`: the tokens of a completion are learned, those of its prompt are read",
+            f"add {missing}: and its column; or write text: where all of a text is learned",
+            path,
+        )
+    elif pair and step.prompt == step.completion:
+        yield Finding(
+            "R232", "prompt and completion are one column", "name two columns, or write text:", f"{path}.completion"
+        )
+    if (step.chat is None) != (step.roles is None):
+        yield Finding(
+            "R232",
+            "`chat` needs the texts around each turn" if step.roles is None else "`roles` are those of a chat column",
+            'add roles: {user: ["<|user|>\\n", "\\n"], assistant: ["<|assistant|>\\n", "\\n"]}, as the checkpoint was '
+            "trained with them"
+            if step.roles is None
+            else "remove `roles`, or write chat: in the place of the other columns",
+            path if step.roles is None else f"{path}.roles",
+        )
+    elif step.roles is not None and ASSISTANT not in step.roles:
+        yield Finding(
+            "R232",
+            f"`roles` has no `{ASSISTANT}`, whose turns are the ones that are learned",
+            f"add {ASSISTANT}: [before, after]",
+            f"{path}.roles",
+        )
+
+
+def _check_numbers(step: Sequences, path: str) -> Iterator[Finding]:
+    numbers = {"tokenizer.padding": step.tokenizer.padding, "end": step.end or 0}
+    for key, number in numbers.items():
+        if number >= step.vocabulary:
+            yield Finding(
+                "R228",
+                f"{key.rpartition('.')[2]} {number} is no token: these are 0 … {step.vocabulary - 1}",
+                "write the number that the tokeniser has for it",
+                f"{path}.{key}",
+            )
+
+
+def _check_columns(step: Sequences, columns: Columns, path: str) -> Iterator[Finding]:
+    expected: dict[str, tuple[type[ColumnBlock], str]] = {
+        "text": (TextColumn, "text"),
+        "prompt": (TextColumn, "text"),
+        "completion": (TextColumn, "text"),
+        "chat": (ChatColumn, "chat"),
+    }
+    for key, (kind, word) in expected.items():
+        name = getattr(step, key)
+        if name is None:
+            continue
+        if name not in columns:
+            meant = nearest_word(name, columns)
+            yield Finding(
+                "R233",
+                f"no column {name!r} is declared" + (f"; did you mean {meant!r}?" if meant else ""),
+                f"write {meant}" if meant else f"add to data.train.columns: {name}: {{kind: {word}}}",
+                f"{path}.{key}",
+            )
+        elif not isinstance(columns[name], kind):
+            yield Finding(
+                "R233",
+                f"`{key}` reads a column of kind {word}, and {name!r} is of kind {columns[name].kind}",
+                f"declare {name}: {{kind: {word}}}, or name another column",
+                f"{path}.{key}",
+            )

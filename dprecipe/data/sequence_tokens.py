@@ -1,0 +1,99 @@
+"""A public tokeniser for sequences: segments of a text to tokens, each by itself, and what stands around them.
+
+A segment is the text of a record, a prompt, a completion, or a turn of a conversation. What a record spells never
+becomes a special token (`<|endoftext|>` in it is read as letters): only the recipe's own constants do. So no record can
+end its sequence early, or speak as another role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+from dprecipe.data.files import locate_file
+from dprecipe.data.schema import Sequences
+from dprecipe.data.tokens import encode_texts, read_tokenizer
+from dprecipe.faults import DataFault
+
+PROBES = ("a", "e", "A", "0", ".")
+"""Texts of which a tokeniser has a token for at least one."""
+
+
+@final
+class SequenceTokens:
+    """The tokens of segments, without special ones; `before` and `after` are those around a whole text."""
+
+    def __init__(self, step: Sequences, tokenizer: Any, content: bytes, name: str) -> None:
+        """`tokenizer`: of the library, which neither cuts nor pads. `content`: that of its file, `name`: its name.
+
+        Raises:
+            DataFault: the tokens that it adds to a text are not those that are declared.
+        """
+        self._tokenizer, self._name = tokenizer, name
+        self.content = content
+        self.before, added = _find_added(tokenizer, step.vocabulary, name)
+        self.after = added if step.end is None else (step.end,)
+        if added not in ((), self.after):
+            raise DataFault(
+                f"{name}: puts token {', '.join(map(str, added))} behind each text, and `end` is {step.end}",
+                f"write end: {added[0]}" if len(added) == 1 else "remove `end`",
+            )
+        if len(self.before) + len(self.after) >= step.max_length:
+            raise DataFault(
+                f"{name}: adds {len(self.before) + len(self.after)} tokens to each text, and max_length is "
+                f"{step.max_length}",
+                f"write max_length: {len(self.before) + len(self.after) + 1} or more",
+            )
+        roles = step.roles or {}
+        self.turns = {role: (self._constant(start), self._constant(end)) for role, (start, end) in roles.items()}
+        """The tokens before and after each turn, by role."""
+        tokenizer.encode_special_tokens = True
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each segment; special ones never.
+
+        Raises:
+            DataFault: the tokeniser has no token for a part of a text.
+        """
+        encodings = encode_texts(self._tokenizer, list(texts), self._name, special=False)
+        return [encoding.ids for encoding in encodings]
+
+    def _constant(self, text: str) -> tuple[int, ...]:
+        return tuple(encode_texts(self._tokenizer, [text], self._name, special=False)[0].ids) if text else ()
+
+
+def open_sequence_tokens(step: Sequences, root: Path) -> SequenceTokens:
+    """The tokeniser of a step. `root`: the data root.
+
+    Raises:
+        DataFault, UsageFault: see `dprecipe.data.tokens.read_tokenizer`, and `SequenceTokens`.
+    """
+    path = locate_file(step.tokenizer.path, root)
+    return SequenceTokens(step, *read_tokenizer(path, step.tokenizer), path.name)
+
+
+def _find_added(tokenizer: Any, vocabulary: int, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The special tokens that a tokeniser puts before and behind each text, which the file names apart from its
+    vocabulary."""
+    for probe in PROBES:
+        plain = encode_texts(tokenizer, [probe], name, special=False)[0].ids
+        whole = encode_texts(tokenizer, [probe], name)[0].ids
+        if not plain:
+            continue
+        starts = [place for place in range(len(whole)) if whole[place : place + len(plain)] == plain]
+        if not starts:
+            raise DataFault(
+                f"{name}: puts special tokens into the middle of a text",
+                "name the tokeniser of a decoder, whose `post_processor` adds tokens before a text or behind it",
+            )
+        before, after = tuple(whole[: starts[0]]), tuple(whole[starts[0] + len(plain) :])
+        if max((*before, *after), default=0) >= vocabulary:
+            raise DataFault(
+                f"{name}: adds token {max((*before, *after))} to each text, and declared are {vocabulary}",
+                "mend `post_processor` in the file: its tokens are those of the vocabulary",
+            )
+        return before, after
+    raise DataFault(
+        f"{name}: has no token for a letter, a digit or a full stop", "name the `tokenizer.json` of a checkpoint"
+    )

@@ -1,0 +1,168 @@
+"""Records to sequences of tokens, of which a model learns the next one: the step `sequences`.
+
+A sequence is one record's, whole or cut: nothing is packed, so no token of one record is read beside another's. Each
+segment is made tokens by itself (`sequence_tokens`): what the tokeniser puts before a text stands once, at the
+beginning, and what it puts behind one (or `end`) once, at the end of a text that is not cut.
+
+Axes: N records, L = `max_length` places. Features are (N, 2, L) float32, exact for tokens below 2^20: row 0 the input
+tokens, padding behind the last; row 1 the token where it is learned, -100 where it is not. Labels (N,) int64 are the
+number of learned tokens that have one before them, which is what a model's outputs are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.chats import NoChat, parse_chat
+from dprecipe.data.counts import SourceCounts
+from dprecipe.data.encoders import ColumnReport, Place
+from dprecipe.data.problems import Problems
+from dprecipe.data.schema import ASSISTANT, Columns, Sequences
+from dprecipe.data.sequence_tokens import SequenceTokens
+from dprecipe.data.values import Value, Values, as_list
+
+IGNORED = -100
+"""In the place of a label that is not learned: the constant of the field."""
+
+Segment = tuple[Sequence[int], bool]
+"""Tokens, and whether they are learned."""
+
+
+@final
+class SequenceEncoder:
+    """The columns of a table to sequences, a chunk at a time."""
+
+    def __init__(
+        self, columns: Columns, step: Sequences, problems: Problems, counts: SourceCounts, tokens: SequenceTokens
+    ) -> None:
+        self._columns, self._step = columns, step
+        self._problems, self._counts, self._tokens = problems, counts, tokens
+        counts.sequences.length = step.max_length
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that are read, in order; others that are declared are not."""
+        return self._step.columns
+
+    @property
+    def empty(self) -> NDArray[np.float32]:
+        """The features of no record."""
+        return np.empty((0, 2, self._step.max_length), np.float32)
+
+    def encode(
+        self, chunk: Mapping[str, Values], rows: int, place: Place
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The features and labels of a chunk of rows.
+
+        A field that holds no such text, and a record with nothing to learn, are added to the problems.
+
+        Raises:
+            DataFault: the tokeniser has no token for a part of a text.
+        """
+        reports = {name: ColumnReport(name, place, self._problems) for name in self.names}
+        features = np.full((rows, 2, self._step.max_length), IGNORED, np.float32)
+        features[:, 0] = self._step.tokenizer.padding
+        labels = np.ones(rows, np.int64)
+        self._counts.records += rows
+        for row, segments in enumerate(self._segments(chunk, reports)):
+            if segments is not None:
+                labels[row] = self._write(segments, features[row])
+                if labels[row] == 0:
+                    _report_nothing(self._step, row, reports)
+        return features, labels
+
+    def _write(self, segments: Sequence[Segment], features: NDArray[np.float32]) -> int:
+        """Write one sequence; returns how many of its tokens are learned."""
+        tokens, labels, length = list(self._tokens.before), [IGNORED] * len(self._tokens.before), self._step.max_length
+        for part, learned in [*segments, (self._tokens.after, segments[-1][1])]:
+            tokens.extend(part)
+            labels.extend(part if learned else [IGNORED] * len(part))
+        kept = min(len(tokens), length)
+        features[0, :kept], features[1, :kept] = tokens[:length], labels[:length]
+        count = int(np.count_nonzero(features[1, 1:] >= 0))
+        self._counts.sequences.add(kept, count, len(tokens) > length)
+        return count
+
+    def _segments(
+        self, chunk: Mapping[str, Values], reports: Mapping[str, ColumnReport]
+    ) -> Iterator[list[Segment] | None]:
+        """The segments of each row; None for a row with a problem."""
+        step = self._step
+        if step.chat is not None:
+            yield from self._turns(chunk[step.chat], reports[step.chat])
+            return
+        if step.text is not None:
+            for learned in self._encode(_texts(chunk[step.text], reports[step.text])):
+                yield None if learned is None else [(learned, True)]
+            return
+        prompt, completion = step.prompt or "", step.completion or ""
+        questions = self._encode(_texts(chunk[prompt], reports[prompt], may_be_empty=True))
+        answers = self._encode(_texts(chunk[completion], reports[completion]))
+        for read, learned in zip(questions, answers, strict=True):
+            yield None if read is None or learned is None else [(read, False), (learned, True)]
+
+    def _encode(self, texts: Sequence[str | None]) -> list[list[int] | None]:
+        """The tokens of each text; None where there is none."""
+        encoded = self._tokens.encode([text or "" for text in texts])
+        return [None if text is None else tokens for text, tokens in zip(texts, encoded, strict=True)]
+
+    def _turns(self, values: Values, report: ColumnReport) -> Iterator[list[Segment] | None]:
+        """The segments of each conversation: the turns of the assistant are learned, with the text behind them."""
+        for row, text in enumerate(_texts(values, report)):
+            try:
+                messages = [] if text is None else parse_chat(text, self._tokens.turns)
+            except NoChat as error:
+                report.add(row, str(error), 'hold [{"role": …, "content": …}, …] in each field, with roles of `roles`')
+                messages = []
+            if any(_has_half_letter(content) for _, content in messages):
+                report.add(row, HALF_LETTER, HALF_REMEDY)
+                messages = []
+            if not messages:
+                yield None
+                continue
+            encoded = self._tokens.encode([content for _, content in messages])
+            segments: list[Segment] = []
+            for (role, _), tokens in zip(messages, encoded, strict=True):
+                before, after = self._tokens.turns[role]
+                segments += [(before, False), (tokens, role == ASSISTANT), (after, role == ASSISTANT)]
+            yield segments
+
+
+HALF_LETTER = "a text holds half of a letter of two parts (a lone surrogate)"
+HALF_REMEDY = "write the text again in UTF-8, or leave the row out"
+
+
+def _has_half_letter(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _texts(values: Values, report: ColumnReport, may_be_empty: bool = False) -> list[str | None]:
+    """The texts of a column as they are, blanks around them included; None for a field with a problem."""
+    return [_check_text(value, row, report, may_be_empty) for row, value in enumerate(as_list(values))]
+
+
+def _check_text(value: Value, row: int, report: ColumnReport, may_be_empty: bool) -> str | None:
+    if value is not None and not isinstance(value, str):
+        report.add(row, "a field is no text", "store the column as texts")
+    elif not may_be_empty and not (value or "").strip():
+        report.add(row, "a text is empty", "fill it in, or leave the row out")
+    elif _has_half_letter(value or ""):
+        report.add(row, HALF_LETTER, HALF_REMEDY)
+    else:
+        return value or ""
+    return None
+
+
+def _report_nothing(step: Sequences, row: int, reports: Mapping[str, ColumnReport]) -> None:
+    """A sequence of which no token is learned."""
+    if step.chat is not None:
+        why = f"no turn of the {ASSISTANT} is within max_length: there is nothing to learn"
+    elif step.completion is not None:
+        why = "a prompt fills max_length: nothing of its completion is learned"
+    else:
+        why = "a text has fewer than two tokens: there is no next one to learn"
+    reports[step.columns[-1]].add(row, why, "declare a larger max_length, or leave the row out")
