@@ -135,7 +135,7 @@ def parse_description(text: str | bytes) -> ModelFile:
         raise _damaged("its configuration holds more than numbers of a model")
     kinds = [file.classes, file.target, file.count, file.several, sequences_step(file.preprocess)]
     if kinds.count(None) != len(kinds) - 1:
-        raise _damaged("it predicts no class, number, count, name or token, or more than one of these")
+        raise _damaged("it predicts neither a class, a number, a count nor names or tokens, or more than one of these")
     if file.target is not None and not file.target[0] / 2 < file.target[1] / 2:
         raise _damaged("its range is empty")
     return file
