@@ -56,22 +56,6 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class NextTokenLoss:
-    """Negative log-likelihood of a record's learned tokens, by token (`mean`) or in all (`sum`).
-
-    Outputs (N, L - 1) are log-likelihoods, 0 where a token is not learned; labels (N,) how many tokens are.
-    """
-
-    reduce: Literal["mean", "sum"] = "mean"
-
-    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """(N, L - 1), (N,) -> (N,)."""
-        total = -outputs.sum(1)
-        return total if self.reduce == "sum" else total / labels
-
-
 def weigh_classes(
     target: ClassTarget | SeveralTarget, declared: Mapping[str, float] | tuple[float, ...] | None
 ) -> tuple[float, ...] | None:
