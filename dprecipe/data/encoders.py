@@ -56,14 +56,13 @@ def encode_column(values: Values, column: ColumnBlock, part: Part, report: Colum
     """The features of a column that needs no other step than `one_hot`, into zeros (rows, `column.width`)."""
     match column:
         case Quantity():
-            part[:, 0] = _parse_quantity(values, column, report, counts)
+            part[:, 0] = _scale(parse_quantity(values, column, report, counts), column.limits)
         case Boolean():
-            part[:, 0] = _parse_truth(texts_of(values), column, report, counts)
+            part[:, 0] = parse_truth(texts_of(values), column, report, counts)
         case Ordinal():
-            ranks = {value.strip(): rank for rank, value in enumerate(column.values)}
-            part[:, 0] = _parse_ranks(values, ranks, column, report, counts)
+            part[:, 0] = parse_ranks(values, column, report, counts) / (len(column.values) - 1)
         case Date():
-            _write_parts(_parse_dates(texts_of(values), column, report, counts), column, part, counts)
+            _write_parts(parse_dates(texts_of(values), column, report, counts), column, part, counts)
         case Category():
             numbers = {value.strip(): number for number, value in enumerate(column.values)}
             found = number_texts(values, numbers, len(column.values))
@@ -82,15 +81,15 @@ def _scale(numbers: NDArray[np.float64], limits: tuple[float, float]) -> NDArray
     return np.clip(unit, 0.0, 1.0, out=unit)
 
 
-def _parse_quantity(
-    values: Values, column: Quantity, report: ColumnReport, counts: ColumnCounts
-) -> NDArray[np.float64]:
+def parse_quantity(values: Values, column: Quantity, report: ColumnReport, counts: ColumnCounts) -> NDArray[np.float64]:
+    """The numbers of a column as they are written, (N,); a missing one as declared. Those outside the range, which the
+    caller clamps, are counted."""
     numbers = parse_numbers(values)
     absent = np.isnan(numbers)
     if not absent.any():
         count_clamped(counts, numbers, column.limits)
         _check_whole(numbers, column, report)
-        return _scale(numbers, column.limits)
+        return numbers
     rows = np.flatnonzero(absent).tolist()
     texts = texts_of(select_rows(values, rows))
     declared = f"min: {write_number(column.min)}, max: {write_number(column.max)}, "
@@ -99,7 +98,7 @@ def _parse_quantity(
     numbers[absent] = column.min if column.missing is None else column.missing
     count_clamped(counts, numbers[~absent], column.limits)
     _check_whole(numbers, column, report)
-    return _scale(numbers, column.limits)
+    return numbers
 
 
 def _check_whole(numbers: NDArray[np.float64], column: Quantity, report: ColumnReport) -> None:
@@ -120,9 +119,10 @@ def parse_answers(texts: Sequence[str], declared: Sequence[str] | None) -> NDArr
     return np.array(look_up(texts, known, np.nan), np.float64)
 
 
-def _parse_truth(
+def parse_truth(
     texts: Sequence[str], column: Boolean, report: ColumnReport, counts: ColumnCounts
 ) -> NDArray[np.float64]:
+    """0 for no and 1 for yes, (N,)."""
     result = parse_answers(texts, column.values)
     rows = np.flatnonzero(np.isnan(result)).tolist()
     which = "" if column.values is None else "the declared "
@@ -136,9 +136,9 @@ def _parse_truth(
     return result
 
 
-def _parse_ranks(
-    values: Values, ranks: dict[str, int], column: Ordinal, report: ColumnReport, counts: ColumnCounts
-) -> NDArray[np.float64]:
+def parse_ranks(values: Values, column: Ordinal, report: ColumnReport, counts: ColumnCounts) -> NDArray[np.float64]:
+    """The places of ordered values among the declared ones, from 0 on, (N,)."""
+    ranks = {value.strip(): rank for rank, value in enumerate(column.values)}
     result = number_texts(values, ranks, -1).astype(np.float64)
     rows = np.flatnonzero(result < 0).tolist()
     texts = texts_of(select_rows(values, rows)) if rows else []
@@ -150,10 +150,12 @@ def _parse_ranks(
             "declare in values every one that can occur, in order, or correct the row; or write {kind: category}",
         )
     result[rows] = 0 if column.missing is None else ranks[column.missing.strip()]
-    return result / (len(ranks) - 1)
+    return result
 
 
-def _parse_dates(texts: Sequence[str], column: Date, report: ColumnReport, counts: ColumnCounts) -> list[datetime]:
+def parse_dates(texts: Sequence[str], column: Date, report: ColumnReport, counts: ColumnCounts) -> list[datetime]:
+    """The days and times of a column, as a clock on the wall showed them."""
+
     def parse(text: str) -> datetime | None:
         try:
             if column.format is not None:

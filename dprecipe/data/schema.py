@@ -110,7 +110,7 @@ ASSISTANT = "assistant"
 
 class Sequences(Block):
     """Each record to the tokens of one text, of which a model learns the next one at each place. Exactly one of `text`,
-    `prompt` with `completion`, and `chat` with `roles` says what the text is."""
+    `prompt` with `completion`, `chat` with `roles`, and `row` says what the text is."""
 
     text: Text | None = Field(None, description="the text column; all its tokens are learned")
     prompt: Text | None = Field(None, description="the text column that is read and not learned; with `completion`")
@@ -118,6 +118,9 @@ class Sequences(Block):
     chat: Text | None = Field(None, description="the chat column; the turns of the `assistant` are learned")
     roles: Annotated[dict[Text, RoleText], Field(min_length=1, max_length=20)] | None = Field(
         None, description="of `chat`: the constant texts before and after each turn, by role"
+    )
+    row: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
+        None, description="columns that are written as lines `name: value`, in this order; all of it is learned"
     )
     tokenizer: TokenizerFile
     end: NonNegativeInt | None = Field(
@@ -131,7 +134,7 @@ class Sequences(Block):
     def columns(self) -> tuple[str, ...]:
         """The columns that are read, in order."""
         named = (self.text, self.prompt, self.completion, self.chat)
-        return tuple(name for name in named if name is not None)
+        return self.row or tuple(name for name in named if name is not None)
 
     @property
     def vocabulary(self) -> int:

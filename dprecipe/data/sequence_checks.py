@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dprecipe.data.columns import ChatColumn, ColumnBlock, TextColumn
+from dprecipe.data.columns import ChatColumn, ColumnBlock, TextColumn, find_repeated
 from dprecipe.data.facts import sequences_step
 from dprecipe.data.paid.schema import DpCount
 from dprecipe.data.schema import ASSISTANT, Columns, Data, Sequences
@@ -12,7 +12,7 @@ from dprecipe.data.targets import TokenTarget
 from dprecipe.faults import Finding
 from dprecipe.text.near import nearest_word
 
-FORMS = "`text`, `prompt` with `completion`, or `chat` with `roles`"
+FORMS = "`text`, `prompt` with `completion`, `chat` with `roles`, or `row`"
 
 
 def check_sequences(data: Data) -> Iterator[Finding]:
@@ -58,11 +58,12 @@ def check_sequences(data: Data) -> Iterator[Finding]:
         )
         return
     yield from _check_columns(step, columns, path)
+    yield from _check_row(step, columns, path)
 
 
 def _check_form(step: Sequences, path: str) -> Iterator[Finding]:
     pair = step.prompt is not None or step.completion is not None
-    forms = [step.text is not None, pair, step.chat is not None]
+    forms = [step.text is not None, pair, step.chat is not None, step.row is not None]
     if sum(forms) != 1:
         yield Finding(
             "R232",
@@ -101,6 +102,52 @@ def _check_form(step: Sequences, path: str) -> Iterator[Finding]:
         )
 
 
+def _check_row(step: Sequences, columns: Columns, path: str) -> Iterator[Finding]:
+    """The lines of a row can be told apart, and have an end."""
+    for index, name in enumerate(step.row or ()):
+        if name not in columns:
+            yield _unknown(name, columns, "text", f"{path}.row.{index}")
+        elif isinstance(columns[name], ChatColumn):
+            yield Finding(
+                "R233",
+                f"a line of a row has no room for the chat of {name!r}",
+                "write chat: and its name, alone; or leave it out",
+                f"{path}.row.{index}",
+            )
+        elif not name.isprintable() or name != name.strip() or ": " in name:
+            yield Finding(
+                "R233",
+                f"{name!r} can't begin a line `name: value`: it has a line break, `: `, or blanks around it",
+                "rename the column in the file, and here",
+                f"{path}.row.{index}",
+            )
+        elif any(not value.strip().isprintable() for value in getattr(columns[name], "values", None) or ()):
+            yield Finding(
+                "R233",
+                f"a declared value of {name!r} has a line break or another control character: a line has none",
+                "write such values without them, in the file and here",
+                f"{path}.row.{index}",
+            )
+    yield from find_repeated(step.row or (), f"{path}.row")
+    if step.row is not None and step.end is None:
+        yield Finding(
+            "R232",
+            "a row needs an `end`: without one a model never learns where a row stops",
+            "add end: and the number of the checkpoint's own token (`eos_token`)",
+            path,
+        )
+
+
+def _unknown(name: str, columns: Columns, kind: str, path: str) -> Finding:
+    meant = nearest_word(name, columns)
+    return Finding(
+        "R233",
+        f"no column {name!r} is declared" + (f"; did you mean {meant!r}?" if meant else ""),
+        f"write {meant}" if meant else f"add to data.train.columns: {name}: {{kind: {kind}}}",
+        path,
+    )
+
+
 def _check_numbers(step: Sequences, path: str) -> Iterator[Finding]:
     numbers = {"tokenizer.padding": step.tokenizer.padding, "end": step.end or 0}
     for key, number in numbers.items():
@@ -125,13 +172,7 @@ def _check_columns(step: Sequences, columns: Columns, path: str) -> Iterator[Fin
         if name is None:
             continue
         if name not in columns:
-            meant = nearest_word(name, columns)
-            yield Finding(
-                "R233",
-                f"no column {name!r} is declared" + (f"; did you mean {meant!r}?" if meant else ""),
-                f"write {meant}" if meant else f"add to data.train.columns: {name}: {{kind: {word}}}",
-                f"{path}.{key}",
-            )
+            yield _unknown(name, columns, word, f"{path}.{key}")
         elif not isinstance(columns[name], kind):
             yield Finding(
                 "R233",

@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from dprecipe.data.chats import NoChat, parse_chat
 from dprecipe.data.counts import SourceCounts
 from dprecipe.data.encoders import ColumnReport, Place
+from dprecipe.data.plain_texts import HALF_LETTER, HALF_REMEDY, check_texts, has_half_letter
 from dprecipe.data.problems import Problems
+from dprecipe.data.row_text import RowText
 from dprecipe.data.schema import ASSISTANT, Columns, Sequences
 from dprecipe.data.sequence_tokens import SequenceTokens
-from dprecipe.data.values import Value, Values, as_list
+from dprecipe.data.values import Values
 
 IGNORED = -100
 """In the place of a label that is not learned: the constant of the field."""
@@ -49,6 +51,11 @@ class SequenceEncoder:
         return self._step.columns
 
     @property
+    def numeric(self) -> tuple[str, ...]:
+        """Those of them that may be read as numbers."""
+        return tuple(name for name in self._step.row or () if self._columns[name].limits is not None)
+
+    @property
     def empty(self) -> NDArray[np.float32]:
         """The features of no record."""
         return np.empty((0, 2, self._step.max_length), np.float32)
@@ -68,7 +75,7 @@ class SequenceEncoder:
         features[:, 0] = self._step.tokenizer.padding
         labels = np.ones(rows, np.int64)
         self._counts.records += rows
-        for row, segments in enumerate(self._segments(chunk, reports)):
+        for row, segments in enumerate(self._segments(chunk, rows, reports)):
             if segments is not None:
                 labels[row] = self._write(segments, features[row])
                 if labels[row] == 0:
@@ -88,20 +95,25 @@ class SequenceEncoder:
         return count
 
     def _segments(
-        self, chunk: Mapping[str, Values], reports: Mapping[str, ColumnReport]
+        self, chunk: Mapping[str, Values], rows: int, reports: Mapping[str, ColumnReport]
     ) -> Iterator[list[Segment] | None]:
         """The segments of each row; None for a row with a problem."""
         step = self._step
         if step.chat is not None:
             yield from self._turns(chunk[step.chat], reports[step.chat])
             return
+        if step.row is not None:
+            texts = RowText(self._columns, step.row).write(chunk, rows, reports, self._counts)
+            for learned in self._encode(texts):
+                yield None if learned is None else [(learned, True)]
+            return
         if step.text is not None:
-            for learned in self._encode(_texts(chunk[step.text], reports[step.text])):
+            for learned in self._encode(check_texts(chunk[step.text], reports[step.text])):
                 yield None if learned is None else [(learned, True)]
             return
         prompt, completion = step.prompt or "", step.completion or ""
-        questions = self._encode(_texts(chunk[prompt], reports[prompt], may_be_empty=True))
-        answers = self._encode(_texts(chunk[completion], reports[completion]))
+        questions = self._encode(check_texts(chunk[prompt], reports[prompt], may_be_empty=True))
+        answers = self._encode(check_texts(chunk[completion], reports[completion]))
         for read, learned in zip(questions, answers, strict=True):
             yield None if read is None or learned is None else [(read, False), (learned, True)]
 
@@ -112,13 +124,13 @@ class SequenceEncoder:
 
     def _turns(self, values: Values, report: ColumnReport) -> Iterator[list[Segment] | None]:
         """The segments of each conversation: the turns of the assistant are learned, with the text behind them."""
-        for row, text in enumerate(_texts(values, report)):
+        for row, text in enumerate(check_texts(values, report)):
             try:
                 messages = [] if text is None else parse_chat(text, self._tokens.turns)
             except NoChat as error:
                 report.add(row, str(error), 'hold [{"role": …, "content": …}, …] in each field, with roles of `roles`')
                 messages = []
-            if any(_has_half_letter(content) for _, content in messages):
+            if any(has_half_letter(content) for _, content in messages):
                 report.add(row, HALF_LETTER, HALF_REMEDY)
                 messages = []
             if not messages:
@@ -130,31 +142,6 @@ class SequenceEncoder:
                 before, after = self._tokens.turns[role]
                 segments += [(before, False), (tokens, role == ASSISTANT), (after, role == ASSISTANT)]
             yield segments
-
-
-HALF_LETTER = "a text holds half of a letter of two parts (a lone surrogate)"
-HALF_REMEDY = "write the text again in UTF-8, or leave the row out"
-
-
-def _has_half_letter(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _texts(values: Values, report: ColumnReport, may_be_empty: bool = False) -> list[str | None]:
-    """The texts of a column as they are, blanks around them included; None for a field with a problem."""
-    return [_check_text(value, row, report, may_be_empty) for row, value in enumerate(as_list(values))]
-
-
-def _check_text(value: Value, row: int, report: ColumnReport, may_be_empty: bool) -> str | None:
-    if value is not None and not isinstance(value, str):
-        report.add(row, "a field is no text", "store the column as texts")
-    elif not may_be_empty and not (value or "").strip():
-        report.add(row, "a text is empty", "fill it in, or leave the row out")
-    elif _has_half_letter(value or ""):
-        report.add(row, HALF_LETTER, HALF_REMEDY)
-    else:
-        return value or ""
-    return None
 
 
 def _report_nothing(step: Sequences, row: int, reports: Mapping[str, ColumnReport]) -> None:

@@ -146,8 +146,7 @@ class Collector:
         label = self._label
         is_number = label is not None and isinstance(label.target, NumberTarget | CountTarget)
         target = label.read_columns if label is not None and is_number else ()
-        numeric = () if isinstance(self._encoder, SequenceEncoder) else self._encoder.numeric
-        return frozenset((*numeric, *target)).difference(self._reading.naming_columns)
+        return frozenset((*self._encoder.numeric, *target)).difference(self._reading.naming_columns)
 
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
         """Encode a chunk of rows and append it.

@@ -101,6 +101,15 @@ def test_of_a_chat_the_turns_of_the_assistant_are_learned(tmp_path: Path) -> Non
     assert learned == [6]
 
 
+def test_a_row_is_learned_as_lines(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    columns = {**TEXT, "label": {"kind": "category", "values": ("ham", "spam")}}
+    data = data_of(columns, row=("label", "text"), end=EOS, max_length=20)
+    inputs, labels, learned = load_rows(tmp_path, data, "text,label\nab,ham\n")
+    assert inputs[0][:19] == labels[0][:19] == [*tokens_of("label: ham\ntext: ab"), EOS][:19]
+    assert learned == [19]
+
+
 def test_what_is_cut_is_counted_in_private(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     data = data_of(TEXT, 2, text="text")
@@ -184,6 +193,17 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "roles of a text": (TEXT, {"text": "text", "roles": ROLES}, "R232", ".roles"),
     "no such column": (TEXT, {"text": "txet"}, "R233", ".text"),
     "another kind": ({"text": {"kind": "numeric", "min": 0.0, "max": 1.0}}, {"text": "text"}, "R233", ".text"),
+    "a row without an end": (TEXT, {"row": ("text",)}, "R232", ""),
+    "a row of no column": (TEXT, {"row": ("txet",), "end": 0}, "R233", ".row.0"),
+    "a chat in a row": (CHAT, {"row": ("chat",), "end": 0}, "R233", ".row.0"),
+    "a name of two lines": ({"a\nb": {"kind": "text"}}, {"row": ("a\nb",), "end": 0}, "R233", ".row.0"),
+    "a value of two lines": (
+        {"a": {"kind": "category", "values": ("x\ny",)}},
+        {"row": ("a",), "end": 0},
+        "R233",
+        ".row.0",
+    ),
+    "a column twice": (TEXT, {"row": ("text", "text"), "end": 0}, "R202", ".row"),
     "no such end": (TEXT, {"text": "text", "end": 99}, "R228", ".end"),
 }
 
