@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=2048)
     parser.add_argument("--width", type=int, default=160)
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=2600)
+    parser.add_argument("--steps", type=int, default=1300)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
