@@ -181,8 +181,11 @@ def describe_profile(profile: SourceProfile) -> Iterator[str]:
         yield f"  {say_share(profile.not_finite, profile.records)} have a value that is not finite"
     if profile.by_unit is not None and profile.units is not None:
         yield f"  records of a unit: {_describe_bars(profile.by_unit, profile.units)}"
+    if profile.sequences is not None:
+        yield f"  {profile.sequences.describe()}"
     if profile.label is not None:
-        yield f"  label: {_describe_bars(profile.label, profile.records)}"
+        subject = "label" if profile.sequences is None else "learned tokens"
+        yield f"  {subject}: {_describe_bars(profile.label, profile.records)}"
     for column in profile.columns:
         counts = column.counts
         shown = {"missing": counts.missing, "clamped": counts.below + counts.above, "other": counts.other}

@@ -58,6 +58,14 @@ class SequenceCounts:
         self.learned += learned
         self.truncated += truncated
 
+    def describe(self) -> str:
+        """In words."""
+        shares = self.as_json()["shares"]
+        return (
+            f"{self.truncated:,} texts longer than {self.length:,} tokens, and cut ({shares['truncated']:.2%}); "
+            f"{self.tokens:,} tokens, of them {self.learned:,} learned; {shares['padding']:.2%} of places are padding"
+        )
+
     def as_json(self) -> dict[str, Any]:
         """Counts, and their shares of the records and of the places."""
         places = self.length * self.records
@@ -141,11 +149,7 @@ def as_text(by_role: Mapping[Role, SourceCounts]) -> str:
         if counts.not_finite:
             lines.append(f"  {counts.not_finite:,} with a value that is not finite: they contribute nothing")
         if counts.sequences.length:
-            own, shown = counts.sequences, counts.sequences.as_json()["shares"]
-            lines.append(
-                f"  {own.truncated:,} texts longer than {own.length:,} tokens, and cut ({shown['truncated']:.2%}); "
-                f"{own.tokens:,} tokens, of them {own.learned:,} learned; {shown['padding']:.2%} of places are padding"
-            )
+            lines.append(f"  {counts.sequences.describe()}")
         for name, column in counts.as_json().get("columns", {}).items():
             shares = ", ".join(
                 f"{column[subject]:,} {subject} ({share:.2%})" for subject, share in column["shares"].items()

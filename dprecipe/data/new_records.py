@@ -19,7 +19,7 @@ from dprecipe.data.words import find_delimiter
 from dprecipe.faults import DataFault
 
 if TYPE_CHECKING:
-    from dprecipe.data.sources.read_csv import RowSink
+    from dprecipe.data.sources.row_selection import RowSink
 
 FILE = "file"
 """The column of a folder of images: the name of each."""
@@ -53,7 +53,8 @@ def add_table(file: DataFile, chunks: RowSink, problems: Problems, delimiter: st
     """
     limits = AllRows(problems)
     if not is_parquet(file):
-        from dprecipe.data.sources.read_csv import RowLimit, read_rows
+        from dprecipe.data.sources.read_csv import read_rows
+        from dprecipe.data.sources.row_selection import RowLimit
 
         limit, found = RowLimit(limits.max_rows, limits.excess_fault), delimiter or guess_delimiter(file, chunks.names)
         read_rows([file], chunks, found, (0, None), limit, problems)

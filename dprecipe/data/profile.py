@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.columns import PART_WIDTHS, Boolean, Category, ColumnBlock, Date, Integer, Ordinal, write_number
-from dprecipe.data.counts import ColumnCounts, SourceCounts
+from dprecipe.data.counts import ColumnCounts, SequenceCounts, SourceCounts
 from dprecipe.data.facts import ColumnFacts, Role, describe_data
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
 from dprecipe.data.several import unpack_answers
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
 
 BINS = 20
 ROWS = 1 << 16
@@ -77,6 +77,8 @@ class SourceProfile:
     label_counts: ColumnCounts | None
     units: int | None
     by_unit: Bars | None
+    sequences: SequenceCounts | None = None
+    """Of sequences of tokens: how many were cut. The label is then how many tokens of a record are learned."""
 
 
 def profile_source(records: Records, counts: SourceCounts, data: Data, role: Role) -> SourceProfile:
@@ -105,6 +107,7 @@ def profile_source(records: Records, counts: SourceCounts, data: Data, role: Rol
         next(iter(own.values()), None),
         None if records.units is None else records.unit_count,
         None if records.units is None else _count_by_unit(records.units),
+        counts.sequences if counts.sequences.length else None,
     )
 
 
@@ -191,6 +194,8 @@ def _count_labels(records: Records, target: Target) -> Bars:
             span, shown = (0.0, float(most)), (0.0, float(most))
         case NumberTarget(lowest, highest):
             span, shown = (-1.0, 1.0), (lowest, highest)
+        case TokenTarget():  # how many tokens of a record are learned
+            span = shown = (0.0, float(records.features.shape[-1]))
     low, high = shown
     edges = [write_number(float(f"{low + (high - low) * bin_ / BINS:.4g}")) for bin_ in range(BINS + 1)]
     return Bars.of_intervals(edges, np.histogram(labels, BINS, span)[0].tolist())

@@ -140,6 +140,11 @@ class Collector:
         return tuple(dict.fromkeys((*self._encoder.names, *label, *self._reading.naming_columns)))
 
     @property
+    def chats(self) -> frozenset[str]:
+        """The columns that are lists of messages, which are passed as texts in JSON."""
+        return self._encoder.chats if isinstance(self._encoder, SequenceEncoder) else frozenset()
+
+    @property
     def numeric(self) -> frozenset[str]:
         """The columns that may be read as numbers. One that names units, records or sides is not: 7 and 7.0 are two
         names, and which of them a text becomes must not depend on its neighbours."""

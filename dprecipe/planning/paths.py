@@ -23,6 +23,7 @@ _FORMATS = {
     ".tsv": "a csv file",
     ".json": "a json file",
     ".jsonl": "a json file",
+    ".ndjson": "a json file",
     ".feather": "a feather file",
     ".arrow": "an arrow file",
     ".pkl": "a pickle",
@@ -30,7 +31,12 @@ _FORMATS = {
     ".sqlite": "a database",
     ".zip": "an archive",
 }
-_READ_BY = {"a csv file": "csv", "a parquet file": "parquet", "an archive of arrays": "npz"}
+_READ_BY = {
+    "a csv file": "csv",
+    "a parquet file": "parquet",
+    "an archive of arrays": "npz",
+    "a json file": "json_lines",
+}
 
 
 def declared_files(recipe: AnyRecipe) -> Iterator[tuple[str, str, str]]:
@@ -60,6 +66,7 @@ def check_data_files(recipe: AnyRecipe) -> Iterator[Finding]:
         if kind is not None and _READ_BY.get(kind) != source:
             other = _READ_BY.get(kind)
             save = {"csv": "save it as csv", "parquet": "save it as parquet", "npz": "save its arrays as npz"}
+            save["json_lines"] = "save it as json lines"
             save["image_folder"], save["datasets"] = "name the folder that holds the images", "name the folder"
             remedy = save.get(source, "name the idx file") + (f", or set source to {other}" if other else "")
             yield Finding("R122", f"{path} looks like {kind}, which source {source} does not read", remedy, key)

@@ -8,20 +8,18 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Protocol, final
+from typing import BinaryIO, final
 
-from dprecipe.data.encoders import Place
 from dprecipe.data.files import READ_ERRORS, DataFile, locate_files, name_files
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.csv_blocks import BLOCK_BYTES, BlockSplitter, read_lines
+from dprecipe.data.sources.row_selection import RowLimit, RowSelection, RowSink
 from dprecipe.data.table import Collector
-from dprecipe.data.values import Values
 from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault
 
@@ -32,25 +30,6 @@ MAX_ROW_BYTES = 4 << 20
 MAX_BLANK = 100_000
 """Blank lines that are skipped."""
 EXPECTED = "a CSV file"
-
-
-class RowSink(Protocol):
-    """What rows are handed to: the names of the columns that are read, those that may become numbers, and `add`."""
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def numeric(self) -> frozenset[str]: ...
-    def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None: ...
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class RowLimit:
-    """How many rows may be selected, and the fault for more."""
-
-    rows: int
-    fault: Callable[[], DataFault]
 
 
 Row = tuple[int, list[str]]
@@ -99,7 +78,7 @@ def read_rows(
     Raises:
         DataFault: a file is damaged or no such table, there is no row, or more are selected than the limit.
     """
-    rows = _Selection(sink, part, limit, problems)
+    rows = RowSelection(sink, part, limit, problems)
     for file in files:
         if rows.ended:
             break
@@ -112,7 +91,7 @@ def read_rows(
     return rows.total
 
 
-def _read_file(file: DataFile, rows: _Selection, delimiter: str, problems: Problems) -> None:
+def _read_file(file: DataFile, rows: RowSelection, delimiter: str, problems: Problems) -> None:
     with file.open() as stream:
         lines = _Lines(stream, file, problems)
         header = next(_rows(lines, delimiter), None)
@@ -122,35 +101,7 @@ def _read_file(file: DataFile, rows: _Selection, delimiter: str, problems: Probl
         _add_rows(rows, lines, delimiter, width, positions)
 
 
-@final
-class _Selection:
-    """The rows of all files as they come; those of `records` are for the sink."""
-
-    def __init__(self, sink: RowSink, part: tuple[int, int | None], limit: RowLimit, problems: Problems) -> None:
-        self.sink, self._limit, self._problems = sink, limit, problems
-        self._first, self._end = part
-        self.total = 0
-
-    @property
-    def ended(self) -> bool:
-        """Whether no row of those that come is selected."""
-        return self.total == self._end
-
-    def count(self, rows: int) -> slice:
-        """Count rows, and tell which of them are selected.
-
-        Raises:
-            DataFault: there are more than may be read.
-        """
-        begin = min(max(self._first - self.total, 0), rows)
-        stop = rows if self._end is None else min(self._end - self.total, rows)
-        self.total += stop
-        if self.total - self._first > self._limit.rows:
-            raise self._problems.stop(self._limit.fault())
-        return slice(begin, stop)
-
-
-def _add_blocks(rows: _Selection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
+def _add_blocks(rows: RowSelection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
     """Add blocks of plain lines, as long as they come."""
     splitter = BlockSplitter(delimiter, width, positions, rows.sink.numeric)
     while not rows.ended:
@@ -167,7 +118,7 @@ def _add_blocks(rows: _Selection, lines: _Lines, delimiter: str, width: int, pos
             rows.sink.add(columns, part.stop - part.start, partial(_line_after, lines.file, first + part.start))
 
 
-def _add_rows(rows: _Selection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
+def _add_rows(rows: RowSelection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
     """Add rows one by one."""
     chunk: list[Row] = []
     for row in _rows(lines, delimiter, width):

@@ -23,7 +23,8 @@ from dprecipe.data.problems import Problems
 from dprecipe.data.raw import MAX_RECORDS, Raw, Reading
 from dprecipe.data.sources.base import Label
 from dprecipe.data.sources.image_folder import FOLDER_COLUMNS
-from dprecipe.data.sources.read_csv import RowLimit, read_rows
+from dprecipe.data.sources.read_csv import read_rows
+from dprecipe.data.sources.row_selection import RowLimit
 from dprecipe.data.values import Values, texts_of
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault

@@ -13,6 +13,7 @@ from dprecipe.data.sources.digits import Digits, PublicDigits
 from dprecipe.data.sources.duckdb import DuckDb, PublicDuckDb
 from dprecipe.data.sources.idx import Idx, PublicIdx
 from dprecipe.data.sources.image_folder import ImageFolder, PublicImageFolder
+from dprecipe.data.sources.json_lines import JsonLines, PublicJsonLines
 from dprecipe.data.sources.npz import Npz, PublicNpz
 from dprecipe.data.sources.parquet import Parquet, PublicParquet
 from dprecipe.data.sources.postgres import Postgres, PublicPostgres
@@ -22,6 +23,7 @@ SOURCES: tuple[tuple[type[Labelled], type[SourceBlock]], ...] = (
     (Idx, PublicIdx),
     (Csv, PublicCsv),
     (Parquet, PublicParquet),
+    (JsonLines, PublicJsonLines),
     (Npz, PublicNpz),
     (ImageFolder, PublicImageFolder),
     (DatasetFolder, PublicDatasetFolder),

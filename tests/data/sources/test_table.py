@@ -19,6 +19,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "idx": {"images": "f/../x", "labels": "l"},
     "csv": {"path": "f/../x", "columns": COLUMNS, "label": LABEL},
     "parquet": {"path": "f/../x", "columns": COLUMNS, "label": LABEL},
+    "json_lines": {"path": "f/../x", "columns": COLUMNS, "label": LABEL},
     "npz": {"path": "f/../x", "shape": [4], "classes": 3},
     "datasets": {"path": "f/../x", "split": "train", "columns": COLUMNS, "label": LABEL},
     "duckdb": {"tables": {"t": "f/../x"}, "query": "SELECT * FROM t", "columns": COLUMNS, "label": LABEL},

@@ -1,0 +1,195 @@
+"""`json_lines`: one JSON object a line in UTF-8 (RFC 8259, https://jsonlines.org), plain or gzipped.
+
+Strict, and bounded: a line has at most `MAX_LINE_BYTES` bytes, a key stands once in an object, NaN and infinity are no
+numbers, and every object has every column, null where a value is missing. Only columns of `kind: chat` hold lists.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from dprecipe.data.encoders import ColumnReport
+from dprecipe.data.files import READ_ERRORS, DataFile, locate_files, name_files
+from dprecipe.data.problems import Problems
+from dprecipe.data.raw import Raw, Reading
+from dprecipe.data.sources.base import Columns, Label
+from dprecipe.data.sources.row_selection import RowLimit, RowSelection
+from dprecipe.data.table import Collector
+from dprecipe.data.values import Value
+from dprecipe.data.words import Header, wrong_format_fault
+
+CHUNK_ROWS = 2048
+CHUNK_BYTES = 16 << 20
+MAX_LINE_BYTES = 4 << 20
+MAX_DEPTH = 64
+"""Objects and lists within each other."""
+EXPECTED = "a file of one JSON object a line"
+WRITE = "write one JSON object on each line, such as json.dumps writes it"
+NO_OBJECT = "a line is no JSON object in UTF-8 (one on each line, no key twice, no NaN)"
+
+
+def read_json_lines(
+    paths: Sequence[str],
+    columns: Columns,
+    label: Label | None,
+    records: tuple[int, ...] | None,
+    root: Path,
+    reading: Reading,
+) -> Raw:
+    """The selected records of all files, one after the other, encoded; texts of `reading.name_column`.
+
+    Lines before `records` are skipped and not parsed; lines after it, and beyond the declared number, are not read.
+
+    Raises:
+        DataFault: a file is missing, damaged, or not what the recipe declares, or there are too many lines.
+    """
+    files = locate_files(paths, root)
+    collector = Collector(columns, reading.data.preprocess, label, reading)
+    first, end = records if records is not None else (0, None)
+    if end is not None and end - first > reading.max_rows:
+        raise reading.excess_fault(end - first)
+    limit = RowLimit(reading.max_rows, reading.excess_fault)
+    rows = RowSelection(collector, (first, end), limit, reading.problems)
+    for file in files:
+        if rows.ended:
+            break
+        try:
+            with file.open() as stream:
+                _ObjectLines(file, collector, reading).add(_read_lines(stream, file, reading.problems), rows)
+        except READ_ERRORS as error:
+            raise reading.problems.stop(file.unreadable(error)) from error
+    if rows.total == 0:
+        raise reading.problems.stop(files[0].fault("has no line", "name another file"))
+    reading.span(records, rows.total, name_files(files))
+    return collector.raw()
+
+
+def _read_lines(stream: Any, file: DataFile, problems: Problems) -> Iterator[bytes]:
+    """The lines of a file, without their ends."""
+    number = 0
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        other = wrong_format_fault(file, line, EXPECTED) if number == 0 else None
+        if other is not None:
+            raise other
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            place = file.at(f"line {number}")
+            raise problems.stop(
+                problems.fault(file.name, f"a line is longer than {MAX_LINE_BYTES:,} bytes", "shorten it", place)
+            )
+        yield line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+@final
+class _ObjectLines:
+    """The objects of one file, a chunk at a time."""
+
+    def __init__(self, file: DataFile, collector: Collector, reading: Reading) -> None:
+        self._file, self._collector, self._problems = file, collector, reading.problems
+        self._naming = frozenset(reading.naming_columns)
+        self._numbers: list[int] = []
+        self._objects: list[dict[str, Any]] = []
+
+    def add(self, lines: Iterator[bytes], rows: RowSelection) -> None:
+        """Hand the selected lines to the collector.
+
+        Raises:
+            DataFault: a line is no object; there are more records than declared.
+        """
+        size = 0
+        for number, line in enumerate(lines, 1):
+            part = rows.count(1)
+            if part.start < part.stop:
+                self._numbers.append(number)
+                self._objects.append(self._parse(line, number))
+                size += len(line)
+            if len(self._objects) == CHUNK_ROWS or size > CHUNK_BYTES:
+                self._collect()
+                size = 0
+            if rows.ended:
+                break
+        self._collect()
+
+    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            value = parse_object(line)
+        except ValueError:
+            place = self._file.at(f"line {number}")
+            raise self._problems.stop(self._problems.fault(self._file.name, NO_OBJECT, WRITE, place)) from None
+        return value
+
+    def _collect(self) -> None:
+        numbers, objects = self._numbers, self._objects
+        self._numbers, self._objects = [], []
+        if objects:
+            columns = {name: self._column(name, objects, numbers) for name in self._collector.names}
+            self._collector.add(columns, len(objects), lambda row: self._file.where(f"line {numbers[row]}"))
+
+    def _column(self, name: str, objects: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[Value]:
+        report = ColumnReport(name, lambda row: self._file.where(f"line {numbers[row]}"), self._problems)
+        is_chat, is_name = name in self._collector.chats, name in self._naming
+        values: list[Value] = []
+        for row, fields in enumerate(objects):
+            value = fields.get(name)
+            if name not in fields:
+                report.add(
+                    row, "a line has no such key" + _suggest(name, fields), "write null where a value is missing"
+                )
+            elif is_name and isinstance(value, float | bool):
+                report.add(row, "units or records are named by texts or whole numbers", "write the name as a text")
+            if isinstance(value, list | dict):
+                if not is_chat:
+                    report.add(row, "a field holds a list or an object", "name a column of single values")
+                value = json.dumps(value) if is_chat else None
+            values.append(value)
+        return values
+
+
+def parse_object(line: bytes) -> dict[str, Any]:
+    """The object of a line.
+
+    Raises:
+        ValueError: it is none, or no JSON in UTF-8; a key stands twice; a number is none; it is nested too deeply.
+    """
+    text = line.decode("utf-8")
+    if _depth(text) > MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    value = json.loads(text, object_pairs_hook=_join_pairs, parse_constant=_refuse_constant)
+    if not isinstance(value, dict):
+        raise ValueError("no object")
+    return value
+
+
+STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def _depth(text: str) -> int:
+    """How deeply objects and lists are nested, at most: what stands in texts does not count."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return 0
+    depth = deepest = 0
+    for letter in STRINGS.sub("", text):
+        depth += (letter in "[{") - (letter in "]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    joined = dict(pairs)
+    if len(joined) != len(pairs):
+        raise ValueError("a key stands twice")
+    return joined
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+def _suggest(name: str, fields: Mapping[str, Any]) -> str:
+    """A key that was meant, if one is nearly equal; the others may be of a record."""
+    meant = Header(list(fields)).nearest(name)
+    return f" (it has {meant!r})" if meant else ""
