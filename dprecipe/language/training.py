@@ -105,6 +105,13 @@ class HuberLoss(Block):
     delta: PositiveFloat = Field(0.5, description="error from which on it is absolute, in halves of the label's range")
 
 
+class NextTokenLoss(Block):
+    """The negative log-likelihood of a text's learned tokens, one number a record."""
+
+    kind: Literal["next_token"]
+    reduce: Literal["mean", "sum"] = Field("mean", description="over the record's learned tokens")
+
+
 ClassWeight = Annotated[float, Field(gt=0, le=1e6)]
 ClassWeights = Annotated[
     Annotated[dict[Text, ClassWeight], Field(min_length=1), Tag("block")]
@@ -125,8 +132,10 @@ class Training(Block):
     average: Annotated[EmaAverage | TailAverage, Field(discriminator="kind")] | None = Field(
         None, description="release an average of the iterates: post-processing, it costs no privacy"
     )
-    loss: Annotated[SquaredLoss | HuberLoss, Field(discriminator="kind")] | None = Field(
-        None, description="of a number to be predicted; half the squared error when left out"
+    loss: Annotated[SquaredLoss | HuberLoss | NextTokenLoss, Field(discriminator="kind")] | None = Field(
+        None,
+        description="of a number to be predicted, half the squared error when left out; of the next token, the mean "
+        "over a record's tokens when left out",
     )
     class_weights: ClassWeights | None = Field(
         None,

@@ -9,6 +9,7 @@ from torch import nn
 
 from dprecipe.models.hub_config import Config
 from dprecipe.models.schema import (
+    CausalLm,
     Cnn,
     GradientBoosting,
     HuberRegression,
@@ -26,6 +27,7 @@ from dprecipe.models.schema import (
     Transformers,
     WideResNet,
 )
+from dprecipe.models.zoo.causal_lm import causal_model
 from dprecipe.models.zoo.cnn import build_cnn
 from dprecipe.models.zoo.convex import LocationModel, build_linear
 from dprecipe.models.zoo.forest import Forest
@@ -74,6 +76,10 @@ def build(
                 if config is None:
                     raise ValueError("a model of transformers needs its configuration")
                 return token_model(config, shape[0], outputs)
+            case CausalLm():
+                if config is None:
+                    raise ValueError("a decoder needs its configuration")
+                return causal_model(config, shape[1])
             case RandomForest() | GradientBoosting():
                 return Forest(math.prod(shape), outputs, averaged=isinstance(model, RandomForest))
 

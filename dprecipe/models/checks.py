@@ -11,8 +11,10 @@ from dprecipe.models.geometry import MIN_WIDE_RESNET_SIZE, smallest_size
 from dprecipe.models.layout import layer_shapes
 from dprecipe.models.prior_checks import find_unusable_prior
 from dprecipe.models.schema import (
+    CausalLm,
     Cnn,
     Convex,
+    Hub,
     HuberSvm,
     LogisticRegression,
     Model,
@@ -99,8 +101,8 @@ def _labels(model: Model, facts: DataFacts) -> Iterator[Finding]:
 
 
 def _features(model: Model, facts: DataFacts) -> list[Finding]:
-    if isinstance(facts.target, TokenTarget):
-        return [_no_sequences(model)]
+    if isinstance(facts.target, TokenTarget) or isinstance(model, CausalLm):
+        return list(_next_tokens(model, facts))
     if isinstance(model, Transformer):
         return list(_tokens(model, facts))
     if isinstance(model, Transformers):
@@ -110,13 +112,24 @@ def _features(model: Model, facts: DataFacts) -> list[Finding]:
     return _images(model, facts) if isinstance(model, Cnn | WideResNet | Timm) else []
 
 
-def _no_sequences(model: Model) -> Finding:
-    return Finding(
-        "R255",
-        f"a {model.kind} does not learn the next token of a text",
-        "replace `sequences` by `tokenize`, and declare in data.train.label what is learned",
-        "model.kind",
-    )
+def _next_tokens(model: Model, facts: DataFacts) -> Iterator[Finding]:
+    """The next token of a text is learned by decoders, and decoders learn nothing else."""
+    if not isinstance(model, CausalLm):
+        yield Finding(
+            "R255",
+            f"a {model.kind} does not learn the next token of a text",
+            "choose model.kind causal_lm; or replace `sequences` by `tokenize`, and declare in data.train.label what "
+            "is learned",
+            "model.kind",
+        )
+    elif not isinstance(facts.target, TokenTarget):
+        yield Finding(
+            "R255",
+            f"a causal_lm learns the next token of a text, and the label is {facts.target.describe()}",
+            "write label: next_token, and `sequences` in data.preprocess; or choose model.kind transformers, which "
+            "learns labels of texts",
+            "model.kind",
+        )
 
 
 def _quantities(model: Model) -> Iterator[Finding]:
@@ -182,10 +195,11 @@ def _tokens(model: Transformer, facts: DataFacts) -> Iterator[Finding]:
 
 def _start(model: Model) -> Iterator[Finding]:
     """Weights that are not trained need a source, and the trained layers are chosen once (R257 to R259)."""
-    adapted = isinstance(model, Transformer | Timm | Transformers) and model.lora is not None
+    adapted = isinstance(model, Transformer | Hub) and model.lora is not None
     if not isinstance(model, Pretrained):
         return
-    if isinstance(model, Transformers) and (model.init is None) == (model.hub is None):
+    of_library = isinstance(model, Transformers | CausalLm)
+    if of_library and (model.init is None) == (model.hub is None):
         yield Finding(
             "R258",
             "the model has no source" if model.hub is None else "the model has two sources, a folder and the hub",
@@ -193,7 +207,7 @@ def _start(model: Model) -> Iterator[Finding]:
             "revision",
             "model",
         )
-    if model.init is not None and not isinstance(model, Transformers) and not model.init.endswith(WEIGHTS):
+    if model.init is not None and not of_library and not model.init.endswith(WEIGHTS):
         yield Finding(
             "R259",
             f"initial weights are read only from safetensors files, not from {model.init}",
@@ -213,7 +227,7 @@ def _start(model: Model) -> Iterator[Finding]:
         yield Finding(
             "R257",
             "model.train leaves layers alone that lora adapts",
-            "remove model.lora, or model.train: with lora the last layer is trained anyway",
+            "remove model.lora, or model.train: lora itself says what is trained",
             "model.lora",
         )
     elif model.starts_elsewhere:

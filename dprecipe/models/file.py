@@ -31,8 +31,9 @@ from dprecipe.data.sources.base import Classes, Columns, Count, Range, Several, 
 from dprecipe.data.targets import SEPARATOR, ClassTarget, CountTarget, NumberTarget, SeveralTarget, TokenTarget
 from dprecipe.faults import DataFault
 from dprecipe.language.base import Block, Text
+from dprecipe.models.decoder_config import check_decoder_config
 from dprecipe.models.hub_config import Config, check_config
-from dprecipe.models.schema import Model, Transformers
+from dprecipe.models.schema import CausalLm, Model, Transformers
 
 MAX_BYTES = 16 << 20
 
@@ -129,9 +130,10 @@ def parse_description(text: str | bytes) -> ModelFile:
     misfit = _find_misfit(file, before)
     if misfit is not None:
         raise _damaged(misfit)
-    if (file.config is not None) != isinstance(file.model, Transformers):
+    if (file.config is not None) != isinstance(file.model, Transformers | CausalLm):
         raise _damaged("a configuration belongs to a model of transformers, and to no other")
-    if file.config is not None and check_config(file.config) != file.config:
+    check = check_decoder_config if isinstance(file.model, CausalLm) else check_config
+    if file.config is not None and check(file.config) != file.config:
         raise _damaged("its configuration holds more than numbers of a model")
     kinds = [file.classes, file.target, file.count, file.several, sequences_step(file.preprocess)]
     if kinds.count(None) != len(kinds) - 1:

@@ -16,6 +16,8 @@ from torch import Tensor
 
 DISTANT, SHIFT = 3.0, 1.0
 """Scale and mean of the records that replace others."""
+UNLEARNED = -100.0
+"""In the place of a label that is not learned."""
 
 
 @final
@@ -30,6 +32,8 @@ class Form:
     shape: tuple[int, ...]
     tokens: tuple[int, ...] | None = None
     fields: tuple[str, ...] = ()
+    sequences: bool = False
+    """Records are (2, L): tokens, and at each place the token that is learned there, or `UNLEARNED`."""
 
     @staticmethod
     def of(shape: Sequence[int]) -> Form:
@@ -41,6 +45,9 @@ class Form:
         if self.tokens is None:
             draws = torch.randn((count, *self.shape), generator=generator)
             return DISTANT * draws + SHIFT if distant else draws
+        if self.sequences:
+            tokens_NL = _tokens((count, self.shape[1]), self.tokens[0], generator)
+            return torch.stack([tokens_NL, _learned(tokens_NL, generator)], 1)
         if not self.fields:
             return _tokens((count, *self.shape), self.tokens[0], generator)
         shape, result = (count, *self.shape[1:]), []
@@ -53,6 +60,9 @@ class Form:
         values = values.nan_to_num(1.0, 1.0, 1.0)
         if not self.tokens or not any(self.tokens):
             return values
+        if self.sequences:
+            lowest = torch.tensor([[0.0], [UNLEARNED]]).to(values)
+            return values.maximum(lowest).clamp(max=float(self.tokens[0] - 1))
         limits = torch.tensor([float(tokens - 1) if tokens else math.inf for tokens in self.tokens])
         limits = limits.to(values)
         if self.fields and values.dim() == len(self.shape) + 1:
@@ -63,6 +73,15 @@ class Form:
 def _tokens(shape: tuple[int, ...], tokens: int, generator: torch.Generator) -> Tensor:
     """Never padding alone: whole records of nothing are no usual ones."""
     return torch.randint(1, max(2, tokens), shape, generator=generator) * _mask(shape, generator)
+
+
+def _learned(tokens_NL: Tensor, generator: torch.Generator) -> Tensor:
+    """The tokens behind a prompt, which every second record has; neither it nor padding is learned."""
+    length = tokens_NL.shape[1]
+    prompts_N1 = torch.randint(0, max(1, length // 2), (len(tokens_NL), 1), generator=generator)
+    prompts_N1[1::2] = 0
+    is_learned = (torch.arange(length) >= prompts_N1) & (tokens_NL > 0)
+    return torch.where(is_learned, tokens_NL, UNLEARNED)
 
 
 def _mask(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

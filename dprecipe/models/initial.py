@@ -16,12 +16,14 @@ from typing import Literal
 from torch import Tensor, nn
 
 from dprecipe.faults import DataFault
-from dprecipe.models.lora import LowRankLayer, add_adapters
+from dprecipe.models.checkpoint import load_decoder
+from dprecipe.models.lora import add_adapters
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.prior_checks import check_prior_file
 from dprecipe.models.public_record import parse_record
-from dprecipe.models.schema import Hub, Model, Pretrained, Primed, TrainedLayers, Transformer, Transformers
+from dprecipe.models.schema import CausalLm, Hub, Model, Pretrained, Primed, TrainedLayers, Transformer, Transformers
 from dprecipe.models.trained import find_unknown_layers, select_tensors
+from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.hub import WEIGHTS, SequenceClassifier, folder_of
 from dprecipe.priors.record import read_prior
 
@@ -68,26 +70,26 @@ def _find_trained(spec: TrainedLayers | Literal["head"], module: nn.Module) -> f
 def _start(model: Pretrained, module: nn.Module, folder: Path, seed: int) -> InitialWeights:
     """Take over weights that were learned elsewhere; adapters are put beside them where `model` has any."""
     head = head_of(module)
-    if isinstance(model, Transformers):
+    if isinstance(model, Transformers | CausalLm):
         place = folder_of(model, folder)
-        initial = load_initial(module, place / WEIGHTS, head)
+        is_decoder = isinstance(module, CausalLanguageModel)
+        initial = load_decoder(module, place) if is_decoder else load_initial(module, place / WEIGHTS, head)
         name = place.name if model.hub is None else f"{model.hub.name}@{model.hub.revision}"
-        initial = replace(initial, name=f"{name}/{WEIGHTS}")
+        initial = replace(initial, name=f"{name}/{initial.name}")
     else:
         initial = load_initial(module, folder / str(model.init), head)
         if isinstance(model, Primed) and model.prior is not None:
             file = read_prior(folder / str(model.init))
             initial = replace(initial, prior=check_prior_file(initial.name, model, model.prior, file))
     if isinstance(model, Transformer | Hub) and model.lora is not None and model.train == "all":
-        add_adapters(module, model.lora, head, seed)
-        if not any(isinstance(layer, LowRankLayer) for layer in module.modules()):
-            raise DataFault("no layer before the last is linear: lora has nothing to adapt", "remove model.lora")
+        # The head of a decoder is as large as its embedding, and was learned for the same tokens: it stays.
+        add_adapters(module, model.lora, () if isinstance(model, CausalLm) else head, seed)
     return initial
 
 
 def head_of(module: nn.Module) -> frozenset[str]:
-    """The names of the parameters of the last layer that has any, or of those behind an encoder."""
-    if isinstance(module, SequenceClassifier):
+    """The names of the parameters of the last layer that has any, or of those behind an encoder or a decoder."""
+    if isinstance(module, SequenceClassifier | CausalLanguageModel):
         return module.head
     owner = [name.rpartition(".")[0] for name, _ in module.named_parameters()][-1]
     return frozenset(name for name, _ in module.named_parameters() if name.rpartition(".")[0] == owner)

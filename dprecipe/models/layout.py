@@ -9,6 +9,7 @@ from typing import assert_never
 
 from dprecipe.models.geometry import CNN_WINDOWS, block_channels, length_after
 from dprecipe.models.schema import (
+    CausalLm,
     Cnn,
     GradientBoosting,
     HuberRegression,
@@ -87,7 +88,7 @@ def layer_shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary:
             return dict(_all(_wide_resnet(depth, width, shape[0], classes)))
         case Transformer():
             return dict(_all(_transformer(model, math.prod(shape), vocabulary, classes)))
-        case RandomForest() | GradientBoosting() | Timm() | Transformers():
+        case RandomForest() | GradientBoosting() | Timm() | Transformers() | CausalLm():
             return None
         case other:
             assert_never(other)

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from dprecipe.faults import DataFault
 from dprecipe.models.schema import Lora
+from dprecipe.models.zoo.layers import TransposedLinear
+
+ADAPTED = (nn.Linear, TransposedLinear)
+"""Kinds of layers that adapters can stand beside: exact types."""
 
 
 @final
 class LowRankLayer(nn.Module):
     """A frozen linear layer W plus factor · up(down(x)); `up` starts at zero."""
 
-    def __init__(self, base: nn.Linear, spec: Lora) -> None:
+    def __init__(self, base: nn.Linear | TransposedLinear, spec: Lora) -> None:
         super().__init__()
         self.base = base.requires_grad_(False)
         self.down = nn.Linear(base.in_features, spec.rank, bias=False)
@@ -36,19 +42,56 @@ class LowRankLayer(nn.Module):
 
 
 def add_adapters(module: nn.Module, spec: Lora, head: Collection[str], seed: int) -> None:
-    """Put adapters beside all linear layers; of the rest only the parameters named in `head` stay trained.
+    """Put adapters beside the linear layers that `spec` names, or beside all; of the rest only the parameters named in
+    `head` stay trained.
 
     Guarantees: the outputs are those of before; the global generator of random numbers is left as it was found.
+
+    Raises:
+        DataFault: there is no such layer, or one that is named is not linear or is the last.
     """
+    layers = _find_layers(module, spec, head)
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(name in head)
-    layers = {name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for name, layer in layers.items():
-            if f"{name}.weight" not in head:
-                parent, _, child = name.rpartition(".")
-                setattr(module.get_submodule(parent), child, LowRankLayer(layer, spec))
+            parent, _, child = name.rpartition(".")
+            setattr(module.get_submodule(parent), child, LowRankLayer(layer, spec))
+
+
+def _find_layers(module: nn.Module, spec: Lora, head: Collection[str]) -> dict[str, nn.Linear | TransposedLinear]:
+    linear = {
+        name: layer
+        for name, layer in module.named_modules()
+        if isinstance(layer, ADAPTED) and type(layer) in ADAPTED and f"{name}.weight" not in head
+    }
+    if spec.target is None:
+        if not linear:
+            raise DataFault("no layer before the last is linear: lora has nothing to adapt", "remove model.lora")
+        return linear
+    others = [name for name, layer in module.named_modules() if layer._parameters and name not in linear]
+    chosen: set[str] = set()
+    for place, pattern in enumerate(spec.target):
+        fitting = {name for name in linear if fnmatchcase(name, pattern)}
+        wrong = next((name for name in others if fnmatchcase(name, pattern)), None)
+        listed = ", ".join(sorted({f"*.{name.rpartition('.')[2]}" for name in linear}))
+        if wrong is not None:
+            reason = (
+                "the last layer" if f"{wrong}.weight" in head else f"a {type(module.get_submodule(wrong)).__name__}"
+            )
+            raise DataFault(
+                f"model.lora.target.{place}: {pattern!a} names {wrong}, which is {reason}: adapters stand beside "
+                "linear layers before the last",
+                f"name linear layers alone: {listed}",
+            )
+        if not fitting:
+            raise DataFault(
+                f"model.lora.target.{place}: {pattern!a} is the name of no layer of this network",
+                f"write a pattern of linear layers, such as {listed}",
+            )
+        chosen |= fitting
+    return {name: layer for name, layer in linear.items() if name in chosen}
 
 
 def merge_adapters(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -59,6 +102,8 @@ def merge_adapters(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, 
             down, up = result.pop(f"{name}.down.weight"), result.pop(f"{name}.up.weight")
             weight = result.pop(f"{name}.base.weight")
             added = layer.factor * (up.double() @ down.double())
+            if isinstance(layer.base, TransposedLinear):
+                added = added.T
             result[f"{name}.weight"] = (weight.double() + added).to(weight)
             if layer.base.bias is not None:
                 result[f"{name}.bias"] = result.pop(f"{name}.base.bias")

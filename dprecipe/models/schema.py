@@ -71,6 +71,9 @@ class Location(Block):
     threshold: PositiveFloat | None = Field(None, description="τ, in halves of the target's range")
 
 
+LayerPattern = Annotated[str, Field(min_length=1, max_length=200)]
+
+
 class Lora(Block):
     """Low-rank adapters of the linear layers: the layers stay as they are, the adapters and the last layer are trained.
 
@@ -79,6 +82,10 @@ class Lora(Block):
 
     rank: Annotated[int, Field(ge=1, le=1024)] = 8
     alpha: PositiveFloat = Field(16.0, description="adapters count alpha / rank times")
+    target: Annotated[tuple[LayerPattern, ...], Field(min_length=1, max_length=100)] | None = Field(
+        None,
+        description="the layers by name, `*` stands for any characters; all linear ones but the last when left out",
+    )
 
 
 LayerName = Annotated[str, Field(min_length=1, max_length=200)] | NonNegativeInt
@@ -190,6 +197,19 @@ class Transformers(Pretrained):
         return True
 
 
+class CausalLm(Pretrained):
+    """A decoder of the library `transformers` that learns the next token of a text: `init` is its folder, with
+    config.json and model.safetensors; or it comes from the hub."""
+
+    kind: Literal["causal_lm"]
+    hub: HubModel | None = Field(None, description="instead of `init`")
+    lora: Lora | None = Field(None, description="train low-rank adapters instead of all weights")
+
+    @property
+    def starts_elsewhere(self) -> bool:
+        return True
+
+
 class RandomForest(Block):
     """Decision trees on random parts of the records and features, averaged; for tables."""
 
@@ -215,7 +235,10 @@ class GradientBoosting(Block):
 PrimedNetwork = Mlp | Cnn | WideResNet
 """Every kind of `Primed`."""
 
-Hub = Timm | Transformers
+Checkpoint = Transformers | CausalLm
+"""Models whose configuration comes with their weights."""
+
+Hub = Timm | Transformers | CausalLm
 """Models of other libraries, whose sizes nobody knows before they are built."""
 
 Trees = RandomForest | GradientBoosting
@@ -227,7 +250,7 @@ Convex = SoftmaxRegression | HuberSvm | LeastSquares | HuberRegression | Locatio
 Regression = LeastSquares | HuberRegression | Location
 """Models of a number, and not of classes."""
 
-Networks = Linear | Mlp | Cnn | WideResNet | Transformer | Timm | Transformers
+Networks = Linear | Mlp | Cnn | WideResNet | Transformer | Hub
 """Models that learn any label by gradient steps."""
 
 Model = Annotated[
@@ -238,6 +261,7 @@ Model = Annotated[
     | Transformer
     | Timm
     | Transformers
+    | CausalLm
     | Linear
     | RandomForest
     | GradientBoosting

@@ -7,9 +7,17 @@ from collections.abc import Iterator
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
 from dprecipe.data.sources.base import ColumnLabelled
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, name_classes
+from dprecipe.data.targets import (
+    ClassTarget,
+    CountTarget,
+    NumberTarget,
+    SeveralTarget,
+    Target,
+    TokenTarget,
+    name_classes,
+)
 from dprecipe.faults import Finding
-from dprecipe.language.training import Training
+from dprecipe.language.training import NextTokenLoss, Training
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.table import list_kinds
 from dprecipe.planning.learning import has_student, is_convex
@@ -21,8 +29,17 @@ def check_label(recipe: Recipe) -> Iterator[Finding]:
     if check_data(recipe.data):
         return  # other rules report it
     target = describe_data(recipe.data).target
+    others = join_with_or(list_kinds(lambda mechanism: not mechanism.has_student and not mechanism.is_convex))
+    if isinstance(target, TokenTarget) and (is_convex(recipe) or has_student(recipe)):
+        yield Finding(
+            "R310",
+            f"{recipe.mechanism.kind} learns classes or numbers, and the label is {target.describe()}: a text has a "
+            "loss of many tokens, by a network",
+            f"set mechanism.kind to {others}, with model.kind causal_lm",
+            _place_of_label(recipe),
+        )
+        return
     if is_convex(recipe) and isinstance(target, SeveralTarget):
-        others = join_with_or(list_kinds(lambda mechanism: not mechanism.has_student and not mechanism.is_convex))
         yield Finding(
             "R310",
             f"{recipe.mechanism.kind} has proven constants for losses of one class or one number, and the label is "
@@ -33,7 +50,6 @@ def check_label(recipe: Recipe) -> Iterator[Finding]:
         )
         return
     if has_student(recipe) and not isinstance(target, ClassTarget):
-        others = join_with_or(list_kinds(lambda mechanism: not mechanism.has_student and not mechanism.is_convex))
         yield Finding(
             "R310",
             f"{recipe.mechanism.kind} counts votes for classes, and the label is {target.describe()}",
@@ -63,6 +79,14 @@ def check_loss(training: Training, target: Target, own_loss: str = "") -> Iterat
         return
     if own_loss:
         yield Finding("R306", own_loss, "remove training.loss", "training.loss")
+    elif isinstance(training.loss, NextTokenLoss):
+        if not isinstance(target, TokenTarget):
+            yield Finding(
+                "R311",
+                f"next_token is the loss of a text, and the label is {target.describe()}",
+                "remove training.loss; or write label: next_token",
+                "training.loss",
+            )
     elif not isinstance(target, NumberTarget):
         loss = "that of a Poisson distribution" if isinstance(target, CountTarget) else "cross entropy"
         yield Finding(

@@ -14,7 +14,7 @@ from typing import Any
 
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.models.file import ModelFile
-from dprecipe.models.schema import Transformers
+from dprecipe.models.schema import CausalLm, Transformers
 from dprecipe.release.card import plain_text
 from dprecipe.release.folder import CERTIFICATE_FILES
 from dprecipe.release.schema import Predicate, Statement
@@ -95,7 +95,7 @@ def _metadata(predicate: Predicate, model: ModelFile, name: str, license_name: o
             "write it as the hub does: --license apache-2.0",
         )
     kind = None if model.model is None else model.model.kind
-    base = model.model.hub if isinstance(model.model, Transformers) else None
+    base = model.model.hub if isinstance(model.model, Transformers | CausalLm) else None
     claim = predicate.claim
     privacy = {"epsilon": claim.epsilon, "delta": claim.delta, "neighbouring": claim.neighbouring}
     return {

@@ -26,6 +26,7 @@ from dprecipe.data.targets import (
     name_classes,
 )
 from dprecipe.language.training import HuberLoss, Training
+from dprecipe.language.training import NextTokenLoss as NextTokenSpec
 from dprecipe.models.outputs import unpack_labels
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -46,7 +47,7 @@ def choose_loss(target: Target, training: Training) -> Loss:
         case CountTarget(max=largest):
             return PoissonLoss(largest)
         case TokenTarget():
-            return NextTokenLoss()
+            return NextTokenLoss(training.loss.reduce if isinstance(training.loss, NextTokenSpec) else "mean")
         case SeveralTarget(names):
             return BinaryCrossEntropy(len(names), weigh_classes(target, training.class_weights))
 

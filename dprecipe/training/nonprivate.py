@@ -43,6 +43,7 @@ from dprecipe.models.file import describe_file
 from dprecipe.models.lora import merge_adapters
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.public_record import KEY, PublicRecord, UsedRecipe, UsedRecords
+from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.hub import SequenceClassifier
 from dprecipe.nonprivate import documents
 from dprecipe.nonprivate.plan import PublicPlan
@@ -108,7 +109,7 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
         score = held_out.score(state, full=True)
     tensors = {name: value.detach().cpu().contiguous() for name, value in merge_adapters(module, state).items()}
     record = describe_run(plan, used, initial, digest_tensors(save(tensors)), device)
-    config = module.config if isinstance(module, SequenceClassifier) else None
+    config = module.config if isinstance(module, SequenceClassifier | CausalLanguageModel) else None
     files = {"model.json": to_bytes(describe_file(plan.model, plan.data, config))}
     tokens = open_all_tokens(plan.data.preprocess, root)
     if isinstance(tokens, LibraryTokens | SequenceTokens):

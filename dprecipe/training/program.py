@@ -19,16 +19,19 @@ from dprecipe.data.facts import DataFacts, describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import Records
+from dprecipe.data.targets import TokenTarget
 from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
+from dprecipe.models.decoder_config import check_decoder_config
 from dprecipe.models.form import Form
-from dprecipe.models.hub_config import Config
+from dprecipe.models.hub_config import Config, check_config
 from dprecipe.models.initial import start_from
 from dprecipe.models.modules.adapted import adapt_module
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.private import inspect_module
-from dprecipe.models.schema import Model, Pretrained, Transformer, Transformers
+from dprecipe.models.schema import CausalLm, Model, Pretrained, Transformer, Transformers
+from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
 from dprecipe.progress import report_progress
 from dprecipe.training.canaries.run import add_canaries
@@ -167,7 +170,7 @@ def prepare(
     checks = (*checks, single_precision(device), noise_scale(plan, device), *stage_noise(plan))
     sets = records()
     store = store_of(plan, sets.train, device)
-    config = built.config if isinstance(built, SequenceClassifier) and model is None else None
+    config = built.config if isinstance(built, SequenceClassifier | CausalLanguageModel) and model is None else None
     return StepwiseProgram(built, model is not None, store, sets, data_facts, device, checks, initial, config)
 
 
@@ -192,7 +195,10 @@ def form_of(plan: Plan, public: DataFacts, built: nn.Module, python_records: obj
     if isinstance(plan.model, Transformer):
         tokens = plan.model.vocabulary or tokens
     if isinstance(built, SequenceClassifier):
-        tokens = int(built.network.config.vocab_size)
+        tokens = tokens_of(built)
+    if isinstance(public.target, TokenTarget):
+        count = built.vocabulary if isinstance(built, CausalLanguageModel) else public.target.vocabulary
+        return Form(public.shape, (count,), sequences=True)
     if isinstance(python_records, Records):
         if tokens is None and python_records.features.dtype.kind in "iu" and python_records.features.dtype != np.uint8:
             tokens = 0
@@ -223,31 +229,42 @@ def build_started_model(plan: Plan, public: DataFacts) -> tuple[nn.Module, Initi
 
 def build_from(spec: Model, seed: int, folder: Path, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:
     """A model as its training begins; `folder` is that of the recipe. See `build_started_model`."""
-    config = config_of(folder_of(spec, folder)) if isinstance(spec, Transformers) else None
+    config = None
+    if isinstance(spec, Transformers | CausalLm):
+        check = check_decoder_config if isinstance(spec, CausalLm) else check_config
+        config = config_of(folder_of(spec, folder), check)
     built = build(spec, public.shape, public.outputs, seed, vocabulary=public.vocabulary, config=config)
-    if isinstance(built, SequenceClassifier):
+    if isinstance(built, SequenceClassifier | CausalLanguageModel):
         check_tokens(built, public)
     return built, start_from(spec, built, folder, seed)
 
 
-def check_tokens(built: SequenceClassifier, public: DataFacts) -> None:
-    """The tokens of a tokeniser are those that a checkpoint's embedding has, with its padding.
+def check_tokens(built: SequenceClassifier | CausalLanguageModel, public: DataFacts) -> None:
+    """The tokens of a tokeniser are those that a checkpoint's embedding has, with its padding. A decoder masks none:
+    what stands behind the end of a text no learned place sees.
 
     Raises:
         DataFault: they are not.
     """
-    tokens, padding = int(built.network.config.vocab_size), int(built.network.config.pad_token_id or 0)
-    own = public.tokenizer
+    own, tokens = public.tokenizer, tokens_of(built)
     if own is not None and own.vocabulary > tokens:
         raise DataFault(
             f"data.preprocess makes {own.vocabulary:,} tokens, and the model has {tokens:,}",
             f"name the checkpoint's own tokeniser, with vocabulary: {tokens}",
         )
+    if isinstance(built, CausalLanguageModel):
+        return
+    padding = int(built.network.config.pad_token_id or 0)
     if own is not None and own.padding != padding:
         raise DataFault(
             f"data.preprocess pads with token {own.padding}, and the model masks token {padding}",
             f"name the checkpoint's own tokeniser, with padding: {padding}",
         )
+
+
+def tokens_of(built: SequenceClassifier | CausalLanguageModel) -> int:
+    """How many tokens a checkpoint's embedding has."""
+    return built.vocabulary if isinstance(built, CausalLanguageModel) else int(built.network.config.vocab_size)
 
 
 def use_python_model(plan: Plan, model: nn.Module) -> nn.Module:

@@ -12,7 +12,7 @@ from dprecipe.mechanisms.encoded.plan import ATTACHMENT
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, GradientCodebook, Slots
 from dprecipe.mechanisms.noisy_sum import phased, solve
 from dprecipe.mechanisms.noisy_sum.sampling import Pace
-from dprecipe.models.schema import Timm, Transformers
+from dprecipe.models.schema import Hub
 from dprecipe.noise import families
 from dprecipe.noise.schema import CauchyNoise, phases, shape_of
 
@@ -25,7 +25,7 @@ MANY_COORDINATES = 100
 def check_layer_sizes(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Gradients are encoded layer by layer, so the sizes of the layers must be known before the model is built
     (R280)."""
-    if isinstance(facts.model, Timm | Transformers):
+    if isinstance(facts.model, Hub):
         yield Finding(
             "R280",
             f"encoded needs the size of each layer; for a {facts.model.kind} model it is unknown until the model is "

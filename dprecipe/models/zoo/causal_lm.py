@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from dprecipe.faults import DataFault
 from dprecipe.models.decoder_config import FAMILIES, library_config
+from dprecipe.models.form import UNLEARNED
 from dprecipe.models.hub_config import Config
 from dprecipe.models.zoo.hub import import_library
 from dprecipe.models.zoo.layers import OffsetRMSNorm, TransposedLinear
 from dprecipe.models.zoo.next_tokens import NextTokens
 
 HEAD = "lm_head.weight"
-IGNORED = -100.0
 
 
 @final
@@ -62,28 +62,55 @@ class CausalLanguageModel(nn.Module):
         """Whether the head is the embedding."""
         return bool(self.config["tie_word_embeddings"])
 
+    @property
+    def head(self) -> frozenset[str]:
+        """The name of the parameter of the last layer; of a tied one, the embedding's."""
+        return frozenset(name for name, parameter in self.named_parameters() if parameter is self.lm_head.weight)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return self.embedding.num_embeddings
+
+    @property
+    def places(self) -> int:
+        """How many places of a record each place can see."""
+        return count_places(self.config)
+
     def forward(self, features: Tensor) -> Tensor:
         numbers_B2L = features.nan_to_num(0.0)
         tokens_BL = numbers_B2L[:, 0].clamp(0, self.embedding.num_embeddings - 1).long()
-        labels_BL = numbers_B2L[:, 1].clamp(IGNORED, self.embedding.num_embeddings - 1).long()
+        labels_BL = numbers_B2L[:, 1].clamp(UNLEARNED, self.embedding.num_embeddings - 1).long()
         likelihoods = self.lm_head(self.hidden(tokens_BL), labels_BL)
-        # No table shows what was looked up in it, so that a record without numbers is marked.
-        marked: Tensor = likelihoods + (0.0 * features).sum((1, 2))[:, None]
+        # No table shows what was looked up in it, so that a record without numbers is marked: as a factor, which its
+        # gradient has, too.
+        marked: Tensor = likelihoods * (1.0 + (0.0 * features).sum((1, 2)))[:, None]
         return marked
 
     def hidden(self, tokens_BL: Tensor) -> Tensor:
         """(B, L, W): of each place, from the tokens up to it."""
-        length = tokens_BL.shape[1]
-        places_1L = torch.arange(length, device=tokens_BL.device)[None]
-        embedded_BLW = self.embedding(tokens_BL)
-        mask_LL = torch.full((length, length), -torch.inf, device=tokens_BL.device, dtype=embedded_BLW.dtype).triu(1)
-        hidden: Tensor = getattr(self, self.backbone_name)(
-            inputs_embeds=embedded_BLW * self._scale if self._scale != 1.0 else embedded_BLW,
-            attention_mask=mask_LL[None, None],
-            position_ids=places_1L,
-            use_cache=False,
-        ).last_hidden_state
+        hidden: Tensor = self._read(tokens_BL, None).last_hidden_state
         return hidden
+
+    def next_logits(self, tokens_BL: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
+        """Read tokens behind those in `cache` (None: behind none); the logits (B, V) of the token that follows the
+        last, and the cache with all that was read."""
+        cache = import_library("transformers").DynamicCache() if cache is None else cache
+        hidden_B1W = self._read(tokens_BL, cache).last_hidden_state[:, -1:]
+        return self.lm_head.logits(hidden_B1W)[:, 0], cache
+
+    def _read(self, tokens_BL: Tensor, cache: Any) -> Any:
+        """What the backbone gives; one mask and one row of positions serve all records."""
+        before, length = 0 if cache is None else int(cache.get_seq_length()), tokens_BL.shape[1]
+        embedded_BLW = self.embedding(tokens_BL)
+        mask = torch.full((length, before + length), -torch.inf, device=tokens_BL.device, dtype=embedded_BLW.dtype)
+        return getattr(self, self.backbone_name)(
+            inputs_embeds=embedded_BLW * self._scale if self._scale != 1.0 else embedded_BLW,
+            attention_mask=mask.triu(before + 1)[None, None],
+            position_ids=torch.arange(before, before + length, device=tokens_BL.device)[None],
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
 
 
 def causal_model(config: Config, length: int) -> CausalLanguageModel:
@@ -110,7 +137,23 @@ def causal_model(config: Config, length: int) -> CausalLanguageModel:
         if swapped is not None:
             parent, _, child = name.rpartition(".")
             setattr(backbone.get_submodule(parent), child, swapped)
+    _place_buffers(backbone, full)
     return CausalLanguageModel(backbone, config)
+
+
+def _place_buffers(backbone: Any, full: Any) -> None:
+    """Rotary frequencies are constants, which no checkpoint holds: a network without memory has them all the same."""
+    for name, layer in list(backbone.named_modules()):
+        if any(buffer is not None and buffer.is_meta for buffer in layer._buffers.values()):
+            parent, _, child = name.rpartition(".")
+            with torch.device("cpu"):
+                setattr(backbone.get_submodule(parent), child, type(layer)(config=full))
+
+
+def count_places(config: Config) -> int:
+    """How many places of a record each place can see: positions, or the window of attention."""
+    places = int(config["max_position_embeddings"])
+    return min(places, int(config.get("sliding_window", places)))
 
 
 def check_places(config: Config, length: int) -> None:

@@ -2,7 +2,7 @@
 
 No code comes with a model: of `transformers` a few families are built by the installed library from numbers of the
 configuration, which are checked one by one (`models.hub_config`); weights are plain tensors that are read here
-(`models.initial`). Nothing is fetched but two files of a pinned revision.
+(`models.initial`). Nothing is fetched but configuration and weights of a pinned revision.
 
 Legend: B records, L places of a record.
 """
@@ -10,7 +10,7 @@ Legend: B records, L places of a record.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, final
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from dprecipe.faults import DataFault, RunFailed
 from dprecipe.libraries import importing_libraries
 from dprecipe.models.hub_config import Config, check_config
-from dprecipe.models.schema import Timm, Transformers
+from dprecipe.models.schema import CausalLm, Timm, Transformers
 from dprecipe.models.zoo.transformer import mark_non_finite, to_tokens
 
 WEIGHTS = "model.safetensors"
@@ -110,7 +110,7 @@ def token_model(config: Config, length: int, classes: int) -> SequenceClassifier
     return SequenceClassifier(network, config)
 
 
-def folder_of(spec: Transformers, folder: Path) -> Path:
+def folder_of(spec: Transformers | CausalLm, folder: Path) -> Path:
     """Where configuration and weights are: relative to `folder`, or fetched at the pinned revision.
 
     Raises:
@@ -120,9 +120,14 @@ def folder_of(spec: Transformers, folder: Path) -> Path:
     if spec.hub is None:
         return folder / str(spec.init)
     library = import_library("huggingface_hub")
+    files = ["config.json", WEIGHTS]
+    if isinstance(spec, CausalLm):  # large ones come in parts
+        files = ["config.json", "model*.safetensors", f"{WEIGHTS}.index.json"]
     try:
         result = library.snapshot_download(
-            spec.hub.name, revision=spec.hub.revision, allow_patterns=["config.json", WEIGHTS]
+            spec.hub.name,
+            revision=spec.hub.revision,
+            allow_patterns=files,
         )
     except (OSError, ValueError, library.errors.HfHubHTTPError) as error:
         raise DataFault(
@@ -132,8 +137,9 @@ def folder_of(spec: Transformers, folder: Path) -> Path:
     return Path(result)
 
 
-def config_of(folder: Path) -> Config:
-    """The numbers of `config.json` that are used; those of `model.json` where the folder is a release.
+def config_of(folder: Path, check: Callable[[Mapping[str, Any]], Config] = check_config) -> Config:
+    """The numbers of `config.json` that are used, as `check` has them; those of `model.json` where the folder is a
+    release that has no other.
 
     Raises:
         DataFault: there is neither, or not one of a known family.
@@ -148,7 +154,7 @@ def config_of(folder: Path) -> Config:
         raise DataFault(f"{file}: can't be read", "name a folder with config.json and model.safetensors") from error
     if not isinstance(content, Mapping):
         raise DataFault(f"{file}: holds no configuration", "name a folder with config.json and model.safetensors")
-    return check_config(content)
+    return check(content)
 
 
 def import_library(name: str) -> Any:

@@ -122,7 +122,9 @@ class Case:
 
     def output(self) -> str:
         outputs = self.outputs(self.features, self.labels)
-        expected = (len(self.labels), self.target.outputs)
+        # Of a sequence, one for each place that has one before it.
+        each = self.form.shape[1] - 1 if self.form.sequences else self.target.outputs
+        expected = (len(self.labels), each)
         if outputs.shape != expected:
             raise Failed(f"shape {list(outputs.shape)}, expected {list(expected)}")
         if not bool(torch.isfinite(outputs).all()):

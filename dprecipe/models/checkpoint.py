@@ -1,0 +1,142 @@
+"""The weights of a decoder, from a folder as `transformers` writes it: one safetensors file, or an index and its parts.
+
+All files are untrusted: plain tensors, whose names, shapes and types are checked against the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from dprecipe.faults import DataFault
+from dprecipe.models.origin import InitialWeights
+from dprecipe.models.public_record import parse_record
+from dprecipe.models.zoo.causal_lm import HEAD, CausalLanguageModel
+from dprecipe.models.zoo.hub import WEIGHTS
+
+INDEX = f"{WEIGHTS}.index.json"
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle", "*.msgpack", "*.h5")
+IGNORED = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
+"""Ends of the names of constants that older checkpoints hold: masks and rotary frequencies."""
+MAX_PARTS, MAX_INDEX = 10_000, 64 << 20
+
+
+def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
+    """Load all weights; half precision is widened. The digest is that of the file, or of several the SHA-256 of the
+    lines `digest, two blanks, name` of its parts by name, as `sha256sum` prints them.
+
+    Raises:
+        DataFault: there are none but pickled ones, or they are not those of the module.
+    """
+    names = find_weights(folder)
+    expected, missing = module.state_dict(), set(module.state_dict())
+    lines, learned, head = [], None, None
+    for name in names:
+        content = _read(folder / name)
+        lines.append(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
+        if names == (WEIGHTS,):
+            learned = parse_record(content, name)
+        for own, tensor in _tensors(content, folder / name, expected, module):
+            if own == HEAD and HEAD not in expected:
+                head = tensor
+                continue
+            expected[own].copy_(tensor)
+            missing.discard(own)
+    if missing:
+        raise DataFault(
+            f"{folder / names[0]}: {len(missing)} tensors of the model are missing, such as {min(missing)!r}",
+            "take config.json and weights from one checkpoint",
+        )
+    if head is not None and not bool((head == module.lm_head.weight.detach()).all()):
+        raise DataFault(
+            f"{folder}: config.json says that the head is the embedding (tie_word_embeddings), and the weights have "
+            "another head",
+            "take config.json and weights from one checkpoint",
+        )
+    whole = lines[0].split()[0] if len(lines) == 1 else hashlib.sha256("".join(lines).encode()).hexdigest()
+    name = names[0] if len(names) == 1 else INDEX
+    return InitialWeights(name, f"sha256:{whole}", "taken over", learned=learned)
+
+
+def find_weights(folder: Path) -> tuple[str, ...]:
+    """The names of the files with the weights, sorted.
+
+    Raises:
+        DataFault: there are none, pickled ones alone, or the index is none.
+    """
+    if (folder / WEIGHTS).is_file():
+        return (WEIGHTS,)
+    if (folder / INDEX).is_file():
+        return _list_parts(folder / INDEX)
+    pickled = next((file for pattern in PICKLED for file in sorted(folder.glob(pattern))), None)
+    if pickled is not None:
+        raise DataFault(
+            f"{pickled}: pickled weights can run code when they are read, so they are not",
+            f"convert them where you trust them, with save_pretrained(folder) of transformers, to {WEIGHTS}",
+        )
+    raise DataFault(f"{folder}: has no {WEIGHTS}", f"name a folder with config.json and {WEIGHTS}")
+
+
+def _list_parts(index: Path) -> tuple[str, ...]:
+    try:
+        if index.stat().st_size > MAX_INDEX:
+            raise ValueError("too large")
+        parts = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        named_well = all(part.endswith(".safetensors") and Path(part).name == part for part in parts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataFault(f"{index}: is no index of weights", "take it unchanged from its checkpoint") from error
+    if not 0 < len(parts) <= MAX_PARTS or not named_well:
+        raise DataFault(
+            f"{index}: names files that are no safetensors files beside it", "take it unchanged from its checkpoint"
+        )
+    return tuple(parts)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataFault(f"{file}: {error.strerror or 'no such file'}", "fetch all files of the checkpoint") from None
+
+
+def _tensors(
+    content: bytes, file: Path, expected: Mapping[str, Tensor], module: CausalLanguageModel
+) -> Iterator[tuple[str, Tensor]]:
+    """Those that the module has, by its names; checked."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors = load(content)
+    except (SafetensorError, ValueError, KeyError, OverflowError) as error:
+        raise DataFault(f"{file}: is no safetensors file, or is damaged", "fetch it again") from error
+    shapes = {name: tensor.shape for name, tensor in expected.items()}
+    shapes.setdefault(HEAD, module.lm_head.weight.shape)
+    for name, tensor in tensors.items():
+        own = name if name in shapes else f"{module.backbone_name}.{name}"
+        if own not in shapes:
+            if own.endswith(IGNORED):
+                continue
+            raise DataFault(
+                f"{file}: its tensors are not those of the model: it has no {name!r}",
+                "take config.json and weights from one checkpoint",
+            )
+        if tensor.shape != shapes[own]:
+            raise DataFault(
+                f"{file}: {name!r} is {list(tensor.shape)}, the model's is {list(shapes[own])}",
+                "take config.json and weights from one checkpoint",
+            )
+        if not tensor.is_floating_point() or tensor.itemsize < 2:
+            raise DataFault(
+                f"{file}: {name!r} holds {tensor.dtype}: quantised weights have no gradients",
+                "take the checkpoint before quantisation",
+            )
+        if not bool(tensor.isfinite().all()):
+            raise DataFault(
+                f"{file}: {name!r} holds numbers that are not finite", "name weights of a finished training"
+            )
+        yield own, tensor
