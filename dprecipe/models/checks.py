@@ -198,8 +198,7 @@ def _start(model: Model) -> Iterator[Finding]:
     adapted = isinstance(model, Transformer | Hub) and model.lora is not None
     if not isinstance(model, Pretrained):
         return
-    of_library = isinstance(model, Transformers | CausalLm)
-    if of_library and (model.init is None) == (model.hub is None):
+    if isinstance(model, Transformers | CausalLm) and (model.init is None) == (model.hub is None):
         yield Finding(
             "R258",
             "the model has no source" if model.hub is None else "the model has two sources, a folder and the hub",
@@ -207,7 +206,7 @@ def _start(model: Model) -> Iterator[Finding]:
             "revision",
             "model",
         )
-    if model.init is not None and not of_library and not model.init.endswith(WEIGHTS):
+    if model.init is not None and not isinstance(model, Transformers | CausalLm) and not model.init.endswith(WEIGHTS):
         yield Finding(
             "R259",
             f"initial weights are read only from safetensors files, not from {model.init}",

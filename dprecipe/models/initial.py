@@ -72,8 +72,10 @@ def _start(model: Pretrained, module: nn.Module, folder: Path, seed: int) -> Ini
     head = head_of(module)
     if isinstance(model, Transformers | CausalLm):
         place = folder_of(model, folder)
-        is_decoder = isinstance(module, CausalLanguageModel)
-        initial = load_decoder(module, place) if is_decoder else load_initial(module, place / WEIGHTS, head)
+        if isinstance(module, CausalLanguageModel):
+            initial = load_decoder(module, place)
+        else:
+            initial = load_initial(module, place / WEIGHTS, head)
         name = place.name if model.hub is None else f"{model.hub.name}@{model.hub.revision}"
         initial = replace(initial, name=f"{name}/{initial.name}")
     else:

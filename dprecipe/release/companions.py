@@ -16,7 +16,7 @@ from dprecipe.faults import Fault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.file import describe_file, parse_description
-from dprecipe.models.schema import Transformers
+from dprecipe.models.schema import CausalLm, Transformers
 from dprecipe.privacy.events import Charge
 from dprecipe.release import card, figures, report, stages, tensors
 from dprecipe.release.folder import select_history
@@ -67,7 +67,7 @@ def _check_model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
         content = parse_object(text, path.name)
         model = plan.model if stated.provenance.model == "recipe" else None
         # A transformers model is built from a configuration in this file; `parse_description` bounds what it may say.
-        config = parse_description(text).config if isinstance(model, Transformers) else None
+        config = parse_description(text).config if isinstance(model, Transformers | CausalLm) else None
         released = stages.read_constants(content)
         expected = describe_file(model, plan.data, config, released)
     except ContentError as error:
