@@ -1,5 +1,8 @@
 """The last layer of a language model, with its loss: log-likelihoods of the next tokens, without all logits at once.
 
+Each log-likelihood depends on the hidden values of one place alone. Its derivative with respect to them is therefore
+computed from the same logits, in the forward pass, and the backward pass needs no logits for it.
+
 Axes: B records, L places of a record, W width, V tokens of the vocabulary, R rows: places of records.
 """
 
@@ -28,7 +31,9 @@ class NextTokens(nn.Module):
         self.weight = weight
 
     def forward(self, hidden_BLW: Tensor, labels_BL: Tensor) -> Tensor:
-        result: Tensor = _LogLikelihoods.apply(hidden_BLW[:, :-1], self.weight, labels_BL[:, 1:])  # type: ignore[no-untyped-call]
+        hidden, labels = hidden_BLW[:, :-1], labels_BL[:, 1:]
+        sloped = torch.is_grad_enabled() and hidden.requires_grad
+        result: Tensor = _LogLikelihoods.apply(hidden, self.weight, labels, sloped)[0]  # type: ignore[no-untyped-call]
         return result
 
     def logits(self, hidden_BLW: Tensor) -> Tensor:
@@ -38,36 +43,43 @@ class NextTokens(nn.Module):
 
 @final
 class _LogLikelihoods(torch.autograd.Function):
-    """Logits are computed in pieces, and again in the backward pass."""
+    """Logits are computed in pieces, and again in the backward pass where the weight is trained.
+
+    `sloped`: the derivatives with respect to the hidden values are wanted.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(hidden: Tensor, weight_VW: Tensor, labels: Tensor) -> Tensor:
+    def forward(hidden: Tensor, weight_VW: Tensor, labels: Tensor, sloped: bool) -> tuple[Tensor, Tensor]:
         rows_RW, labels_R = hidden.flatten(0, 1), labels.flatten()
-        parts = [
-            _chosen((rows @ weight_VW.T).float(), some)
-            for rows, some in _pieces(rows_RW, labels_R, size=len(weight_VW))
-        ]
-        return (torch.cat(parts) if parts else rows_RW.new_zeros(0)).view(labels.shape)
+        parts, slopes = [], []
+        for rows, some in _pieces(rows_RW, labels_R, size=len(weight_VW)):
+            logits_RV = _widened(rows @ weight_VW.T)
+            parts.append(_chosen(logits_RV, some))
+            if sloped:
+                slopes.append(_residuals(logits_RV, some).to(rows.dtype) @ weight_VW)
+        likelihoods = (torch.cat(parts) if parts else rows_RW.new_zeros(0)).view(labels.shape)
+        return likelihoods, torch.cat(slopes).view(hidden.shape) if slopes else rows_RW.new_zeros(0)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, bool], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs[:3], output[1])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        hidden, weight_VW, labels = ctx.saved_tensors
-        rows_RW, labels_R, gradient_R = hidden.flatten(0, 1), labels.flatten(), gradients[0].flatten()
-        of_rows, of_weight = [], torch.zeros_like(weight_VW) if ctx.needs_input_grad[1] else None
-        for rows, some, gradient in _pieces(rows_RW, labels_R, gradient_R, size=len(weight_VW)):
-            by_logit_RV = _residuals((rows @ weight_VW.T).float(), some) * gradient[:, None]
-            by_logit_RV = by_logit_RV.to(rows.dtype)
-            of_rows.append(by_logit_RV @ weight_VW)
-            if of_weight is not None:
-                of_weight = of_weight + by_logit_RV.T @ rows
-        of_hidden = torch.cat(of_rows).view(hidden.shape) if of_rows else torch.zeros_like(hidden)
-        return of_hidden, of_weight, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        hidden, weight_VW, labels, slopes = ctx.saved_tensors
+        of_hidden = of_weight = None
+        if ctx.needs_input_grad[0]:
+            of_hidden = slopes.view(hidden.shape) * gradients[0][..., None].to(slopes.dtype)
+        if ctx.needs_input_grad[1]:
+            of_weight = torch.zeros_like(weight_VW)
+            columns = hidden.flatten(0, 1), labels.flatten(), gradients[0].flatten()
+            for rows, some, gradient in _pieces(*columns, size=len(weight_VW)):
+                by_logit_RV = _residuals(_widened(rows @ weight_VW.T), some) * gradient[:, None]
+                of_weight = of_weight + by_logit_RV.to(rows.dtype).T @ rows
+        return of_hidden, of_weight, None, None
 
 
 def _pieces(*tensors: Tensor, size: int) -> Any:
@@ -88,3 +100,7 @@ def _residuals(logits_RV: Tensor, labels_R: Tensor) -> Tensor:
     residuals_RV = -logits_RV.softmax(1)
     residuals_RV = residuals_RV.scatter_add(1, chosen_R1, torch.ones_like(residuals_RV[:, :1]))
     return torch.where(labels_R[:, None] < 0, 0.0, residuals_RV)
+
+
+def _widened(logits_RV: Tensor) -> Tensor:
+    return logits_RV.float() if logits_RV.itemsize < 4 else logits_RV

@@ -40,6 +40,8 @@ STRATEGY_TEXTS = {
     "vectors": "norms from those of inputs and of gradients",
     "ghost": "norms without gradients of single records",
     "sparse": "rows of a table that were looked up",
+    "tiles": "gradients of a few records and outputs at a time, for the sum only",
+    "tokens": "gradients of a few records and tokens at a time, for the sum only",
 }
 ISOLATED = ", of this layer by itself"
 

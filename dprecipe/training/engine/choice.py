@@ -22,12 +22,15 @@ from dprecipe.training.engine.strategies import (
     Vectors,
     Weights,
 )
-from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, Term
+from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, Term, TokenErrors
+from dprecipe.training.engine.tiles import TiledProducts, TiledTokens
 
 MAX_COST_RATIO = 4
 """A strategy with an estimated cost this many times as high is not tried."""
 MAX_COST_RATIO_ON_GPU = 32
 """The estimates are those of a CPU: on other devices more is tried."""
+MIN_TILED = 1 << 16
+"""Products of at least so many numbers are added up by tiles."""
 StrategyFactory = Callable[[], Strategy]
 
 
@@ -41,6 +44,10 @@ def list_candidates(
     term = terms[0] if len(terms) == 1 else None
     if isinstance(term, Rows) or (isinstance(term, OfLayer) and term.layer.is_stored):
         return {"rows": lambda: Small([term], count)}
+    heads = [one for one in terms if isinstance(one, TokenErrors)]
+    tables = [one for one in terms if isinstance(one, Lookups)]
+    if len(heads) == 1 and len(tables) < 2 and len(tables) + 1 == len(terms):
+        return {"tokens": lambda: TiledTokens(heads[0], next(iter(tables), None), count)}
     if isinstance(term, Lookups):
         return {"sparse": lambda: Sparse(term)}
     rows: dict[str, StrategyFactory] = (
@@ -50,6 +57,8 @@ def list_candidates(
     )
     if not isinstance(term, Products) or not term.paired:
         return rows
+    if not term.of_vectors and term.order is None and size >= MIN_TILED:
+        return {"tiles": lambda: TiledProducts(term, count)}
     ghost: dict[str, StrategyFactory] = {"ghost": lambda: Ghost(term, count)}
     if term.of_vectors:
         return {"vectors": lambda: Vectors(*term.vectors(), bias=False)}

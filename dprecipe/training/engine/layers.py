@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dprecipe.models.zoo.layers import MIN_VARIANCE, StandardisedConv2d
+from dprecipe.models.zoo.layers import MIN_VARIANCE, OffsetRMSNorm, StandardisedConv2d, TransposedLinear
+from dprecipe.models.zoo.next_tokens import NextTokens
 from dprecipe.training.engine.taps import Call, Unplanned
-from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, SingleRecordTerm, Term
+from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, SingleRecordTerm, Term, TokenErrors
 
 NamedTerms = Iterator[tuple[str, Term]]
 """Terms by the names of the parameters in the layer."""
@@ -40,7 +41,7 @@ def layer_terms(call: Call) -> NamedTerms:
 def _plain(call: Call) -> bool:
     """Whether the layer's settings and this call are among those that this module implements."""
     layer = call.layer
-    if call.kind is nn.Linear:
+    if call.kind in (nn.Linear, TransposedLinear):
         return True
     if isinstance(layer, nn.Embedding):
         return layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse
@@ -72,7 +73,9 @@ def _linear(call: Call) -> NamedTerms:
     if "bias" in call.parameters:
         bias = Rows(right_NTO[:, 0] if right_NTO.shape[1] == 1 else right_NTO.sum(1))
         yield "bias", bias
-    if "weight" in call.parameters:
+    if "weight" in call.parameters and call.kind is TransposedLinear:
+        yield "weight", Products(lambda part: right_NTO[part, None], left_NTI.mT[:, None], right_NTO.shape[2])
+    elif "weight" in call.parameters:
         yield "weight", Products(lambda part: left_NTI[part, None], right_NTO.mT[:, None], size, bias=bias)
 
 
@@ -287,6 +290,15 @@ def _embedding(call: Call) -> NamedTerms:
     yield "weight", Lookups(indices, gradient, layer.num_embeddings)
 
 
+def _next_tokens(call: Call) -> NamedTerms:
+    labels = call.tensors()[1]
+    if call.places.inputs[:2] != ((0, 1), (0, 1)):
+        raise Unplanned("a head for tokens that does not get one row for each record")
+    weight = call.parameters["weight"].detach()
+    states = call.input().detach()[:, :-1]
+    yield "weight", TokenErrors(states, labels[:, 1:], cast(Tensor, call.gradient()), weight, call.reduced)
+
+
 def _scale(normalised: Callable[[Any, Tensor], Tensor], dim: Callable[[Any], int]) -> Callable[[Call], NamedTerms]:
     """Terms of layers that scale and shift normalised values; `dim` is the number of trailing dimensions that the scale
     has, or 0 if it has one number per channel."""
@@ -317,6 +329,10 @@ def _rms_norm(layer: nn.RMSNorm, inputs: Tensor) -> Tensor:
     return functional.rms_norm(inputs, layer.normalized_shape, None, layer.eps)
 
 
+def _offset_rms_norm(layer: OffsetRMSNorm, inputs: Tensor) -> Tensor:
+    return functional.rms_norm(inputs, layer.normalized_shape, None, layer.eps)
+
+
 def _group_norm(layer: nn.GroupNorm, inputs: Tensor) -> Tensor:
     return functional.group_norm(inputs, layer.num_groups, None, None, layer.eps)
 
@@ -325,7 +341,7 @@ def _instance_norm(layer: nn.modules.instancenorm._InstanceNorm, inputs: Tensor)
     return functional.instance_norm(inputs, eps=layer.eps)
 
 
-def _shape_dims(layer: nn.LayerNorm | nn.RMSNorm) -> int:
+def _shape_dims(layer: nn.LayerNorm | nn.RMSNorm | OffsetRMSNorm) -> int:
     return len(layer.normalized_shape)
 
 
@@ -335,13 +351,16 @@ def _by_channel(_: nn.Module) -> int:
 
 LAYER_TERMS: dict[type[nn.Module], Callable[[Call], NamedTerms]] = {
     nn.Linear: _linear,
+    TransposedLinear: _linear,
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
     nn.Conv3d: _convolution,
     StandardisedConv2d: _convolution,
     nn.Embedding: _embedding,
+    NextTokens: _next_tokens,
     nn.LayerNorm: _scale(_layer_norm, _shape_dims),
     nn.RMSNorm: _scale(_rms_norm, _shape_dims),
+    OffsetRMSNorm: _scale(_offset_rms_norm, _shape_dims),
     nn.GroupNorm: _scale(_group_norm, _by_channel),
     nn.InstanceNorm1d: _scale(_instance_norm, _by_channel),
     nn.InstanceNorm2d: _scale(_instance_norm, _by_channel),

@@ -95,10 +95,10 @@ class Small:
         self._rows_NP = values[0] if len(values) == 1 else torch.cat(values, 1)
 
     def squares(self) -> Tensor:
-        return _squares(self._rows_NP)
+        return row_squares(self._rows_NP)
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
-        sums = torch.split(_summed(self._rows_NP, weights), self._sizes)
+        sums = torch.split(weighted_sum(self._rows_NP, weights), self._sizes)
         for total_P, sum_P in zip(totals, sums, strict=True):
             total_P += sum_P
 
@@ -115,11 +115,11 @@ class StoredGradients:
         self._rows_NP = (GradientStore() if store is None else store).rows(count, size, like.dtype, like.device)
 
     def squares(self) -> Tensor:
-        return torch.cat([_squares(_rows(self._terms, part, self._rows_NP[part])) for part in self._parts])
+        return torch.cat([row_squares(_rows(self._terms, part, self._rows_NP[part])) for part in self._parts])
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         rows_NP = self._rows_NP
-        _add_ordered(self._terms, totals, _summed(rows_NP, weights))
+        _add_ordered(self._terms, totals, weighted_sum(rows_NP, weights))
 
 
 @final
@@ -137,7 +137,7 @@ class Recomputed:
         return _rows(self._terms, part, self._few_RP[: part.stop - part.start])
 
     def squares(self) -> Tensor:
-        self._squares_N = torch.cat([_squares(self._compute_rows(part)) for part in self._parts])
+        self._squares_N = torch.cat([row_squares(self._compute_rows(part)) for part in self._parts])
         return self._squares_N
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
@@ -145,9 +145,9 @@ class Recomputed:
         for part in self._parts:
             rows_RP = self._compute_rows(part)
             # A product that is computed again may have other bits. If its norm has grown, it is scaled back.
-            grown_R = (self._squares_N[part] / _squares(rows_RP)).sqrt().nan_to_num(1.0).clamp(max=1.0)
+            grown_R = (self._squares_N[part] / row_squares(rows_RP)).sqrt().nan_to_num(1.0).clamp(max=1.0)
             again = Weights(weights.exact[part] * grown_R, weights.sound, weights.block_size)
-            sum_P += _summed(rows_RP, again)
+            sum_P += weighted_sum(rows_RP, again)
         _add_ordered(self._terms, totals, sum_P)
 
 
@@ -163,8 +163,8 @@ class Vectors:
         self._bias = bias
 
     def squares(self) -> Tensor:
-        squares_N = _squares(self._left_NI, BLOCK // 2)
-        return (squares_N.add_(1.0) if self._bias else squares_N) * _squares(self._right_NO, BLOCK // 2)
+        squares_N = row_squares(self._left_NI, BLOCK // 2)
+        return (squares_N.add_(1.0) if self._bias else squares_N) * row_squares(self._right_NO, BLOCK // 2)
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         left_NI, right_NO = weights.clean(self._left_NI), weights.clean(self._right_NO)
@@ -248,7 +248,7 @@ class Sparse:
         cells_NT += torch.arange(count, device=indices_NT.device)[:, None] * positions
         sums = gradients.new_zeros(count * positions, gradients.shape[2])
         sums.index_add_(0, cells_NT.flatten(), gradients.flatten(0, 1))
-        return _squares(sums.view(count, -1))
+        return row_squares(sums.view(count, -1))
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         rows = weights.clean(self._term.gradients).double() * weights.exact[:, None, None]
@@ -270,7 +270,7 @@ def _add_ordered(terms: Sequence[Term], totals: Sequence[Tensor], sum_P: Tensor)
     totals[0].add_(sum_P if len(terms) > 1 else terms[0].ordered(sum_P))
 
 
-def _squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
+def row_squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
     """(R,) float64: squared norms, rounded up where they were added in single precision, `block` numbers at a time.
 
     Non-finite if a number is non-finite or larger than 2^60: such a gradient is treated as non-finite.
@@ -293,7 +293,7 @@ def _squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
     return squares_R
 
 
-def _summed(rows_NP: Tensor, weights: Weights) -> Tensor:
+def weighted_sum(rows_NP: Tensor, weights: Weights) -> Tensor:
     """(P,) float64: the weighted sum of the rows."""
     sum_P = rows_NP.new_zeros(rows_NP.shape[1], dtype=torch.float64)
     if weights.block_size > 1 and rows_NP.dtype == torch.float32:

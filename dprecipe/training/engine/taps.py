@@ -19,6 +19,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
+from dprecipe.models.zoo.layers import TransposedLinear
+
 Dim = tuple[int, int] | None
 """The dimension of the records, and how many of its rows belong to each; `None`: the tensor is shared by all."""
 
@@ -37,6 +39,8 @@ class Places(NamedTuple):
 
 
 NOWHERE = Places((), ())
+OWN_OUTPUT = (nn.Linear, TransposedLinear)
+"""Layers whose output may be a view, but of a tensor that nobody else has."""
 
 
 @dataclass(slots=True)
@@ -53,6 +57,8 @@ class Call:
     shapes: list[torch.Size] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     places: Places = NOWHERE
+    reduced: bool = False
+    """It was called within torch's autocast."""
 
     def tensors(self) -> list[Tensor]:
         if not self.kwargs and len(self.args) == 1 and isinstance(self.args[0], Tensor):
@@ -214,7 +220,8 @@ class Taps:
     def _call(
         self, kind: type[nn.Module], layer: nn.Module, parameters: dict[str, nn.Parameter], args: Any, kwargs: Any
     ) -> Call:
-        call = Call(kind, layer, parameters, args, kwargs)
+        reduced = torch.is_autocast_enabled(self._anchor.device.type)
+        call = Call(kind, layer, parameters, args, kwargs, reduced=reduced)
         tensors = call.tensors()
         call.versions = [tensor._version for tensor in tensors]
         if self._places is not None:
@@ -239,7 +246,9 @@ class Taps:
         if not output.is_floating_point():
             return output
         # Without a tensor of its own, the gradient would include that of other users of the tensor.
-        if output._is_view() or any(output is tensor for tensor in call.tensors()):
+        if output._is_view() and call.kind in OWN_OUTPUT:
+            output = torch.ops.aten._unsafe_view(output, output.shape)
+        elif output._is_view() or any(output is tensor for tensor in call.tensors()):
             output = output.clone()
         if not output.requires_grad:
             output = _Anchored.apply(self._anchor, output)  # type: ignore[no-untyped-call]

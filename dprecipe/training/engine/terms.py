@@ -20,6 +20,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
+from dprecipe.models.zoo.next_tokens import LOGITS
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.engine.taps import Call, Unplanned, in_single
 
@@ -160,6 +161,62 @@ class Lookups:
         rows = gradients.new_zeros(len(indices), self.entries, gradients.shape[2])
         rows.scatter_add_(1, indices[:, :, None].expand_as(gradients), gradients)
         return _written(rows.flatten(1), out_RP)
+
+    def ordered(self, values: Tensor) -> Tensor:
+        return values
+
+
+@final
+@dataclass(slots=True)
+class TokenErrors:
+    """The weight of a head that gives log-likelihoods of tokens: (N, T, H) hidden states, the (N, T) labels of their
+    places, and the (N, T) gradients with respect to the log-likelihoods.
+
+    With e the label's indicator and p the likelihoods, the gradient is the sum over places of gradient · (e - p) hᵀ.
+    """
+
+    states: Tensor
+    targets: Tensor
+    gradients: Tensor
+    weight: Tensor
+    reduced: bool = False
+    """Logits are products in bfloat16."""
+
+    @property
+    def per_record(self) -> int:
+        return self.weight.numel() + self.states.shape[1] * len(self.weight)
+
+    @property
+    def at_once(self) -> int:
+        """How many records' logits may exist at the same time."""
+        return max(1, LOGITS // (self.states.shape[1] * len(self.weight)))
+
+    def errors(self, part: slice) -> tuple[Tensor, Tensor]:
+        """(R, T, V): gradient · (e - p), and (R, T): the logarithms of the sums that normalise p."""
+        logits = self._logits(self.states[part], slice(None))
+        normalisers = torch.logsumexp(logits, 2)
+        return self._errors(logits, normalisers, part, slice(0, len(self.weight))), normalisers
+
+    def errors_of(self, tokens: slice, normalisers_NT: Tensor) -> Tensor:
+        """(N, T, V'): those of some tokens, of all records."""
+        return self._errors(self._logits(self.states, tokens), normalisers_NT, slice(None), tokens)
+
+    def _logits(self, states: Tensor, tokens: slice) -> Tensor:
+        weight = self.weight[tokens]
+        if self.reduced:
+            return in_single(states.bfloat16() @ weight.bfloat16().T)
+        return states @ weight.T.to(states)
+
+    def _errors(self, logits: Tensor, normalisers: Tensor, part: slice, tokens: slice) -> Tensor:
+        places = self.targets[part] - tokens.start
+        inside = (places >= 0) & (places < tokens.stop - tokens.start) & (self.targets[part] >= 0)
+        errors = logits.sub_(normalisers[:, :, None]).exp_().neg_()
+        errors.scatter_add_(2, torch.where(inside, places, 0)[:, :, None], inside[:, :, None].to(errors))
+        gradients = torch.where(self.targets[part] >= 0, self.gradients[part], 0.0)[:, :, None]
+        return torch.where(gradients == 0, 0.0, errors.mul_(gradients))
+
+    def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
+        return _written((self.errors(part)[0].mT @ self.states[part]).flatten(1), out_RP)
 
     def ordered(self, values: Tensor) -> Tensor:
         return values

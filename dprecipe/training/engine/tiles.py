@@ -1,0 +1,218 @@
+"""Sums of large products on sequences, a tile of the parameter at a time: no record's whole gradient is ever in memory.
+
+Norms are computed from pairs of positions in double precision, or from tiles. What is then added is measured: the rows
+of a tile may use up no more of a record's squared norm than was stated for it, and are shrunk where they would. So what
+a record adds has at most the stated norm times its weight, however rows were rounded.
+
+Legend: N records, R some of them, T positions, I inputs, O outputs, P numbers of a tile, V tokens, H width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from dprecipe.training.engine.strategies import CACHE, Weights, row_squares, weighted_sum
+from dprecipe.training.engine.terms import Lookups, Products, TokenErrors
+
+TOGETHER = 8
+"""Records of a tile: their rows are added up while they are in a processor's cache."""
+OUTPUTS = 128
+"""Of a tile at least, where its product would else be slow."""
+ROUNDING = 2.0**-24
+"""Of single precision. A norm is raised by this much of the sum of its terms' lengths, times the root of how many terms
+there are: the usual rounding of rows, so that a tile is hardly ever shrunk."""
+MEASURED = 1 + 2.0**-16
+"""Squared norms are raised by more than `row_squares` raises what it measures."""
+
+
+@final
+class Allowance:
+    """What is left of each record's squared norm while its gradient is added tile by tile."""
+
+    def __init__(self, squares_N: Tensor) -> None:
+        self._left_N = squares_N.clone()
+
+    def take(self, part: slice, rows_RP: Tensor) -> Tensor:
+        """(R,) float64: factors, at most 1, by which these rows stay within what is left, which they then use up."""
+        squares_R, left_R = row_squares(rows_RP), self._left_N[part]
+        # Zeros take nothing. Where a number is not finite the record has weight zero.
+        factors_R = (left_R / squares_R).nan_to_num(1.0).clamp_(max=1.0)
+        self._left_N[part] = (left_R - squares_R * factors_R).clamp_(min=0.0)
+        return factors_R.sqrt()
+
+
+@final
+class TileSum:
+    """Adds the weighted rows of a tile to `total_P` (P,) float64: in single precision as many records as may be."""
+
+    def __init__(self, total_P: Tensor, weights: Weights, allowance: Allowance) -> None:
+        self._total_P, self._weights, self._allowance = total_P, weights, allowance
+        self._sum_P: Tensor | None = None
+        self._added = 0
+
+    def add(self, part: slice, rows_RP: Tensor) -> None:
+        exact_R = self._weights.exact[part] * self._allowance.take(part, rows_RP)
+        count = len(rows_RP)
+        if count > self._weights.block_size or rows_RP.dtype != torch.float32:
+            weights = Weights(exact_R, self._weights.sound, self._weights.block_size)
+            self._total_P += weighted_sum(rows_RP, weights)
+            return
+        if self._added + count > self._weights.block_size:
+            self.flush()
+        transposed_PR = self._weights.clean(rows_RP, part).T
+        if self._sum_P is None:
+            self._sum_P = transposed_PR @ exact_R.float()
+        else:
+            self._sum_P.addmv_(transposed_PR, exact_R.float())
+        self._added += count
+
+    def flush(self) -> None:
+        if self._sum_P is not None:
+            self._total_P += self._sum_P
+        self._sum_P, self._added = None, 0
+
+
+@final
+class TiledProducts:
+    """A product on sequences: tiles are some of its outputs.
+
+    Source of norms by pairs of positions: X. Li et al., "Large Language Models Can Be Strong Differentially Private
+    Learners", ICLR 2022.
+    """
+
+    def __init__(self, term: Products, count: int) -> None:
+        self._term, self._count = term, count
+        self._by_pairs = term.positions * (term.inputs + term.outputs) < term.inputs * term.outputs
+        self._squares_N = torch.empty(0)
+
+    def squares(self) -> Tensor:
+        term = self._term
+        self._squares_N = torch.zeros(self._count, dtype=torch.float64, device=term.right.device)
+        if self._by_pairs:
+            for part in _parts(self._count, TOGETHER):
+                left_RTI, right_ROT = term.left(part)[:, 0].double(), term.right[part, 0].double()
+                self._squares_N[part] = squares_of_pairs(left_RTI @ left_RTI.mT, right_ROT.mT @ right_ROT)
+        else:
+            for part, _, rows_RP in self._tiles():
+                self._squares_N[part] += row_squares(rows_RP)
+        return self._squares_N
+
+    def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
+        total_OI, allowance = totals[0].view(self._term.outputs, -1), Allowance(self._squares_N)
+        tile_sum = None
+        for part, tile, rows_RP in self._tiles():
+            if tile_sum is None or part.start == 0:
+                tile_sum = TileSum(total_OI[tile].view(-1), weights, allowance)
+            tile_sum.add(part, rows_RP)
+            if part.stop == self._count:
+                tile_sum.flush()
+
+    def _tiles(self) -> Iterator[tuple[slice, slice, Tensor]]:
+        """The records, the outputs and the rows of each tile; each overwrites the one before."""
+        term = self._term
+        together, outputs = tile_shape(self._count, term.outputs, term.inputs, term.right.device)
+        buffer = term.right.new_empty(together * outputs * term.inputs)
+        for tile in _parts(term.outputs, outputs):
+            right_NoT = term.right[:, 0, tile].contiguous()
+            for part in _parts(self._count, together):
+                left_RTI, right_RoT = term.left(part)[:, 0], right_NoT[part]
+                shape = len(right_RoT), right_RoT.shape[1], term.inputs
+                rows_RoI = torch.bmm(right_RoT, left_RTI, out=buffer[: math.prod(shape)].view(shape))
+                yield part, tile, rows_RoI.flatten(1)
+
+
+@final
+class TiledTokens:
+    """The head of a language model, whose weight may be the table of a lookup as well: tiles are some of the tokens.
+
+    Logits are computed twice more, in pieces: once for the norms, for a few records at a time, and once for the sum.
+    Where the weight is a table too, a record's gradient is the sum of both parts, and so are norms and tiles:
+    ‖a + b‖² = ‖a‖² + 2 a·b + ‖b‖².
+    """
+
+    def __init__(self, term: TokenErrors, lookups: Lookups | None, count: int) -> None:
+        self._term, self._lookups, self._count = term, lookups, count
+        self._squares_N = torch.empty(0)
+        self._normalisers_NT = torch.empty(0)
+
+    def squares(self) -> Tensor:
+        found = [self._squares(part) for part in _parts(self._count, self._term.at_once)]
+        self._normalisers_NT = torch.cat([normalisers for _, normalisers in found])
+        self._squares_N = torch.cat([squares for squares, _ in found])
+        return self._squares_N
+
+    def _squares(self, part: slice) -> tuple[Tensor, Tensor]:
+        term, lookups = self._term, self._lookups
+        states_RTH = term.states[part].double()
+        errors_RTV, normalisers_RT = term.errors(part)
+        errors_RTV = errors_RTV.double()
+        pairs_RTT, states_RTT = errors_RTV @ errors_RTV.mT, states_RTH @ states_RTH.mT
+        if lookups is None:
+            return squares_of_pairs(states_RTT, pairs_RTT), normalisers_RT
+        indices_RL, gradients_RLH = lookups.indices[part], lookups.gradients[part].double()
+        same_RLL = indices_RL[:, :, None] == indices_RL[:, None, :]
+        looked_up_RLL = gradients_RLH @ gradients_RLH.mT
+        at_lookups_RTL = errors_RTV.gather(2, indices_RL[:, None].expand(-1, errors_RTV.shape[1], -1))
+        crossed_R = _products(at_lookups_RTL, states_RTH @ gradients_RLH.mT)
+        lengths_R = _lengths(pairs_RTT, states_RTT) + _lengths(looked_up_RLL, torch.ones_like(looked_up_RLL))
+        squares_R = _products(pairs_RTT, states_RTT) + 2 * crossed_R + _products(looked_up_RLL, same_RLL)
+        return _raised(squares_R, lengths_R, states_RTH.shape[1] + indices_RL.shape[1]), normalisers_RT
+
+    def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
+        term, lookups = self._term, self._lookups
+        width, vocabulary = term.states.shape[2], len(term.weight)
+        total_VH, allowance = totals[0].view(vocabulary, width), Allowance(self._squares_N)
+        together, size = tile_shape(self._count, vocabulary, width, term.states.device)
+        for tile in _parts(vocabulary, size):
+            tokens = tile.stop - tile.start
+            errors_NTv = term.errors_of(tile, self._normalisers_NT)
+            tile_sum = TileSum(total_VH[tile].view(-1), weights, allowance)
+            for part in _parts(self._count, together):
+                rows_RvH = errors_NTv[part].mT @ term.states[part]
+                if lookups is not None:
+                    places_RL = lookups.indices[part] - tile.start
+                    record_K, place_K = ((places_RL >= 0) & (places_RL < tokens)).nonzero(as_tuple=True)
+                    rows_RvH.flatten(0, 1).index_add_(
+                        0,
+                        record_K * tokens + places_RL[record_K, place_K],
+                        lookups.gradients[part][record_K, place_K].to(rows_RvH),
+                    )
+                tile_sum.add(part, rows_RvH.flatten(1))
+            tile_sum.flush()
+
+
+def squares_of_pairs(left_RTT: Tensor, right_RTT: Tensor) -> Tensor:
+    """(R,) float64: the squared norms of sums of outer products, from the products of their factors at each two
+    positions; raised by what rounding usually adds."""
+    return _raised(_products(left_RTT, right_RTT), _lengths(left_RTT, right_RTT), left_RTT.shape[1])
+
+
+def _products(left_RTL: Tensor, right_RTL: Tensor) -> Tensor:
+    return (left_RTL * right_RTL).sum((1, 2))
+
+
+def _lengths(left_RTT: Tensor, right_RTT: Tensor) -> Tensor:
+    """(R,): the sum over positions of the lengths of their outer products."""
+    return (left_RTT.diagonal(dim1=1, dim2=2) * right_RTT.diagonal(dim1=1, dim2=2)).sqrt().sum(1)
+
+
+def _raised(squares_R: Tensor, lengths_R: Tensor, terms: int) -> Tensor:
+    return (squares_R.clamp(min=0.0).sqrt() + math.sqrt(terms) * ROUNDING * lengths_R).square() * MEASURED
+
+
+def tile_shape(count: int, outputs: int, inputs: int, device: torch.device) -> tuple[int, int]:
+    """How many records, and how many outputs of `inputs` numbers each, a tile has: as few records as let it have
+    `OUTPUTS`, since products of few outputs are slow."""
+    numbers = CACHE if device.type == "cpu" else CACHE << 8
+    together = max(1, min(TOGETHER, count, numbers // (OUTPUTS * inputs)))
+    return together, max(1, min(outputs, numbers // (together * inputs)))
+
+
+def _parts(count: int, step: int) -> Iterator[slice]:
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
