@@ -44,8 +44,9 @@ def test_every_recipe_of_the_catalogue_has_a_plan() -> None:
         assert plan(read_text(RECIPES[name])).events, name
 
 
-SOUND = ("linear", "moments", "pnsgd", "pate")
-AUDITS, MAX_ALARMS = 20, 4
+SOUND = ("moments", "pate")
+"""The workshop by itself accuses nobody; other sound programs are in the tests of each audit."""
+AUDITS, MAX_ALARMS = 12, 3
 """Of so many audits at 95 % confidence, sound programs raise more alarms with a probability below 0.3 %."""
 
 
@@ -67,7 +68,7 @@ def test_sound_programs_are_rarely_accused() -> None:
     alarms = 0
     for recipe in ["linear", "adaptive", "shuffle", "encoded"] * (AUDITS // 4):
         planned = plan(read_text(RECIPES[recipe]))
-        done = audit(planned, make_request(planned, ("steps",), steps=400)).audit
+        done = audit(planned, make_request(planned, ("steps",), steps=200)).audit
         alarms += bool(done.failed)
     assert alarms <= MAX_ALARMS
 

@@ -59,8 +59,8 @@ def test_noise_spends_between_99_9_and_100_percent(recipe):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", [r.values for r in recipes(200, 20)])
-def test_noise_spends_between_99_9_and_100_percent_of_200_budgets(recipe):
+@pytest.mark.parametrize("recipe", [r.values for r in recipes(100, 20)])
+def test_noise_spends_between_99_9_and_100_percent_of_100_budgets(recipe):
     check_noise(*recipe)
 
 
@@ -199,8 +199,8 @@ def test_noise_of_codes_spends_between_99_9_and_100_percent(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", [r.values for r in codes(120, 6)])
-def test_noise_of_codes_spends_between_99_9_and_100_percent_of_120_budgets(run):
+@pytest.mark.parametrize("run", [r.values for r in codes(60, 6)])
+def test_noise_of_codes_spends_between_99_9_and_100_percent_of_60_budgets(run):
     check_codes(*run)
 
 

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dp_accounting.pld.pld_privacy_accountant  # noqa: F401  # imported once, and not by every child
+import sklearn.metrics  # noqa: F401
 import torch
 
 torch.set_num_threads(1)

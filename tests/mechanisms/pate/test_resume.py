@@ -36,14 +36,13 @@ INTERACTIVE = """{kind: interactive_gnmax, noise: {family: gaussian, multiplier:
 GNMAX = "{kind: gnmax, noise: {family: gaussian, multiplier: 8}}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("aggregator", "epsilon", "kills"),
     [
-        pytest.param(CONFIDENT, "auto", 3, marks=pytest.mark.slow),
-        pytest.param(INTERACTIVE, "20.0", 3, marks=pytest.mark.slow),
-        pytest.param(CONFIDENT, "9.0", 20, marks=pytest.mark.slow),
-        pytest.param(INTERACTIVE, "auto", 20, marks=pytest.mark.slow),
-        pytest.param(GNMAX, "auto", 20, marks=pytest.mark.slow),
+        (CONFIDENT, "9.0", 20),
+        (INTERACTIVE, "auto", 20),
+        (GNMAX, "auto", 20),
     ],
 )
 def test_killed_runs(tmp_path: Path, digits: Planned, aggregator: str, epsilon: str, kills: int) -> None:

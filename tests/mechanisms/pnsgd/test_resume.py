@@ -299,7 +299,6 @@ runtime: {checkpoint_seconds: %s}
 @pytest.mark.parametrize(
     ("checkpoint", "stop", "epochs", "kills", "seconds"),
     [
-        pytest.param("encrypted", "last", 150, 3, 0.02, marks=pytest.mark.slow),
         pytest.param("none", "random", 50, 2, 30, marks=pytest.mark.slow),
         pytest.param("encrypted", "last", 1500, 20, 0.02, marks=pytest.mark.slow),
         pytest.param("encrypted", "random", 1000, 20, 0.000001, marks=pytest.mark.slow),

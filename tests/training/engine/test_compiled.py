@@ -447,8 +447,9 @@ def test_half_precision_is_that_of_a_loop_in_half_precision() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("name", ["convolutional", "attention", "perceptron"])
+@pytest.mark.parametrize(
+    ("name", "half"), [("convolutional", False), ("attention", False), ("perceptron", False), ("perceptron", True)]
+)
 def test_compiled(name: str, half: bool) -> None:
     model, batch = make_case(name)
     model = Reduced(model) if half else model
