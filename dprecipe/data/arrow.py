@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, final
 
 import numpy as np
@@ -131,6 +132,32 @@ def _check_lengths(texts: Any, name: str, file: DataFile) -> None:
             f"the values of {name!r} take more than {MAX_VALUE_BYTES:,} bytes each",
             "shorten them, or name another column",
         )
+
+
+def chat_texts(column: Any, name: str, file: DataFile) -> Values:
+    """A column of conversations as texts in JSON: lists of structs with texts `role` and `content`, or texts that are
+    in JSON already; None where a row has none.
+
+    Raises:
+        DataFault: it holds anything else.
+    """
+    import pyarrow.types as types
+
+    kind = column.type
+    if is_text(kind) or types.is_null(kind) or types.is_dictionary(kind):
+        return column_values(column, name, file)
+    inner = kind.value_type if types.is_list(kind) or types.is_large_list(kind) else None
+    parts = (
+        {inner.field(place).name for place in range(inner.num_fields)}
+        if inner is not None and types.is_struct(inner)
+        else set()
+    )
+    if not {"role", "content"} <= parts:
+        raise file.fault(
+            f"column {name!r} holds {name_type(kind)}, expected lists of messages: structs of `role` and `content`",
+            "convert the column, or name another one",
+        )
+    return [None if value is None else json.dumps(value, default=str) for value in _listed(column, name, file)]
 
 
 def image_bytes(column: Any, name: str, file: DataFile) -> list[bytes | None]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
-from dprecipe.data.arrow import MAX_VALUE_BYTES, column_values, image_bytes
+from dprecipe.data.arrow import MAX_VALUE_BYTES, chat_texts, column_values, image_bytes
 from dprecipe.data.files import DataFile
 from dprecipe.data.image_table import collecting_images
 from dprecipe.data.images import MAX_IMAGE_BYTES, ImageForm
@@ -28,14 +28,15 @@ class ArrowChunk:
     first: int
     batch: Any
 
-    def values(self, names: Sequence[str], limits: Limits) -> dict[str, Values]:
-        """Columns as fields of a table.
+    def values(self, names: Sequence[str], limits: Limits, chats: Collection[str] = ()) -> dict[str, Values]:
+        """Columns as fields of a table; those of `chats` hold conversations.
 
         Raises:
             DataFault: one holds what a table can't.
         """
         with reading_arrow(self.file.unreadable, limits):
-            return {name: column_values(self.batch.column(name), name, self.file) for name in names}
+            readers = {name: chat_texts if name in chats else column_values for name in names}
+            return {name: read(self.batch.column(name), name, self.file) for name, read in readers.items()}
 
     def images(self, name: str, limits: Limits) -> list[bytes | None]:
         """A column of encoded images.
@@ -71,7 +72,7 @@ def collect_chunks(
         return _collect_images(chunks, image, label, reading)
     collector = Collector(columns or {}, reading.data.preprocess, label, reading)
     for chunk in chunks(collector.names, MAX_VALUE_BYTES):
-        collector.add(chunk.values(collector.names, reading), chunk.batch.num_rows, chunk.place)
+        collector.add(chunk.values(collector.names, reading, collector.chats), chunk.batch.num_rows, chunk.place)
     return collector.raw()
 
 

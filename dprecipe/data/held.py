@@ -7,6 +7,7 @@ No torch here: tensors are known by their members.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -76,7 +77,10 @@ class HeldTable(HeldRecords):
         part, forms = reading.span(source.records, len(self._frame), name), _NameForms(name)
         for start in range(part.start, part.stop, CHUNK_ROWS):
             some = self._frame.iloc[start : min(start + CHUNK_ROWS, part.stop)]
-            ((_, rows, columns),) = chunk_table(some, collector.names, CHUNK_ROWS)
+            plain = [column for column in collector.names if column not in collector.chats]
+            ((_, rows, columns),) = chunk_table(some, plain, CHUNK_ROWS)
+            for column in collector.chats:
+                columns[column] = _chat_texts(some, column, name)
             for column in reading.naming_columns:
                 if some[column].dtype == object:
                     names = _names_of(some[column])
@@ -84,6 +88,22 @@ class HeldTable(HeldRecords):
                     columns[column] = list(map(plain_value, names))
             collector.add(columns, rows, partial(_row_after, name, start))
         return collector.raw()
+
+
+def _chat_texts(frame: Any, column: str, name: str) -> list[str | None]:
+    """Conversations as texts in JSON: lists of mappings, or texts that are in JSON already."""
+    if column not in frame.columns:
+        raise DataFault(f"{name}: there is no column {column!r}", "name the columns as the recipe does")
+    return [_chat_text(value, column, name) for value in frame[column].tolist()]
+
+
+def _chat_text(value: Any, column: str, name: str) -> str | None:
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if value is None or isinstance(value, str) or _is_nan(value):
+        return value if isinstance(value, str) else None
+    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
+        raise DataFault(f"{name}: column {column!r} holds no list of messages", "hold a list of {role, content}")
+    return json.dumps(value, default=str)
 
 
 def _names_of(series: Any) -> list[Any]:

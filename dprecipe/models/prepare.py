@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dprecipe.data.counts import SourceCounts
 from dprecipe.data.encoders import Place
+from dprecipe.data.facts import sequences_step
 from dprecipe.data.frames import chunk_table, place_of
 from dprecipe.data.preprocess import Floats, prepare_features
 from dprecipe.data.problems import Problems
@@ -47,6 +48,8 @@ class Preparation:
         """`tokens`: those of the release's tokeniser, if it has one."""
         self.file = file
         self._tokens = tokens
+        if sequences_step(file.preprocess) is not None:
+            raise DataFault("the model writes text, and has no label to predict", "use dprecipe generate")
         self.counts = SourceCounts()
         self.problems = Problems(private)
         encoder = self._encoder()
