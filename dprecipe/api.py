@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,8 @@ def run(
     data_root: str | Path | None = None,
     resume: bool = False,
     accept_lost_steps: bool = False,
+    teachers: Sequence[str | Path] = (),
+    cluster: str | None = None,
 ) -> Run:
     """Train as `plan` says and write the run folder: see `dprecipe.training.run.run`."""
     from dprecipe.libraries import importing_libraries
@@ -75,6 +77,8 @@ def run(
         data_root=data_root,
         resume=resume,
         accept_lost_steps=accept_lost_steps,
+        teachers=teachers,
+        cluster=cluster,
     )
 
 

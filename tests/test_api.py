@@ -42,7 +42,7 @@ def test_every_public_name_is_there() -> None:
 def test_tuning_takes_the_cluster_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address goes where that of `--ray` goes: one that is none, and one where nobody is, cost nothing."""
     import dprecipe
-    from dprecipe.training.tuning import cluster
+    from dprecipe.training import cluster
 
     monkeypatch.setattr(cluster, "find_spec", lambda name: object())
     plan = dprecipe.plan(dprecipe.load(RECIPE.with_name("tuned-digits.yaml")))

@@ -27,13 +27,25 @@ DataRoot = Annotated[
     Path | None,
     typer.Option(help="Folder of the data; else $DPRECIPE_DATA, else the recipe's folder.", show_default=False),
 ]
+TeacherFolders = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FOLDER", help="Take the votes that `dprecipe teachers` left in this folder. Repeatable."),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(metavar="[ADDRESS]", help="On a cluster: one of its own, or the one at HOST:PORT."),
+]
+AcceptLostSteps = Annotated[
+    bool,
+    typer.Option("--accept-lost-steps", help="Resume although most of the steps paid for are lost; the card says so."),
+]
 
 
-class TuneCommand(TyperCommand):
+class ClusterCommand(TyperCommand):
     """A command whose `--ray` may stand alone: for a cluster of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         named: list[str] = []
-        for argument, after in zip(args, [*args[1:], "-"], strict=True):
+        for argument, after in zip(args, [*args, "-"][1:], strict=True):
             named += [argument, "local"] if argument == "--ray" and after.startswith("-") else [argument]
         return super().parse_args(ctx, named)

@@ -16,7 +16,18 @@ import typer
 
 from dprecipe import __version__, screen
 from dprecipe.cli.account_app import account_app
-from dprecipe.cli.arguments import DataRoot, ExportForm, Overrides, PolicyPath, RecipePath, ReleaseForm, TuneCommand
+from dprecipe.cli.arguments import (
+    AcceptLostSteps,
+    ClusterCommand,
+    DataRoot,
+    ExportForm,
+    Overrides,
+    PolicyPath,
+    RayAddress,
+    RecipePath,
+    ReleaseForm,
+    TeacherFolders,
+)
 from dprecipe.cli.data_app import data_app
 from dprecipe.cli.guard import INTERNAL, guard_faults
 from dprecipe.cli.output import Output, guarded_output
@@ -143,7 +154,7 @@ def show(
     show(recipe, overrides or (), origin)
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 @guard_faults
 def run(
     recipe: RecipePath,
@@ -154,19 +165,16 @@ def run(
         bool, typer.Option("--rehearse", help="A few steps on synthetic data; spends nothing.")
     ] = False,
     data_root: DataRoot = None,
-    accept_lost_steps: Annotated[
-        bool,
-        typer.Option(
-            "--accept-lost-steps", help="Resume although most of the steps paid for are lost; the card says so."
-        ),
-    ] = False,
+    teachers: TeacherFolders = None,
+    ray: RayAddress = None,
+    accept_lost_steps: AcceptLostSteps = False,
 ) -> int:
     """Train, stop within the budget, and write the run folder."""
     if int(os.environ.get("RANK", "0")) == 0:  # printed before anything heavy is loaded
         screen.write_note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")
     from dprecipe.cli.run import run
 
-    return run(recipe, overrides or (), out, resume, rehearse, data_root, accept_lost_steps)
+    return run(recipe, overrides or (), out, resume, rehearse, data_root, accept_lost_steps, teachers or (), ray)
 
 
 @app.command()
@@ -190,7 +198,7 @@ def audit(
     return audit(recipe, overrides or (), depth or (), steps, releases, confidence, out, json)
 
 
-@app.command(cls=TuneCommand)
+@app.command(cls=ClusterCommand)
 @guard_faults
 def tune(
     recipe: RecipePath,
@@ -200,10 +208,7 @@ def tune(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Runs that are made at once, each in a process of its own.")
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="[ADDRESS]", help="Make them on a cluster: one of its own, or the one at HOST:PORT."),
-    ] = None,
+    ray: RayAddress = None,
     data_root: DataRoot = None,
 ) -> int:
     """Train several times with values drawn at random, and release the best model alone."""

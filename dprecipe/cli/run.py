@@ -32,11 +32,14 @@ def run(
     rehearse: bool = False,
     data_root: Path | None = None,
     accept_lost_steps: bool = False,
+    teachers: Sequence[Path] = (),
+    cluster: str | None = None,
 ) -> int:
     """Plan, then train; returns the exit code. Raises the faults of both."""
     loaded = read_any(recipe, overrides)
+    elsewhere = {"--teachers": bool(teachers), "--ray": cluster is not None}
     if isinstance(loaded, LoadedPublic):
-        options = {"--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps}
+        options = {"--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps, **elsewhere}
         return _run_public(loaded, out, data_root, resume, [option for option, given in options.items() if given])
     with phase("plan"):
         plan = make_plan(loaded)
@@ -66,11 +69,22 @@ def run(
         from dprecipe.training import run as training
 
     if rehearse:
+        given = [option for option, is_given in elsewhere.items() if is_given]
+        if given:
+            raise UsageFault(f"--rehearse trains a few teachers here: {', '.join(given)} is not used", "leave it out")
         result = training.rehearse(plan)
         estimate = f"about {result.seconds / 60:.1f} minutes for the run"
         write_output([*result.remarks, f"rehearsed {result.done}, {estimate}; nothing was spent"])
         return 0
-    finished = training.run(plan, out, data_root=data_root, resume=resume, accept_lost_steps=accept_lost_steps)
+    finished = training.run(
+        plan,
+        out,
+        data_root=data_root,
+        resume=resume,
+        accept_lost_steps=accept_lost_steps,
+        teachers=teachers,
+        cluster=cluster,
+    )
     score = ""
     if finished.score is not None and plan.publishes_scores:
         score = f", {finished.score.summary} on {finished.score.records:,} held-out records"

@@ -320,6 +320,8 @@ class Mechanism:
     """The mechanism-specific keys of `runtime` that it reads."""
     hides_duration: Callable[[object], bool] = lambda block: False
     """Whether a recipe's block has a guarantee that is an average over how long the run takes: its plan says so too."""
+    has_teachers: bool = False
+    """Whether it trains many models on parts of the records, which other machines can train: `--teachers`, `--ray`."""
     canaries: tuple[str, ...] = ()
     """What kinds of canaries its runs can have (`AuditBlock.canary`)."""
     audit_depths: tuple[str, ...] = ()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,17 +14,27 @@ from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.progress import report_progress
 from dprecipe.release.folder import load_signing_key
 from dprecipe.timeline import measure_run, phase
 from dprecipe.training.account_run import check_account, digest_data
 from dprecipe.training.audit.kept import find_audit, keep_audit
 from dprecipe.training.audit.run import audit_before
+from dprecipe.training.cluster import LOCAL, check_address, open_cluster
 from dprecipe.training.file_digests import holding_still
 from dprecipe.training.folder import RunFolder, hold_to_policies
 from dprecipe.training.gather import gather_records
 from dprecipe.training.launch import is_of_launch
 from dprecipe.training.loggers.run import check_loggers
-from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Start, runner_of
+from dprecipe.training.runner import (
+    EndedWithoutModel,
+    PythonInputs,
+    Rehearsal,
+    Run,
+    Start,
+    check_has_teachers,
+    runner_of,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,6 +52,8 @@ def run(
     data_root: str | Path | None = None,
     resume: bool = False,
     accept_lost_steps: bool = False,
+    teachers: Sequence[str | Path] = (),
+    cluster: str | None = None,
 ) -> Run:
     """Train by `plan` and write the run folder.
 
@@ -47,14 +61,16 @@ def run(
     last three may be. They, and all files, are checked before torch is imported. If several processes run together
     (`torchrun`), only the first of them writes; a run that `torchrun` starts again continues (`training.launch`).
     `accept_lost_steps`: release the model even if interruptions or missing files cost it more than half of the planned
-    steps.
+    steps. `teachers`: folders of `dprecipe teachers`, which together hold the votes of all. `cluster`: an address as of
+    `training.cluster`, where teachers are trained.
 
     Guarantees: every draw of noise is in the ledger before its result is used; the ledger never holds more than the
     budget; `release/` appears whole, at the end, verified, or not at all.
 
     Raises:
         ClaimRefuted: the audit that the plan asks for accuses the program; nothing was read or spent.
-        UsageFault: the folder exists (or, with `resume`, does not); or the plan is that of a tuned run.
+        UsageFault: the folder exists (or, with `resume`, does not); the plan is that of a tuned run; shards of teachers
+            are missing, or of another run; or no cluster is reachable.
         AccountRefused, AccountUnavailable: the account of the plan has no room, or can't be reached; nothing was drawn.
         ReleaseHeldBack: the run has ended, and the account can't be reached: see `dprecipe.training.held`.
         BudgetSpent: so many steps were lost, or a kept result of a paid step, and that was not accepted.
@@ -76,6 +92,12 @@ def run(
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
     folder = None if several and follows else RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     PythonInputs(model, train, public, test).check_used(plan)
+    if teachers or cluster is not None:
+        check_has_teachers(plan)
+    if teachers and cluster is not None:
+        raise UsageFault("those of --teachers have voted, so --ray has nothing to train", "leave one of them out")
+    if cluster is not None:
+        check_address(cluster)
     check_loggers(plan)
     if folder is not None:
         check_account(plan, is_new=not resume)
@@ -83,26 +105,33 @@ def run(
     if folder is not None and (not resume or find_audit(plan, folder) is None):
         audit = audit_before(plan, PythonInputs(model, train))
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
-    with holding_still(plan.data.train if train is None else None, root):
-        with phase("read"):
-            gathered = gather_records(plan, root, objects)
-        data = digest_data(plan, root) if folder is not None and train is None else None
-        start = Start(moment, accept_lost_steps, data=data)
-        with phase("import"):
-            runner = runner_of(plan)  # imports torch: what is wrong with the data has been told
-        with phase("prepare"):
-            program = runner.prepare(plan, root, PythonInputs(model, train, public, test, gathered))
-    if folder is None:
-        return runner.follow(plan, program)
-    if not resume:
-        RunFolder.create(path, plan)
-    if audit is not None:
-        keep_audit(folder, audit)
-    gathered.write(folder.private)
-    try:
-        return runner.attempt(plan, folder, program, start)
-    except EndedWithoutModel as ended:
-        return ended.run
+    with ExitStack() as stack:
+        with holding_still(plan.data.train if train is None else None, root):
+            with phase("read"):
+                gathered = gather_records(plan, root, objects)
+            data = digest_data(plan, root) if folder is not None and train is None else None
+            start = Start(moment, accept_lost_steps, data=data)
+            with phase("import"):
+                runner = runner_of(plan)  # imports torch: what is wrong with the data has been told
+            machines = None
+            if cluster is not None:
+                report_progress("starting Ray" if cluster == LOCAL else "joining the cluster")
+                machines = stack.enter_context(open_cluster(cluster, None, 1 if plan.runtime.device == "cuda" else 0))
+            with phase("prepare"):
+                folders = tuple(map(Path, teachers))
+                inputs = PythonInputs(model, train, public, test, gathered, folders, machines)
+                program = runner.prepare(plan, root, inputs)
+        if folder is None:
+            return runner.follow(plan, program)
+        if not resume:
+            RunFolder.create(path, plan)
+        if audit is not None:
+            keep_audit(folder, audit)
+        gathered.write(folder.private)
+        try:
+            return runner.attempt(plan, folder, program, start)
+        except EndedWithoutModel as ended:
+            return ended.run
 
 
 def rehearse(plan: Plan) -> Rehearsal:

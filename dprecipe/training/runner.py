@@ -18,6 +18,7 @@ from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.training.cluster import Cluster
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records
 
@@ -127,6 +128,10 @@ class PythonInputs:
     public: object | None = None
     test: object | None = None
     gathered: Gathered | None = None
+    teachers: tuple[Path, ...] = ()
+    """Folders of teachers that have voted elsewhere; of a mechanism with teachers alone."""
+    cluster: Cluster | None = None
+    """Machines that train teachers."""
 
     def check_used(self, plan: Plan) -> None:
         """The mechanism of the plan has a use for what was given.
@@ -154,6 +159,24 @@ class PythonInputs:
             objects: dict[Role, object | None] = {"train": self.train, "public": self.public, "test": self.test}
             gathered = gather_records(plan, root, objects)
         return gathered.prepared(role)
+
+
+def check_has_teachers(plan: Plan) -> None:
+    """The run of a plan trains teachers, which can be trained elsewhere.
+
+    Raises:
+        UsageFault: it trains none.
+    """
+    if not mechanism_of(plan.mechanism).has_teachers:
+        raise UsageFault(
+            f"mechanism {plan.mechanism} has no teachers, which `dprecipe teachers`, --teachers and --ray are about",
+            "leave the option out",
+        )
+    if not plan.room.reads_training_records:
+        raise UsageFault(
+            "the votes come from a file, so there are no teachers to train",
+            "run the recipe without --teachers and --ray",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,5 +12,6 @@ MECHANISM = Mechanism(
     composes_paid_steps=True,
     runtime_options=frozenset({"loggers"}),
     can_split=True,
+    has_teachers=True,
     audit_depths=("program", "releases"),
 )

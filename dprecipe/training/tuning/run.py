@@ -35,6 +35,7 @@ from dprecipe.release.stages import digest_constants
 from dprecipe.screen import is_watched, write_note
 from dprecipe.training.account_run import check_account, digest_data
 from dprecipe.training.attempt import Attempt, open_attempt
+from dprecipe.training.cluster import LOCAL, check_address
 from dprecipe.training.file_digests import holding_still
 from dprecipe.training.folder import RunFolder, hold_to_policies
 from dprecipe.training.gather import Gathered, gather_records
@@ -43,7 +44,6 @@ from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Start, runner_of, show_run
 from dprecipe.training.spend_once import check_affordable, is_reserved, is_settled, spend_once
 from dprecipe.training.stages import list_missing
-from dprecipe.training.tuning.cluster import LOCAL, check_address
 from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load_or_draw
 from dprecipe.training.tuning.losers import load_recipient
 from dprecipe.training.tuning.pool import TrialPool
@@ -90,7 +90,7 @@ def tune(
 ) -> TunedRun:
     """Make the runs of a tuned plan, up to `jobs` at once, and release the best.
 
-    `cluster`: an address as of `tuning.cluster`; None: in processes of this machine. `jobs`: 1 by default, and of a
+    `cluster`: an address as of `training.cluster`; None: in processes of this machine. `jobs`: 1 by default, and of a
     cluster as many as it has room for.
 
     Guarantees: the ledger holds the tuned run before the number of runs is drawn; `release/` appears whole, at the end,

@@ -1,6 +1,7 @@
-"""`dprecipe votes`: what a recipe brings on simulated votes.
+"""`dprecipe votes`: what a recipe brings on simulated votes; `dprecipe teachers`: train a shard of the teachers.
 
-It simulates, plans and draws figures. It never reads private votes, and nothing it finds enters a certificate.
+`votes` simulates, plans and draws figures. It never reads private votes, and nothing it finds enters a certificate.
+`teachers` writes private files, and spends nothing: only a run puts queries.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dprecipe.cli.arguments import Overrides, RecipePath
+from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
 
 
 def forecast_votes(
@@ -30,6 +31,22 @@ def forecast_votes(
     forecast_votes(recipe, overrides or (), agreement, seed, output, out)
 
 
+def train_teachers(
+    recipe: RecipePath,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the votes go: private, never to be published.")],
+    overrides: Overrides = None,
+    shard: Annotated[str, typer.Option(metavar="I/N", help="Which part of the teachers to train.")] = "1/1",
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Only make the folder with its key, to be copied to every machine.")
+    ] = False,
+    data_root: DataRoot = None,
+) -> None:
+    """Train a shard of a PATE recipe's teachers, for `run --teachers`; spends nothing."""
+    from dprecipe.mechanisms.pate.commands.teachers import train_teachers
+
+    train_teachers(recipe, out, overrides or (), shard, prepare, data_root)
+
+
 def schema_of_votes() -> dict[str, Any]:
     """The JSON Schema of `dprecipe votes --format json`."""
     from dprecipe.mechanisms.pate.commands.votes_schema import votes_schema
@@ -37,5 +54,5 @@ def schema_of_votes() -> dict[str, Any]:
     return votes_schema()
 
 
-COMMANDS = {"votes": forecast_votes}
+COMMANDS = {"votes": forecast_votes, "teachers": train_teachers}
 SCHEMAS = {"votes.schema.json": schema_of_votes}

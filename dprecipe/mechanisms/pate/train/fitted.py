@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +59,9 @@ def fit_model(
     if len(present) < 2:
         state = _constant_state(model, int(present[0]) if len(present) == 1 else 0, module)
     else:
-        with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn sums features up to see if they are finite
+        # One thread: how sums are rounded must not depend on how many processors there are. And scikit-learn sums
+        # features up to see if they are finite.
+        with _limit_threads(), np.errstate(over="ignore", invalid="ignore"):
             state = _fit_state(library, model, flat, labels, classes, seed % 2**32)
     module.load_state_dict(state)
     return module.requires_grad_(False).eval()
@@ -91,6 +94,13 @@ def _import_scikit_learn() -> Any:
             "pip install 'dprecipe[train]'",
         ) from error
     return sklearn
+
+
+def _limit_threads() -> AbstractContextManager[object]:
+    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
+    limits: AbstractContextManager[object] = threadpool_limits(1)
+    return limits
 
 
 def _constant_state(model: Fittable, winner: int, module: nn.Module) -> dict[str, Tensor]:

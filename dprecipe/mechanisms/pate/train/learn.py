@@ -1,9 +1,11 @@
 """How teachers learn, and what they vote: each from its own part of the private records and from public constants.
 
-Guarantees: a teacher's votes are a function of its part, its number and the `Lesson`. Nothing passes from one teacher
-to another: seeds are made of the number alone, the length is fixed, and where teachers learn together their weights,
-gradients and batches are rows that no operation mixes, and as many of them whatever the parts hold. So shapes are
-public, and no record of one part changes a bit of another's votes.
+Guarantees: a teacher's votes are a function of its part, its number, how many there are and the `Lesson`. Nothing
+passes from one teacher to another: seeds are made of the number alone, the length is fixed, and where teachers learn
+together their weights, gradients and batches are rows that no operation mixes. A teacher's row, and how many rows there
+are, follow from its number: in the place of teachers that are not asked for, rows learn from a stand-in. So shapes are
+public, no record of one part changes a bit of another's votes, and whichever teachers are trained in one go, each votes
+the same.
 
 A teacher without records votes for class 0 on every query, as does one whose training left the finite numbers; one that
 is fitted to records of a single class votes for that. All of this concerns its own part alone.
@@ -17,7 +19,7 @@ import hashlib
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -149,19 +151,29 @@ def _votes(
             features, labels = take(parts[teachers[row]])
             votes_TQ[row] = _fitted(lesson, teachers[row], features, labels, queries, device)
         return votes_TQ
+    asked = dict(zip(teachers, range(len(teachers)), strict=True))
     size = lesson.group(device)
-    for first in range(0, len(teachers), size):
-        group = teachers[first : first + size]
+    for group in list_groups(teachers, size):
+        rows = _list_rows(group[0], size, len(parts))
         # Without records too: how many rows are computed on decides how the others' sums are rounded.
-        records = [take(part) if len(part := parts[teacher]) else _stand_in(lesson) for teacher in group]
-        pupils = [
-            _Pupil(lesson, teacher, *records_of, device) for teacher, records_of in zip(group, records, strict=True)
-        ]
+        records = [take(parts[i]) if i in asked and len(parts[i]) else _stand_in(lesson) for i in rows]
+        pupils = [_Pupil(lesson, i, *records_of, device) for i, records_of in zip(rows, records, strict=True)]
         trained = train_group(lesson, pupils) if size > 1 else (train_one(lesson, pupil) for pupil in pupils)
-        for row, module in enumerate(trained, first):
-            if has_records[row]:
-                votes_TQ[row] = predict_labels(module, queries, lesson.physical_batch, device)
+        for i, module in zip(rows, trained, strict=True):
+            if i in asked and has_records[asked[i]]:
+                votes_TQ[asked[i]] = predict_labels(module, queries, lesson.physical_batch, device)
     return votes_TQ
+
+
+def list_groups(teachers: Iterable[int], size: int) -> list[list[int]]:
+    """Ascending `teachers` by who learns together, `size` at a time: each list is a group, or a part of one."""
+    return [list(group) for _, group in itertools.groupby(teachers, lambda teacher: teacher // size)]
+
+
+def _list_rows(teacher: int, size: int, count: int) -> range:
+    """Of `count` teachers, those that learn together with this one: they follow from the numbers alone."""
+    first = teacher // size * size
+    return range(first, min(first + size, count))
 
 
 def _stand_in(lesson: Lesson) -> tuple[Floats, Labels]:
@@ -189,6 +201,8 @@ class _Pupil:
 
     def numbers(self, size: int) -> NDArray[np.int64]:
         """The records of the next batch, (B,): one random order of the part after the other, cut every `size`."""
+        if len(self.labels) == 1:
+            return np.zeros(size, np.int64)
         while len(self._ahead) < size:
             self._ahead = np.concatenate([self._ahead, self._generator.permutation(len(self.labels))])
         chosen, self._ahead = self._ahead[:size], self._ahead[size:]

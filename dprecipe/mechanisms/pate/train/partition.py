@@ -60,17 +60,22 @@ def load_key(path: Path, insecure_seed: int | None = None) -> bytes:
             key = secrets.token_bytes(KEY_BYTES)
             if insecure_seed is not None:
                 key = hashlib.sha256(f"dprecipe insecure partition {insecure_seed}".encode()).digest()
-            draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-            with open(durable.open_regular(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-                file.write(key)
-            durable.sync_folder(draft)
-            with contextlib.suppress(FileExistsError):  # of two processes, one draws it
-                os.link(draft, path)
-            draft.unlink()
-            durable.sync_folder(path.parent)
+            keep_content(path, key)
         key = durable.read_bytes(path)
     except OSError as error:
         raise RunFailed(f"{path}: can't keep the partition's key: {error.strerror}", "make room on the disk") from None
     if len(key) != KEY_BYTES:
         raise RunFailed(f"{path}: not a partition's key", "start the run anew in another folder")
     return key
+
+
+def keep_content(path: Path, content: bytes) -> None:
+    """Write a private file where there is none, whole or not at all (one of several processes). Raises `OSError`."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with open(durable.open_regular(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(content)
+    durable.sync_folder(draft)
+    with contextlib.suppress(FileExistsError):
+        os.link(draft, path)
+    draft.unlink()
+    durable.sync_folder(path.parent)

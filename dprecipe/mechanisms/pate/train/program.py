@@ -26,9 +26,12 @@ from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.pate.train import checks
+from dprecipe.mechanisms.pate.train.cluster_teachers import TeacherMachines, check_machines
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take
+from dprecipe.mechanisms.pate.train.merge import ShardVotes, find_key, make_terms
 from dprecipe.mechanisms.pate.train.partition import deal_parts
 from dprecipe.mechanisms.pate.train.queries import ChosenQueries, choose_queries, digest_pending
+from dprecipe.mechanisms.pate.train.shards import ShardTerms
 from dprecipe.mechanisms.pate.train.teachers import train_teachers
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.mechanisms.plan import Plan
@@ -50,6 +53,10 @@ class Trained:
     teachers: int
     records: RecordSource
     identities: Identities
+    shards: ShardVotes | None = None
+    """Where they have voted already."""
+    machines: TeacherMachines | None = None
+    """Where they are trained; None: here."""
 
     def dealt(self, key: bytes) -> NDArray[np.int64]:
         """The teacher of each record."""
@@ -74,8 +81,25 @@ class Trained:
         """The votes on the queries `asked`; None where `stop` came first. `folder` keeps each teacher's."""
         ensemble = DealtParts.of(self.dealt(key), self.teachers)
         store = VoteStore(folder, len(asked), self.lesson.classes)
+        if self.shards is not None:
+            self.shards.keep_votes(store)
         take = cast(Take, self.records.batch)  # numeric labels were refused: these are classes
-        return train_teachers(self.lesson, ensemble, take, asked, store, device, stop)
+        if not train_teachers(self.lesson, ensemble, take, asked, store, device, stop, machines=self.machines):
+            return None
+        return store.counts(self.teachers)
+
+    def train(
+        self,
+        key: bytes,
+        asked: Floats,
+        store: VoteStore,
+        device: torch.device,
+        stop: Callable[[], bool],
+        teachers: Sequence[int],
+    ) -> bool:
+        """Whether these teachers have voted; false where `stop` came first."""
+        ensemble, take = DealtParts.of(self.dealt(key), self.teachers), cast(Take, self.records.batch)
+        return train_teachers(self.lesson, ensemble, take, asked, store, device, stop, teachers)
 
 
 @final
@@ -140,6 +164,23 @@ class PateProgram:
         """Where teachers and students learn."""
         return self.provenance.device
 
+    def terms(self, plan: Plan, key: bytes) -> ShardTerms:
+        """What the votes of teachers that are trained here are a function of.
+
+        Raises:
+            UsageFault: they depend on paid steps, which only a run takes; or see `make_terms`.
+        """
+        ensemble = self.ensemble
+        if isinstance(ensemble, Voted):
+            raise ValueError("the votes come from a file: there are no teachers to train")
+        if plan.stages:
+            raise UsageFault(
+                "teachers learn behind paid steps of preprocessing, which only the run takes",
+                "train them in the run: on this machine, or on a cluster with --ray",
+            )
+        records = ensemble.private(key)
+        return make_terms(plan, ensemble.lesson, ensemble.teachers, records, self.asked, self.device, key)
+
     @property
     def asked(self) -> Floats:
         """The features of the queries, (Q, …)."""
@@ -184,7 +225,23 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
     )
     student = () if model is None else tensors_of(model.state_dict(), trained_names(model), True, False)
     check_publishable(plan, provenance, student)
-    return PateProgram(ensemble, public, shape, chosen, test, inputs, provenance)
+    program = PateProgram(ensemble, public, shape, chosen, test, inputs, provenance)
+    return program if isinstance(ensemble, Voted) else _bring_machines(plan, program, ensemble, inputs)
+
+
+def _bring_machines(plan: Plan, program: PateProgram, ensemble: Trained, inputs: PythonInputs) -> PateProgram:
+    """The program, with the teachers that have voted elsewhere or are going to.
+
+    Raises:
+        UsageFault, DataFault: see `ShardVotes.find` and `check_machines`.
+    """
+    if inputs.teachers:
+        key = find_key(inputs.teachers)
+        shards = ShardVotes.find(inputs.teachers, program.terms(plan, key), key)
+        return replace(program, ensemble=replace(ensemble, shards=shards))
+    if inputs.cluster is not None:
+        return replace(program, ensemble=replace(ensemble, machines=check_machines(inputs.cluster, program.device)))
+    return program
 
 
 def teachers_of(plan: Plan) -> Teachers:

@@ -33,7 +33,7 @@ from dprecipe.mechanisms.pate.train.learn import DealtParts, collect_votes
 from dprecipe.mechanisms.pate.train.partition import load_key
 from dprecipe.mechanisms.pate.train.plan_student import score_student, train_plan_student
 from dprecipe.mechanisms.pate.train.pool import count_cpus
-from dprecipe.mechanisms.pate.train.program import PateProgram, lesson_of, prepare, teachers_of
+from dprecipe.mechanisms.pate.train.program import PateProgram, Trained, lesson_of, prepare, teachers_of
 from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.mechanisms.plan import Plan
@@ -67,6 +67,8 @@ class VotingRunner(Runner[PateProgram]):
     def attempt(self, plan: Plan, folder: RunFolder, program: PateProgram, start: Start) -> Run:
         """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
         room, insecure = plan.room_as(PatePlan), plan.runtime.insecure
+        if isinstance(program.ensemble, Trained) and program.ensemble.shards is not None:
+            program.ensemble.shards.keep_key(folder.private / "partition.key")
         key = load_key(folder.private / "partition.key", None if insecure is None else insecure.seed)
         public = private_of(program.public_records) if plan.stages else [program.public]
         private = {"commitment": program.ensemble.private(key), "public": public, "partition": [key]}

@@ -1,6 +1,7 @@
 """The ensemble: every teacher trained on its part and asked once, its votes kept and nothing else of it.
 
-A few teachers show how long all will take; where that is long, processes of their own train the rest.
+A few teachers show how long all will take; where that is long, processes of their own train the rest, or a cluster
+trains all.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 import torch
 
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.pate.aggregators import Counts
-from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take, collect_votes
+from dprecipe.mechanisms.pate.train.cluster_teachers import TeacherMachines, train_on_cluster
+from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take, collect_votes, list_groups
 from dprecipe.mechanisms.pate.train.pool import Pool, count_cpus
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
 from dprecipe.mechanisms.pate.train.worker import Job
@@ -33,27 +34,33 @@ def train_teachers(
     store: VoteStore,
     device: torch.device,
     stop: Callable[[], bool] = lambda: False,
-) -> Counts | None:
-    """The counts of their votes on every query, (Q, M), once each teacher has voted; None where `stop` said so before.
+    teachers: Sequence[int] | None = None,
+    machines: TeacherMachines | None = None,
+) -> bool:
+    """Whether all of these teachers (None: every one) have voted on every query, or `stop` said so before.
 
-    Teachers whose votes are in the store are not trained again.
+    Teachers whose votes are in the store are not trained again. `machines`: where they are trained; None: here.
 
     Raises:
-        RunFailed: the disk refuses, or a process failed; the votes of the others are kept.
+        RunFailed: the disk refuses, or a process or a machine failed; the votes of the others are kept.
     """
-    teachers = len(parts)
-    missing = store.missing(teachers)
-    size = lesson.group(device)
-    groups = [missing[first : first + size] for first in range(0, len(missing), size)]
-    done = teachers - len(missing)
-    if groups:
-        progress = Progress("teachers", "teacher", teachers, done)
-        with one_thread():
-            for group in _trained(lesson, groups, parts, take, queries, store, device, stop):
-                done += len(group)
-                progress.show(done)
-        progress.end(done)
-    return store.counts(teachers) if done == teachers else None
+    wanted = range(len(parts)) if teachers is None else teachers
+    missing = store.missing(wanted)
+    done = len(wanted) - len(missing)
+    if not missing:
+        return True
+    groups = list_groups(missing, lesson.group(device))
+    progress = Progress("teachers", "teacher", len(wanted), done)
+    if machines is None:
+        trained = _trained(lesson, groups, parts, take, queries, store, device, stop)
+    else:
+        trained = train_on_cluster(machines, lesson, groups, parts, take, queries, store, device, stop)
+    with one_thread():
+        for group in trained:
+            done += len(group)
+            progress.show(done)
+    progress.end(done)
+    return done == len(wanted)
 
 
 def _trained(

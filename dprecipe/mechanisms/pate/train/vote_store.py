@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import Counts
+from dprecipe.mechanisms.pate.train.shards import vote_type
 
 
 @final
@@ -24,12 +25,12 @@ class VoteStore:
         self.folder = folder
         self._queries = queries
         self._classes = classes
-        self._dtype = np.uint16 if classes <= 1 << 16 else np.uint32
+        self._dtype = vote_type(classes)
 
-    def missing(self, teachers: int) -> list[int]:
-        """The teachers whose votes are not there."""
+    def missing(self, teachers: Iterable[int]) -> list[int]:
+        """Those of the teachers whose votes are not there."""
         names = {entry.name for entry in os.scandir(self.folder)} if self.folder.exists() else set()
-        return [teacher for teacher in range(teachers) if f"{teacher}.npy" not in names or self._read(teacher) is None]
+        return [teacher for teacher in teachers if f"{teacher}.npy" not in names or self._read(teacher) is None]
 
     def put(self, teacher: int, votes_Q: NDArray[Any]) -> None:
         """Keep a teacher's votes, whole or not at all.
@@ -53,11 +54,25 @@ class VoteStore:
         counts_QM = np.zeros((self._queries, self._classes), np.int32)
         queries = np.arange(self._queries)
         for teacher in range(teachers):
-            votes_Q = self._read(teacher)
-            if votes_Q is None:
-                raise RunFailed(f"{self.folder}: the votes of teacher {teacher} are gone", "continue with --resume")
-            counts_QM[queries, votes_Q] += 1
+            counts_QM[queries, self._read_kept(teacher)] += 1
         return counts_QM
+
+    def votes(self, teachers: Sequence[int]) -> NDArray[Any]:
+        """What each of them votes: (T, Q). All of them have to be there.
+
+        Raises:
+            RunFailed: the votes of one are gone.
+        """
+        votes_TQ = np.zeros((len(teachers), self._queries), self._dtype)
+        for row, teacher in enumerate(teachers):
+            votes_TQ[row] = self._read_kept(teacher)
+        return votes_TQ
+
+    def _read_kept(self, teacher: int) -> NDArray[Any]:
+        votes_Q = self._read(teacher)
+        if votes_Q is None:
+            raise RunFailed(f"{self.folder}: the votes of teacher {teacher} are gone", "continue with --resume")
+        return votes_Q
 
     def _read(self, teacher: int) -> NDArray[Any] | None:
         """The votes; None where they are not there or are damaged."""

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from dprecipe.faults import UsageFault
-from dprecipe.training.tuning import cluster
+from dprecipe.training import cluster
 
 
 def test_without_ray_the_remedy_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +43,7 @@ def test_an_address_where_nobody_listens_is_refused_at_once(monkeypatch: pytest.
 
 LEAD = """
 import os, stat, subprocess, sys
-from dprecipe.training.tuning.cluster import open_cluster
+from dprecipe.training.cluster import open_cluster
 
 with open_cluster("local", 1, 0) as machines:
     import ray

@@ -64,7 +64,7 @@ def check_address(address: str) -> None:
 
 @final
 class Cluster:
-    """Runs functions on other machines, each call as one task, which is never tried twice."""
+    """Runs functions on other machines, each call as one task, which Ray itself never tries twice."""
 
     def __init__(self, ray: Any, gpus: int) -> None:
         self._ray = ray
@@ -75,6 +75,15 @@ class Cluster:
         """The machines that take tasks."""
         alive = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return [str(node["NodeID"]) for node in alive]
+
+    @property
+    def cpus(self) -> int:
+        """How many tasks it can work on at once, going by its processors; at least one."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 0)))
+
+    def share(self, value: object) -> object:
+        """Something that many tasks take as an argument: it is sent to each machine once."""
+        return self._ray.put(value)
 
     def submit(self, function: Callable[..., bytes], *arguments: object, node: str | None = None) -> Task:
         """Start a task, on any machine or on this one."""

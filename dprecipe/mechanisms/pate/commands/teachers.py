@@ -1,0 +1,47 @@
+"""`dprecipe teachers`: train a shard of the teachers, on any machine. Nothing is spent: no query is put."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dprecipe.data.files import data_root as find_data_root
+from dprecipe.faults import UsageFault
+from dprecipe.libraries import importing_libraries
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.recipe.read import read
+from dprecipe.screen import write_output
+from dprecipe.training.folder import hold_to_policies
+from dprecipe.training.runner import check_has_teachers
+
+PRIVATE = "private: votes of single teachers, without noise. Publish nothing of it; delete it after the run"
+
+
+def train_teachers(
+    recipe: Path, out: Path, overrides: Sequence[str], shard: str, prepare: bool, data_root: Path | None
+) -> None:
+    """Plan, then train the shard and keep its votes; a shard that is there is not trained again.
+
+    Raises:
+        UsageFault: the recipe trains no teachers; the folder holds shards of another plan, version or records.
+        DataFault, PlanRefused, RunFailed: as a run.
+        Interrupted: stopped by the user; the same command continues.
+    """
+    from dprecipe.mechanisms.pate.train.shards import Shard  # without torch
+
+    part = Shard.parse(shard)
+    plan = hold_to_policies(make_plan(read(recipe, overrides)), None, False)
+    check_has_teachers(plan)
+    if plan.tuning is not None:
+        raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe} --ray")
+    with importing_libraries():
+        from dprecipe.mechanisms.pate.train.shard import prepare_folder, train_shard
+    if prepare:
+        prepare_folder(plan, out)
+        lines = [f"made {out}: copy it, with its key, to every machine that trains a shard"]
+    else:
+        done = train_shard(plan, part, out, find_data_root(data_root, plan.source.file))
+        teachers = f"{len(done.teachers)} teachers, {done.teachers.start} … {done.teachers.stop - 1}"
+        lines = [f"{'was there already' if done.was_there else 'wrote'} {done.file}: shard {part}, {teachers}"]
+        lines += ["nothing was spent; when all shards are there: " + f"dprecipe run {recipe} --teachers {out}"]
+    write_output([*lines, f"{out} is {PRIVATE}"])

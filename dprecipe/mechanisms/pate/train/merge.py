@@ -1,0 +1,171 @@
+"""The votes of all shards, put together: every one there once, whole, and of this run's plan, records and version.
+
+Teachers vote as they would have voted in the run: a vote is a function of the teacher's number, its part and the
+`Lesson`, and the terms of a shard pin these, the key of the partition and how the machine rounds. So a merge spends
+nothing and changes nothing in what is claimed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dprecipe import __version__
+from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.mechanisms.pate.train.learn import Floats, Lesson
+from dprecipe.mechanisms.pate.train.machine import describe_machine
+from dprecipe.mechanisms.pate.train.partition import keep_content, load_key
+from dprecipe.mechanisms.pate.train.shard_folder import list_files, read_key
+from dprecipe.mechanisms.pate.train.shards import Shard, ShardTerms, derive_key, read_terms, read_votes
+from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.release.facts import commit_to_data
+from dprecipe.training.provenance import as_bytes
+
+MAX_SHOWN = 5
+
+
+def make_terms(
+    plan: Plan,
+    lesson: Lesson,
+    teachers: int,
+    records: Sequence[NDArray[Any] | bytes] | None,
+    queries: Floats,
+    device: torch.device,
+    key: bytes,
+) -> ShardTerms:
+    """What the votes of these teachers are a function of, here. `records`: with the teacher of each.
+
+    Raises:
+        UsageFault: nothing can be said of the records, since they are a source of a kind of its own.
+    """
+    if records is None:
+        raise UsageFault("the training records are a source of their own kind, which has no digest", "name files")
+    committed = derive_key(key, "records")
+    return ShardTerms(
+        plan=plan.digest,
+        version=__version__,
+        lesson=hashlib.sha256(lesson.model_dump_json(by_alias=True).encode()).hexdigest(),
+        records=commit_to_data(committed, *map(as_bytes, records)),
+        queries=commit_to_data(committed, str(queries.shape).encode(), as_bytes(queries)),
+        device=device.type,
+        machine=describe_machine(device),
+        teachers=teachers,
+        asked=len(queries),
+        classes=lesson.classes,
+    )
+
+
+def find_key(folders: Sequence[Path]) -> bytes:
+    """The key that all folders of shards have.
+
+    Raises:
+        UsageFault: one is no such folder, is named twice, or has another key.
+    """
+    keys: dict[Path, bytes] = {}
+    for folder in folders:
+        if folder.resolve() in keys:
+            raise UsageFault(f"--teachers {folder}: named twice", "name each folder once")
+        keys[folder.resolve()] = read_key(folder)
+    first, *others = keys
+    for other in others:
+        if keys[other] != keys[first]:
+            raise UsageFault(
+                f"{other}: its records were dealt with another key than those of {first}",
+                "make the folder once (dprecipe teachers --prepare), copy it to every machine, and train there again",
+            )
+    return keys[first]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardVotes:
+    """The votes of all teachers, in files that were read and found right."""
+
+    files: tuple[tuple[Shard, Path], ...]
+    terms: ShardTerms
+    key: bytes
+
+    @staticmethod
+    def find(folders: Sequence[Path], terms: ShardTerms, key: bytes) -> ShardVotes:
+        """All shards of these folders, each file read. `terms`: of the run; the kind of machine may be another one.
+
+        Raises:
+            UsageFault: a shard is missing or there twice; or votes of another plan, version, or records.
+            DataFault: a file is damaged.
+        """
+        files = [each for folder in folders for each in list_files(folder)]
+        _check_whole(files, folders)
+        # The first shard decides which machine it was; this one trains no teachers.
+        terms = replace(terms, machine=read_terms(files[0][1], files[0][0]).machine)
+        for shard, file in files:
+            read_votes(file, shard, terms, key)
+        return ShardVotes(tuple(files), terms, key)
+
+    def keep_key(self, path: Path) -> None:
+        """Deal the run's records as those of the teachers were dealt.
+
+        Raises:
+            UsageFault: the run has dealt them with another key already.
+            RunFailed: the disk refuses.
+        """
+        try:
+            keep_content(path, self.key)
+        except OSError as error:
+            raise RunFailed(f"{path}: can't be written: {error.strerror}", "make room on the disk") from None
+        if load_key(path) != self.key:
+            raise UsageFault(
+                "this run has dealt its records with another key than the teachers of --teachers",
+                "resume it with the folders that it was started with, or start anew with --out",
+            )
+
+    def keep_votes(self, store: VoteStore) -> None:
+        """Put the votes of teachers that have not voted in the store.
+
+        Raises:
+            RunFailed: the disk refuses.
+            UsageFault, DataFault: a file has changed since it was read.
+        """
+        missing = set(store.missing(range(self.terms.teachers)))
+        for shard, file in self.files if missing else ():
+            votes_TQ = read_votes(file, shard, self.terms, self.key)
+            teachers = shard.teachers(self.terms.teachers)
+            rows = [row for row, teacher in enumerate(teachers) if teacher in missing]
+            save_votes(store, [teachers[row] for row in rows], votes_TQ[np.array(rows, np.int64)])
+
+
+def _check_whole(files: Sequence[tuple[Shard, Path]], folders: Sequence[Path]) -> None:
+    """Every shard is there once.
+
+    Raises:
+        UsageFault: not so.
+    """
+    places: dict[Shard, Path] = {}
+    for shard, file in files:
+        if shard in places:
+            raise UsageFault(f"shard {shard} is there twice: {places[shard]} and {file}", "move one of them away")
+        places[shard] = file
+    if not places:
+        raise UsageFault(
+            f"{', '.join(map(str, folders))}: no shard is complete", "train them with `dprecipe teachers`, to the end"
+        )
+    counts = sorted({shard.count for shard in places})
+    if len(counts) > 1:
+        one, other = (next(file for shard, file in files if shard.count == count) for count in counts[:2])
+        raise UsageFault(
+            f"shards of {counts[0]} and of {counts[1]}: {one} and {other}", "leave those of one number in the folders"
+        )
+    missing = [number for number in range(1, counts[0] + 1) if Shard(number, counts[0]) not in places]
+    if missing:
+        shown = ", ".join(map(str, missing[:MAX_SHOWN])) + (" …" if len(missing) > MAX_SHOWN else "")
+        raise UsageFault(
+            f"{len(missing)} of {counts[0]} shards are missing: {shown}",
+            f"train them: dprecipe teachers RECIPE --shard {missing[0]}/{counts[0]} --out {folders[0]}",
+        )

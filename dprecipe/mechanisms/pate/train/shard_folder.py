@@ -1,0 +1,161 @@
+"""The folder of `dprecipe teachers`: the key of the partition, what all shards have in common, and their votes.
+
+All of it is private, and none of it may be published: the votes of single teachers have no noise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import final
+
+from dprecipe import durable
+from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
+from dprecipe.mechanisms.pate.train.partition import KEY_BYTES, keep_content, load_key
+from dprecipe.mechanisms.pate.train.shards import AGAIN, Shard, ShardTerms, read_votes, seal_votes
+from dprecipe.mechanisms.pate.train.vote_store import VoteStore
+from dprecipe.release.untrusted import ContentError, parse_object, read_bytes
+
+KEY = "partition.key"
+TERMS = "teachers.json"
+README = "README.txt"
+NOTE = (
+    b"Private: votes of single teachers, without noise, and the key that deals records to them.\n"
+    b"Never publish these files.\n"
+)
+
+
+@final
+class ShardFolder:
+    """A folder of shards, in which any number of processes train shards of their own."""
+
+    def __init__(self, path: Path, insecure_seed: int | None = None) -> None:
+        """Made where it is missing, with a key that is drawn by the first process to come.
+
+        Raises:
+            UsageFault: it is a folder of something else.
+            RunFailed: the disk refuses.
+        """
+        self.path = path
+        if path.exists() and not path.is_dir():
+            raise UsageFault(f"{path}: not a folder", "choose another with --out")
+        names = [entry.name for entry in path.iterdir()] if path.exists() else []
+        if KEY not in names and any(not name.startswith(".") for name in names):  # hidden: a key that is being written
+            raise UsageFault(f"{path}: a folder of something else", "choose an empty or a new one with --out")
+        try:
+            durable.make_folders(path.parent)
+            path.mkdir(mode=durable.FOLDER_MODE, exist_ok=True)
+            path.chmod(durable.FOLDER_MODE)
+            self.is_new = not (path / KEY).exists()
+            self.key = load_key(path / KEY, insecure_seed)
+            if self.is_new:
+                keep_content(path / README, NOTE)
+        except OSError as error:
+            raise RunFailed(f"{path}: can't be written: {error.strerror}", "choose another with --out") from None
+
+    def check_terms(self, terms: ShardTerms) -> None:
+        """All shards in this folder have these terms; the first one records them.
+
+        Raises:
+            UsageFault: others have other terms; says which.
+            RunFailed: the disk refuses.
+        """
+        place = self.path / TERMS
+        try:
+            keep_content(place, (json.dumps(asdict(terms), indent=1) + "\n").encode())
+            before = ShardTerms.read(parse_object(read_bytes(place), TERMS))
+        except OSError as error:
+            raise RunFailed(f"{place}: can't be written: {error.strerror}", "make room on the disk") from None
+        except ContentError as error:
+            raise UsageFault(f"{place}: {error}", "start in another folder, with --out") from None
+        terms.check_same(before, place)
+
+    def find(self, terms: ShardTerms, shard: Shard) -> bool:
+        """Whether the votes of a shard are here, whole and with these terms.
+
+        Raises:
+            UsageFault, DataFault: there is a file, and it is not that.
+        """
+        file = self.path / shard.file
+        if not os.path.lexists(file):
+            return False
+        read_votes(file, shard, terms, self.key)
+        return True
+
+    def train(self, terms: ShardTerms, shard: Shard, train: Callable[[VoteStore], bool]) -> Path:
+        """Have a shard trained and its votes sealed; `train` is told where to keep each teacher's. What an earlier
+        process kept of them is used.
+
+        Raises:
+            UsageFault: another process trains this shard.
+            Interrupted: `train` was stopped.
+            RunFailed: the disk refuses.
+        """
+        file, partial = self.path / shard.file, self.path / f"partial-{shard.number}-of-{shard.count}"
+        try:
+            partial.mkdir(mode=durable.FOLDER_MODE, exist_ok=True)
+            with _locking(partial, shard):
+                store = VoteStore(partial / "teachers", terms.asked, terms.classes)
+                if not train(store):
+                    raise Interrupted(f"stopped within shard {shard}", "the same command continues it")
+                votes_TQ = store.votes(shard.teachers(terms.teachers))
+                durable.replace_file(file, seal_votes(terms, shard, votes_TQ, self.key))
+                shutil.rmtree(partial, ignore_errors=True)
+        except OSError as error:
+            raise RunFailed(
+                f"{self.path}: can't be written: {error.strerror}", "make room on the disk; the same command continues"
+            ) from None
+        return file
+
+
+@contextmanager
+def _locking(folder: Path, shard: Shard) -> Iterator[None]:
+    """Inside the block no other process trains this shard. (On Windows, nobody looks.)"""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageFault(
+                f"{folder}: another process trains shard {shard}", "give each process a shard of its own"
+            ) from None
+        yield
+    finally:
+        os.close(file)
+
+
+def read_key(folder: Path) -> bytes:
+    """The key of a folder of shards that is there.
+
+    Raises:
+        UsageFault: it is no such folder.
+        RunFailed: its key can't be read.
+    """
+    key = folder / KEY
+    if not key.is_file() or key.stat().st_size != KEY_BYTES:
+        raise UsageFault(f"{folder}: no folder of `dprecipe teachers`", "name the one that was given as its --out")
+    return load_key(key)
+
+
+def list_files(folder: Path) -> list[tuple[Shard, Path]]:
+    """The shard files of a folder.
+
+    Raises:
+        DataFault: a folder, a link or anything else has the name of one.
+    """
+    found = [(shard, entry) for entry in sorted(folder.iterdir()) if (shard := Shard.named(entry.name)) is not None]
+    for _, entry in found:
+        if entry.is_symlink() or not entry.is_file():
+            raise DataFault(f"{entry}: not a file", AGAIN)
+    return found

@@ -1,0 +1,236 @@
+"""A shard of the teachers: which of them it has, what its votes are bound to, and the file that holds them.
+
+A shard file is four bytes with the length of a header, the header (JSON) and the votes, teacher by teacher. A keyed
+digest covers all of it, so a file that was damaged, or made by somebody without the key of the partition, is refused.
+It is read as a stranger's: its size is known before it is read, and nothing in it is run.
+
+Axes: T teachers of a shard, Q queries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe import durable
+from dprecipe.faults import DataFault, UsageFault
+from dprecipe.release.untrusted import ContentError, parse_object
+
+SCHEMA = "dprecipe.teacher-votes/v1"
+MAX_HEADER = 1 << 14
+MAX_TEXT = 1_000
+MAX_NUMBER = 1 << 31
+DIGEST_BYTES = 32
+NAMED = re.compile(r"shard-([1-9][0-9]{0,4})-of-([1-9][0-9]{0,4})\.votes")
+AGAIN = "delete it, and train the shard again: dprecipe teachers"
+
+
+@final
+@dataclass(frozen=True, order=True, slots=True)
+class Shard:
+    """Shard `number`, from 1, of `count`."""
+
+    number: int
+    count: int
+
+    @staticmethod
+    def parse(text: str) -> Shard:
+        """From "3/40".
+
+        Raises:
+            UsageFault: it is no shard.
+        """
+        known = re.fullmatch(r"([0-9]{1,5})/([0-9]{1,5})", text)
+        shard = Shard(int(known[1]), int(known[2])) if known else Shard(0, 0)
+        if not 1 <= shard.number <= shard.count:
+            raise UsageFault(f"--shard {text}: expected I/N with 1 <= I <= N", "write for example --shard 3/40")
+        return shard
+
+    @staticmethod
+    def named(name: str) -> Shard | None:
+        """Whose votes a file of this name holds; None where it is no shard's."""
+        known = NAMED.fullmatch(name)
+        return Shard(int(known[1]), int(known[2])) if known else None
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"shard-{self.number}-of-{self.count}.votes"
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def teachers(self, teachers: int) -> range:
+        """Its part of so many teachers: consecutive ones, as many as in any other shard or one more.
+
+        Raises:
+            UsageFault: there are more shards than teachers.
+        """
+        if self.count > teachers:
+            raise UsageFault(
+                f"--shard {self}: the recipe has {teachers} teachers, fewer than shards",
+                f"cut them into {teachers} shards at most",
+            )
+        return range((self.number - 1) * teachers // self.count, self.number * teachers // self.count)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ShardTerms:
+    """What the votes of all shards of a run are a function of. Every field is the same in all of them."""
+
+    plan: str
+    version: str
+    lesson: str
+    """A digest of what every teacher is told."""
+    records: str
+    """A keyed digest of the training records and of the teacher of each."""
+    queries: str
+    """A keyed digest of the public records that are asked about."""
+    device: str
+    machine: str
+    """The kind of machine, which decides how sums are rounded."""
+    teachers: int
+    asked: int
+    """Queries."""
+    classes: int
+
+    @staticmethod
+    def read(content: Mapping[str, Any]) -> ShardTerms:
+        """From JSON.
+
+        Raises:
+            ContentError: it is not of this form.
+        """
+        names = {field.name: field.type for field in fields(ShardTerms)}
+        if content.keys() != names.keys():
+            raise ContentError("not the terms of a shard")
+        for name, kind in names.items():
+            value = content[name]
+            is_text = kind == "str" and type(value) is str and len(value) <= MAX_TEXT
+            is_number = kind == "int" and type(value) is int and 1 <= value < MAX_NUMBER
+            if not (is_text or is_number):
+                raise ContentError(f"{name}: not of a shard's terms")
+        return ShardTerms(**content)
+
+    def find_difference(self, other: ShardTerms) -> str | None:
+        """The first field that differs; None where none does."""
+        mine, theirs = asdict(self), asdict(other)
+        return next((name for name, value in mine.items() if theirs[name] != value), None)
+
+    def check_same(self, other: ShardTerms, place: Path) -> None:
+        """What was found in `place` has these terms.
+
+        Raises:
+            UsageFault: it has others; says which.
+        """
+        name = self.find_difference(other)
+        if name is not None:
+            difference, remedy = DIFFERENCES[name]
+            shown = f": {getattr(other, name)}, not {getattr(self, name)}" if name in SHOWN else ""
+            raise UsageFault(f"{place}: {difference}{shown}", remedy)
+
+
+SHOWN = ("version", "device", "machine")
+_SAME = "train these teachers again with this recipe, in another folder"
+DIFFERENCES: Mapping[str, tuple[str, str]] = {
+    "plan": ("votes of another plan", "give the same recipe, and the same --set, as `dprecipe teachers` had"),
+    "version": ("votes of another version of dprecipe", "install one version on every machine"),
+    "lesson": ("votes of teachers with another runtime.seed or runtime.physical_batch", "set them as they were set"),
+    "records": ("votes of teachers of other training records", _SAME),
+    "queries": ("votes on other public records", _SAME),
+    "device": ("votes of teachers on another device", "set runtime.device to the same for all shards and the run"),
+    "machine": (
+        "votes of teachers of another kind of machine, which rounds in another way",
+        "train all shards on machines of one kind (of Slurm: --constraint)",
+    ),
+    "teachers": ("votes of another number of teachers", _SAME),
+    "asked": ("votes on another number of queries", _SAME),
+    "classes": ("votes for another number of classes", _SAME),
+}
+"""What it means that a field differs, and what to do."""
+
+
+def vote_type(classes: int) -> np.dtype[Any]:
+    """The numbers that votes are kept in."""
+    return np.dtype("<u2" if classes <= 1 << 16 else "<u4")
+
+
+def derive_key(key: bytes, purpose: str) -> bytes:
+    """A key of the partition's key, for one purpose."""
+    return hmac.digest(key, f"dprecipe teachers, {purpose}".encode(), "sha256")
+
+
+def seal_votes(terms: ShardTerms, shard: Shard, votes_TQ: NDArray[Any], key: bytes) -> bytes:
+    """The content of a shard file. `key`: of the partition."""
+    header = {"schema": SCHEMA, "shard": shard.number, "shards": shard.count, **asdict(terms)}
+    text = json.dumps(header).encode()
+    content = b"".join([len(text).to_bytes(4, "big"), text, votes_TQ.astype(vote_type(terms.classes)).tobytes()])
+    return content + _digest(content, key)
+
+
+def read_terms(path: Path, shard: Shard) -> ShardTerms:
+    """What the header of a shard file states; its digest is not checked yet.
+
+    Raises:
+        DataFault: it is no such file, or not the shard of its name.
+    """
+    try:
+        with open(durable.open_regular(path, os.O_RDONLY), "rb") as file:
+            start = file.read(4)
+            length = int.from_bytes(start, "big")
+            text = file.read(length) if len(start) == 4 and 2 <= length <= MAX_HEADER else b""
+        header = parse_object(text, "the header")
+        stated = (header.pop("schema", None), header.pop("shard", None), header.pop("shards", None))
+        if stated != (SCHEMA, shard.number, shard.count):
+            raise ContentError("the header is that of another file")
+        return ShardTerms.read(header)
+    except OSError as error:
+        raise DataFault(f"{path}: can't be read: {error.strerror}", "check the disk and the file's owner") from None
+    except ContentError as error:
+        raise _damaged(path, str(error)) from None
+
+
+def read_votes(path: Path, shard: Shard, terms: ShardTerms, key: bytes) -> NDArray[Any]:
+    """The votes of a shard, (T, Q), of teachers with these terms.
+
+    Raises:
+        UsageFault: they have other terms.
+        DataFault: it is no such file, or it is damaged.
+    """
+    terms.check_same(read_terms(path, shard), path)
+    votes = len(shard.teachers(terms.teachers)), terms.asked
+    kind = vote_type(terms.classes)
+    size = votes[0] * votes[1] * kind.itemsize
+    try:
+        with open(durable.open_regular(path, os.O_RDONLY), "rb") as file:
+            content = file.read(4 + MAX_HEADER + size + DIGEST_BYTES + 1)
+    except OSError as error:
+        raise DataFault(f"{path}: can't be read: {error.strerror}", "check the disk and the file's owner") from None
+    start = 4 + int.from_bytes(content[:4], "big")
+    if len(content) != start + size + DIGEST_BYTES:
+        raise _damaged(path, "it has another size than its votes")
+    if not hmac.compare_digest(_digest(content[:-DIGEST_BYTES], key), content[-DIGEST_BYTES:]):
+        raise _damaged(path, "its digest differs: it changed, or was made with another key")
+    votes_TQ = np.frombuffer(content, kind, votes[0] * votes[1], start).reshape(votes)
+    if bool((votes_TQ >= terms.classes).any()):
+        raise _damaged(path, "it holds a vote for no class")
+    return votes_TQ
+
+
+def _digest(content: bytes, key: bytes) -> bytes:
+    return hmac.digest(derive_key(key, "votes"), content, hashlib.sha256)
+
+
+def _damaged(path: Path, why: str) -> DataFault:
+    return DataFault(f"{path}: no votes of a shard, or damaged: {why[:MAX_TEXT]}", AGAIN)
