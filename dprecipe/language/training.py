@@ -105,7 +105,7 @@ class HuberLoss(Block):
     delta: PositiveFloat = Field(0.5, description="error from which on it is absolute, in halves of the label's range")
 
 
-class NextTokenLoss(Block):
+class TokenLoss(Block):
     """The negative log-likelihood of a text's learned tokens, one number a record."""
 
     kind: Literal["next_token"]
@@ -132,7 +132,7 @@ class Training(Block):
     average: Annotated[EmaAverage | TailAverage, Field(discriminator="kind")] | None = Field(
         None, description="release an average of the iterates: post-processing, it costs no privacy"
     )
-    loss: Annotated[SquaredLoss | HuberLoss | NextTokenLoss, Field(discriminator="kind")] | None = Field(
+    loss: Annotated[SquaredLoss | HuberLoss | TokenLoss, Field(discriminator="kind")] | None = Field(
         None,
         description="of a number to be predicted, half the squared error when left out; of the next token, the mean "
         "over a record's tokens when left out",

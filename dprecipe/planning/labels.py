@@ -17,7 +17,7 @@ from dprecipe.data.targets import (
     name_classes,
 )
 from dprecipe.faults import Finding
-from dprecipe.language.training import NextTokenLoss, Training
+from dprecipe.language.training import TokenLoss, Training
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.table import list_kinds
 from dprecipe.planning.learning import has_student, is_convex
@@ -79,7 +79,7 @@ def check_loss(training: Training, target: Target, own_loss: str = "") -> Iterat
         return
     if own_loss:
         yield Finding("R306", own_loss, "remove training.loss", "training.loss")
-    elif isinstance(training.loss, NextTokenLoss):
+    elif isinstance(training.loss, TokenLoss):
         if not isinstance(target, TokenTarget):
             yield Finding(
                 "R311",

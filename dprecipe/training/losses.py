@@ -25,8 +25,7 @@ from dprecipe.data.targets import (
     TokenTarget,
     name_classes,
 )
-from dprecipe.language.training import HuberLoss, Training
-from dprecipe.language.training import NextTokenLoss as NextTokenSpec
+from dprecipe.language.training import HuberLoss, TokenLoss, Training
 from dprecipe.models.outputs import unpack_labels
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -47,7 +46,7 @@ def choose_loss(target: Target, training: Training) -> Loss:
         case CountTarget(max=largest):
             return PoissonLoss(largest)
         case TokenTarget():
-            return NextTokenLoss(training.loss.reduce if isinstance(training.loss, NextTokenSpec) else "mean")
+            return NextTokenLoss(training.loss.reduce if isinstance(training.loss, TokenLoss) else "mean")
         case SeveralTarget(names):
             return BinaryCrossEntropy(len(names), weigh_classes(target, training.class_weights))
 
