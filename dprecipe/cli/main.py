@@ -72,7 +72,7 @@ def _root(
 def init(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("recipe.yaml"),
     mechanism: Annotated[str, typer.Option(help=join_with_or([*MECHANISMS]))] = next(iter(MECHANISMS)),
-    data: Annotated[str, typer.Option(help="digits, idx, csv, parquet or npz")] = "digits",
+    data: Annotated[str, typer.Option(help="digits, idx, csv, parquet, json_lines or npz")] = "digits",
     sample: Annotated[
         Path | None,
         typer.Option("--from", metavar="FILE", help="Draft the data block from a CSV, Parquet or NumPy file."),

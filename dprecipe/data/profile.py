@@ -194,8 +194,9 @@ def _count_labels(records: Records, target: Target) -> Bars:
             span, shown = (0.0, float(most)), (0.0, float(most))
         case NumberTarget(lowest, highest):
             span, shown = (-1.0, 1.0), (lowest, highest)
-        case TokenTarget():  # how many tokens of a record are learned
-            span = shown = (0.0, float(records.features.shape[-1]))
+        case TokenTarget():  # how many tokens of a record are learned, in intervals of whole numbers
+            width = -(-records.features.shape[-1] // BINS)
+            span = shown = (0.0, float(width * BINS))
     low, high = shown
     edges = [write_number(float(f"{low + (high - low) * bin_ / BINS:.4g}")) for bin_ in range(BINS + 1)]
     return Bars.of_intervals(edges, np.histogram(labels, BINS, span)[0].tolist())

@@ -1,4 +1,5 @@
-"""The columns of a sample file, as texts: what a draft of a recipe is made from. CSV, Parquet and NumPy archives."""
+"""The columns of a sample file, as texts: what a draft of a recipe is made from. CSV, JSON lines, Parquet and
+NumPy archives."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from dprecipe.data.archive import open_archive
 from dprecipe.data.files import READ_ERRORS, open_file, unreadable_fault
+from dprecipe.data.sources.read_json_lines import MAX_LINE_BYTES, parse_object
 from dprecipe.data.values import text_of
 from dprecipe.data.words import DELIMITERS
 from dprecipe.faults import DataFault
@@ -29,7 +31,7 @@ SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
 class Table:
     """A table: its columns' fields as texts without blanks around them, of `rows` rows; `cut`: the file has more."""
 
-    source: Literal["csv", "parquet"]
+    source: Literal["csv", "json_lines", "parquet"]
     columns: dict[str, list[str]]
     rows: int
     cut: bool
@@ -62,6 +64,8 @@ def read_sample(file: Path, max_rows: int = MAX_ROWS) -> Table | Arrays:
         return _read_parquet(file, max_rows)
     if start == b"PK\x03\x04":
         return _read_archive(file, max_rows)
+    if start.lstrip(b"\xef\xbb\xbf").startswith(b"{"):
+        return _read_json_lines(file, max_rows)
     return _read_csv(file, max_rows)
 
 
@@ -95,6 +99,25 @@ def _take_rows(rows: Iterator[list[str]], width: int, count: int, file: Path) ->
         count -= 1
         if count == 0:
             return
+
+
+def _read_json_lines(file: Path, max_rows: int) -> Table:
+    rows: list[dict[str, Any]] = []
+    try:
+        with open_file(file) as stream:
+            while len(rows) <= max_rows and (line := stream.readline(MAX_LINE_BYTES + 1)):
+                rows.append(parse_object(line if rows else line.removeprefix(b"\xef\xbb\xbf")))
+    except ValueError:
+        raise DataFault(
+            f"{file.name}: is no file of one JSON object a line", "save it so, as CSV, or as Parquet"
+        ) from None
+    except READ_ERRORS as error:
+        raise unreadable_fault(file, error) from error
+    cut, rows = len(rows) > max_rows, rows[:max_rows]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    nested = [name for name in names if any(isinstance(row.get(name), list | dict) for row in rows)]
+    columns = {name: [text_of(row.get(name)) for row in rows] for name in names if name not in nested}
+    return Table("json_lines", columns, len(rows), cut, left_out=tuple(nested))
 
 
 def _read_parquet(file: Path, max_rows: int) -> Table:

@@ -56,6 +56,16 @@ data:
   preprocess:
     - one_hot: {}            # every category column to indicators
 """,
+    "json_lines": """\
+data:
+  # A table of one JSON object a line; paths are relative to --data-root.
+  # Ranges and categories are declared, never measured.
+  train: &TRAIN
+  size: 10000                # number of training records; declared, and treated as public
+  unit: record               # or {column: user_id, max_records: 8}: all records of a user
+  preprocess:
+    - one_hot: {}            # every category column to indicators
+""",
     "npz": """\
 data:
   # Arrays in a NumPy archive; the path is relative to --data-root.
@@ -71,12 +81,14 @@ data:
 TABLE = """\
 
     source: {source}
-    path: train.{source}
+    path: train.{suffix}
     columns:
       age: {{kind: numeric, min: 0, max: 120}}
       colour: {{kind: category, values: [red, green, blue]}}
     label: {{column: outcome, values: ["no", "yes"]}}"""
 
+SUFFIXES = {"json_lines": "jsonl"}
+"""Of files whose source has another name."""
 SOURCES = tuple(DATA)
 STARTERS = {kind: starter for kind, mechanism in table.MECHANISMS.items() if (starter := mechanism.starter) is not None}
 MECHANISMS = tuple(STARTERS)
@@ -85,5 +97,5 @@ MECHANISMS = tuple(STARTERS)
 def make_starter(mechanism: str, source: str, name: str, data: str | None = None) -> str:
     """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block in the place of the source's
     own."""
-    data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source))
+    data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source, suffix=SUFFIXES.get(source, source)))
     return HEAD.format(name=name) + STARTERS[mechanism].starter_text(source, data)

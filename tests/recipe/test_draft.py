@@ -3,6 +3,7 @@ private file holds none of its values."""
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from pathlib import Path
@@ -47,6 +48,9 @@ def write(kind: str, folder: Path) -> Path:
     rows, file = make_rows(), folder / f"sample.{kind}"
     if kind == "csv":
         file.write_text("\n".join(";".join(row) for row in [HEADER, *rows]) + "\n", encoding="utf-8")
+    elif kind == "json_lines":
+        lines = [json.dumps({**dict(zip(HEADER, row, strict=True)), "scans": [1, 2]}) for row in rows]
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     elif kind == "parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -69,7 +73,7 @@ def init(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["init", str(folder / "draft.yaml"), *arguments])
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize("kind", ["csv", "json_lines", "parquet", "npz"])
 @pytest.mark.parametrize("unit", [(), ("--unit", "patient")])
 @pytest.mark.parametrize("mechanism", sweep(["dpsgd", "encoded"], (0,)))
 def test_a_public_draft_validates_and_fits_its_sample(
@@ -97,10 +101,10 @@ def test_a_public_draft_validates_and_fits_its_sample(
             'admitted: {kind: date, min: "2021-01-01", max: "2021-12-31"',
         ):
             assert line in text
-        assert ('marks: ["<0.5"]' in text) == (kind == "csv")
+        assert ('marks: ["<0.5"]' in text) == (kind in ("csv", "json_lines"))
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize("kind", ["csv", "json_lines", "parquet", "npz"])
 def test_a_private_draft_has_no_value_of_its_file_and_names_each_blank(kind: str, folder: Path) -> None:
     file = write(kind, folder)
     made = init(folder, "--from", str(file), "--private", "--label", "outcome", "--unit", "patient")
@@ -129,7 +133,7 @@ def test_a_private_draft_has_no_value_of_its_file_and_names_each_blank(kind: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize("kind", ["csv", "json_lines", "parquet", "npz"])
 def test_a_public_draft_runs_to_a_release_that_verifies(kind: str, folder: Path) -> None:
     file = write(kind, folder)
     assert init(folder, "--from", str(file), "--public", "--label", "outcome", "--unit", "patient").exit_code == 0

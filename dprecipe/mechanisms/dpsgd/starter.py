@@ -7,6 +7,7 @@ _MODEL = {
     "idx": "{kind: cnn, preset: tempered-mnist}",
     "csv": "{kind: logistic_regression}",
     "parquet": "{kind: logistic_regression}",
+    "json_lines": "{kind: logistic_regression}",
     "npz": "{kind: mlp, hidden: [32], activation: tanh}",
 }
 

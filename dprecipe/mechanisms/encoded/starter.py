@@ -8,6 +8,7 @@ _MODEL = {
     "idx": "{kind: cnn, preset: tempered-mnist}",
     "csv": "{kind: mlp, hidden: [32, 32], activation: tanh}",
     "parquet": "{kind: mlp, hidden: [32, 32], activation: tanh}",
+    "json_lines": "{kind: mlp, hidden: [32, 32], activation: tanh}",
     "npz": "{kind: mlp, hidden: [32, 32], activation: tanh}",
 }
 

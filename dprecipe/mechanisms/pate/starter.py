@@ -112,6 +112,7 @@ _CHOICES = {
     ),
     "csv": _TABLE_CHOICES,
     "parquet": _TABLE_CHOICES,
+    "json_lines": _TABLE_CHOICES,
     "npz": (
         "{kind: mlp, hidden: [32], activation: tanh}",
         250,

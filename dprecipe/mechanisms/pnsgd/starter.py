@@ -11,6 +11,7 @@ _CHOICES = {
     "idx": ("{kind: softmax_regression, bias: false}", "20.0", "1.0", 512, 10, "3.0"),
     "csv": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, "3.0"),
     "parquet": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, "3.0"),
+    "json_lines": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, "3.0"),
     "npz": ("{kind: logistic_regression}", "10.0", "2.0", 100, 10, "3.0"),
 }
 
