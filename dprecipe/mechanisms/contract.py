@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dprecipe.faults import Finding
     from dprecipe.language.audit import AuditBlock
     from dprecipe.language.base import Auto, Block
-    from dprecipe.language.blocks import Budget
+    from dprecipe.language.blocks import Budget, Runtime
     from dprecipe.language.training import Training
     from dprecipe.language.tuning import Tuning
     from dprecipe.mechanisms.certificate import CertificatePart
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
             """The values that may be `auto`, by dotted path."""
 
 
-RuntimeOption = Literal["compile", "precision", "processes", "loggers"]
+RuntimeOption = Literal["compile", "precision", "processes", "sharding", "loggers"]
 """A key of `runtime` that not every mechanism reads."""
 ALL_RUNTIME_OPTIONS: frozenset[RuntimeOption] = frozenset(get_args(RuntimeOption))
 
@@ -71,6 +71,8 @@ class Blocks(Protocol):
     def tuning(self) -> Tuning | None: ...
     @property
     def audit(self) -> AuditBlock | None: ...
+    @property
+    def runtime(self) -> Runtime: ...
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Facts:
     """The contents of the recipe's files, as text: see `mechanisms.plan.Source`."""
     stage_noise: Mapping[int, float] = field(default_factory=dict)
     """Noise multipliers of paid steps that are solved already, by the number of the step."""
+    sharded: bool = False
+    """Several processes divide noisy sums, so that none sees one whole: `runtime.sharding`."""
 
     @cached_property
     def stages(self) -> tuple[PaidStage, ...]:
@@ -154,6 +158,7 @@ class Facts:
             dict(attachments),
             selection=None if recipe.tuning is None else recipe.tuning.runs.selection,
             score=() if recipe.tuning is None else list_score_charges(recipe.tuning.score.noise_multiplier),
+            sharded=recipe.runtime.sharding != "none",
         )
 
 

@@ -171,10 +171,18 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
             "remove runtime.compile",
             "runtime.compile",
         )
+    if runtime.sharding != "none" and recipe.audit is not None and recipe.audit.canaries is not None:
+        yield Finding(
+            "R307",
+            "canaries are scored by noisy sums as a whole, and each process has a part of them",
+            "remove runtime.sharding, or audit.canaries",
+            "runtime.sharding",
+        )
     options_set: tuple[tuple[RuntimeOption, str, bool], ...] = (
         ("compile", "compiles nothing", runtime.compile != "auto"),
         ("precision", "computes in a precision of its own", runtime.precision != 32),
         ("processes", "runs in one process", runtime.processes > 1),
+        ("sharding", "has its noisy sums whole", runtime.sharding != "none"),
         ("loggers", "logs nothing while it runs", bool(runtime.loggers)),
     )
     for key, what, is_set in options_set:

@@ -85,6 +85,43 @@ class Ticket:
 
 
 @final
+class SumNoise:
+    """Adds the noise of events that are on record, from the secret streams of an attempt."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+
+    def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
+        """The clipped sum plus noise: (P,) float64, on the sum's device (on the CPU for Apple's GPU, which has no
+        float64). The sum is overwritten. A ticket allows as many releases as its event has.
+
+        `shard`: which part of the coordinates it is, where several processes have one each (`training.shards`).
+
+        Guarantees: the noise has the event's distribution at scale `noise_multiplier` × the sum's own sensitivity (for
+        Gaussian noise, its standard deviation), is added in float64, and comes from a stream that no other release
+        or shard uses; the result is on a lattice that does not depend on the sum (`training.noise`).
+
+        Raises:
+            RunFailed: the ticket is used up, or the sum is bounded in another norm than the event's.
+            ValueError: the scale is not positive, or too small or too large for a lattice.
+        """
+        if not ticket.used < ticket.releases:
+            raise RunFailed("internal fault: the ledger does not hold the requested noisy sum", "please report this")
+        if clipped.norm != ticket.event.norm:
+            raise RunFailed(
+                f"internal fault: a sum bounded in the {clipped.norm} norm, for an event in {ticket.event.norm}",
+                "please report this",
+            )
+        ticket.used += 1
+        stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32) + ticket.used)
+        scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
+        value = clipped.value.detach().to(widest_type(clipped.value.device), torch.float64)
+        return add_noise(
+            value, distribution_of(ticket.event), scale.to(value) if isinstance(scale, Tensor) else scale, stream
+        )
+
+
+@final
 class Gate:
     """Stands between the clipped sums of a run and everything else."""
 
@@ -109,7 +146,7 @@ class Gate:
         self._stages = tuple(stages)
         self._budget = budget
         self._ledger = ledger
-        self._secrets = secrets
+        self._noise = SumNoise(secrets)
         self._charged = run_lengths(charged)
         self._block: tuple[Event, int, int] | None = None  # event, reserved, admitted
         self._admitted = 0
@@ -148,32 +185,9 @@ class Gate:
         self.done += 1
         return Ticket(event, self._admitted)
 
-    def release(self, ticket: Ticket, clipped: ClippedSum) -> Tensor:
-        """The clipped sum plus noise: (P,) float64, on the sum's device (on the CPU for Apple's GPU, which has no
-        float64). The sum is overwritten. A ticket allows as many releases as its event has.
-
-        Guarantees: the noise has the event's distribution at scale `noise_multiplier` × the sum's own sensitivity (for
-        Gaussian noise, its standard deviation), is added in float64, and comes from a stream that no other release
-        uses; the result is on a lattice that does not depend on the sum (`training.noise`).
-
-        Raises:
-            RunFailed: the ticket is used up, or the sum is bounded in another norm than the event's.
-            ValueError: the scale is not positive, or too small or too large for a lattice.
-        """
-        if not ticket.used < ticket.releases:
-            raise RunFailed("internal fault: the ledger does not hold the requested noisy sum", "please report this")
-        if clipped.norm != ticket.event.norm:
-            raise RunFailed(
-                f"internal fault: a sum bounded in the {clipped.norm} norm, for an event in {ticket.event.norm}",
-                "please report this",
-            )
-        ticket.used += 1
-        stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
-        scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
-        value = clipped.value.detach().to(widest_type(clipped.value.device), torch.float64)
-        return add_noise(
-            value, distribution_of(ticket.event), scale.to(value) if isinstance(scale, Tensor) else scale, stream
-        )
+    def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
+        """The clipped sum plus noise: see `SumNoise.release`."""
+        return self._noise.release(ticket, clipped, shard)
 
     def close(self, interrupted: bool = False) -> StopReason:
         """Settle the events that ran and close the attempt in the ledger; returns why it ended."""

@@ -7,7 +7,7 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
@@ -16,6 +16,7 @@ import lightning.pytorch as lightning
 import torch
 from torch import Tensor, nn
 
+from dprecipe.faults import RunFailed
 from dprecipe.language.training import Sgd
 from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.mechanisms.plan import Plan
@@ -37,6 +38,7 @@ from dprecipe.training.optimise import (
 )
 from dprecipe.training.processes import FollowerGate, Processes, SingleProcess
 from dprecipe.training.records import Store, StoredBatch
+from dprecipe.training.shards import Shard
 from dprecipe.training.snapshot import TensorSnapshot
 
 CALL_SECONDS = 0.2
@@ -111,9 +113,11 @@ class NoisySteps(lightning.LightningModule):
         """Events the model holds whole: a checkpoint is taken between events only."""
         self.pause_due: Callable[[], bool] = lambda: True
         """Whether the trainer's callbacks are to see the step that was just made; by default they see each."""
+        self.gather_due: Callable[[], bool] = lambda: False
+        """Whether the leader's callbacks will ask for `state` or `released_state` after the step that was just made."""
         self.stop_requested = False
         self.processes: Processes = SingleProcess()
-        """Who takes part in each step; set before the first."""
+        """Who takes part in each step: see `join`."""
         self.size_share = 1.0
         """See `NoisyStep`; set before the first."""
         self.canaries: RunCanaries | None = None
@@ -125,11 +129,46 @@ class NoisySteps(lightning.LightningModule):
         self._store = store
         self._secrets = secrets
         self._lr = learning_rate(plan.training.descent, plan.length)
-        self._optimizer = optimizer_of(plan.training.descent, model)
         self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._gradient = FlatGradient(self._trained)
+        self._shard: Shard | None = None
+        self._moved: list[nn.Parameter] = []
+        """What the optimiser moves: the trained parameters, or this process's shard of them."""
+        self._gathered: dict[str, Any] | None = None
         self._draws = not is_draw_free(model)
         self._pending: tuple[Ticket, Iterator[tuple[int, UnitNumbers]]] | None = None
+        self._move(self._trained)
+
+    def _move(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Let these be what the optimiser moves."""
+        self._moved = list(parameters)
+        self._optimizer = optimizer_of(self._plan.training.descent, nn.ParameterList(self._moved))
+        self._gradient = FlatGradient(self._moved)
+
+    def join(self, processes: Processes) -> None:
+        """Take each step together with these processes; call it before `restore` and before the first step.
+
+        Raises:
+            RunFailed: see `Shard`.
+        """
+        self.processes = processes
+        if processes.count > 1 and self._plan.runtime.sharding == "optimizer":
+            self._shard = Shard(processes, self._trained)
+            self._move([self._shard.weights])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this process has all that `state` and `released_state` need."""
+        return self._shard is None or self._gathered is not None
+
+    def gather(self) -> None:
+        """Let every process have the optimiser's state and the average whole, until the next step. All processes call
+        it at the same step."""
+        if self._shard is not None:
+            whole = optimizer_of(self._plan.training.descent, self.model).state_dict()
+            self._gathered = {
+                "optimizer": self._shard.gather_state(self._optimizer.state_dict(), whole),
+                "average": self._shard.gather_average(self.average.value),
+            }
 
     @property
     def steps_left(self) -> int:
@@ -175,6 +214,8 @@ class NoisySteps(lightning.LightningModule):
             self.events_done += 1
             if self.canaries is not None:
                 self.canaries.end_event()
+        if self._shard is not None and self.processes.agree(self.gather_due):
+            self.gather()
         return True
 
     @property
@@ -185,13 +226,17 @@ class NoisySteps(lightning.LightningModule):
     def step_on(self, ticket: Ticket, number: int, units: UnitNumbers) -> None:
         """One noisy update from these units: batch `number`, from 0, of an event that is on record."""
         summed = self.sum_units(ticket, number, units)
-        noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
+        if self._shard is None:
+            noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
+        else:
+            noisy = self.gate.release(ticket, summed, self.processes.rank)
         if self.canaries is not None:
             self.canaries.score(noisy, ticket.event)
         self._update(*self.sums.gradient(noisy, NoisyStep(self.steps_done, ticket.event, self.size_share)))
 
     def sum_units(self, ticket: Ticket, number: int, units: UnitNumbers) -> ClippedSum:
-        """The bounded sum of a batch, over all processes; nobody may see it but the gate."""
+        """The bounded sum of a batch, over all processes, or this process's shard of it; nobody may see it but the
+        gate."""
         index, part = (ticket.index << 32) + number, self.processes.part(units, self.sums.group(units))
         sampled = None
         if self.canaries is not None:
@@ -203,6 +248,8 @@ class NoisySteps(lightning.LightningModule):
             summed = self.sums.summed(self.model, stored, step)
         if self.canaries is not None and sampled is not None:
             summed = self.canaries.add(summed, self.model, self.sums.clipping(step), step.number, sampled)
+        if self._shard is not None:
+            return self._shard.keep(summed)
         return replace(summed, value=self.processes.summed(summed.value))
 
     def _draws_of_layers(self, index: int) -> AbstractContextManager[None]:
@@ -238,15 +285,18 @@ class NoisySteps(lightning.LightningModule):
             gradient = gradient * factor
         self._gradient.set(gradient)
         apply_weight_decay(spec, optimizer, lr)
-        before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in self._trained]
+        before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in self._moved]
         optimizer.step()
         if before is not None:
-            factors = cut_like(torch.as_tensor(factor, dtype=torch.float64).expand(gradient.numel()), self._trained)
+            factors = cut_like(torch.as_tensor(factor, dtype=torch.float64).expand(gradient.numel()), self._moved)
             with torch.no_grad():
-                for parameter, old, scale in zip(self._trained, before, factors, strict=True):
+                for parameter, old, scale in zip(self._moved, before, factors, strict=True):
                     parameter.copy_(old + scale.to(parameter) * (parameter - old))
-        self.average.take(self.steps_done, self.model)
+        self.average.take(self.steps_done, self._moved)
         self.steps_done += 1
+        if self._shard is not None:
+            self._shard.spread()
+            self._gathered = None
 
     def figures(self) -> dict[str, float]:
         """What noisy sums have decided besides the weights, by name."""
@@ -262,8 +312,8 @@ class NoisySteps(lightning.LightningModule):
             "events_done": self.events_done,
             "steps_done": self.steps_done,
             "model": self._weights(),
-            "optimizer": self._optimizer.state_dict(),
-            "average": self.average.value,
+            "optimizer": self._optimizer.state_dict() if self._shard is None else self._whole("optimizer"),
+            "average": self._average(),
             "average_count": self.average.count,
             "sums": self.sums.state(),
             "canaries": None if self.canaries is None else self.canaries.state(),
@@ -278,9 +328,22 @@ class NoisySteps(lightning.LightningModule):
         self.steps_done = int(state["steps_done"])
         self.gate.done = self.events_done
         self.model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        average, self.average.count = state["average"], int(state["average_count"])
+        optimizer, average, self.average.count = state["optimizer"], state["average"], int(state["average_count"])
+        if self._shard is not None:
+            self._shard.read()
+            optimizer = self._shard.cut_state(optimizer, self._optimizer.state_dict())
+            average = self._shard.cut_average(average)
+        self._optimizer.load_state_dict(optimizer)
         self.average.value = None if average is None else average.to(next(self.model.parameters()).device)
+
+    def _average(self) -> Tensor | None:
+        average: Tensor | None = self.average.value if self._shard is None else self._whole("average")
+        return average
+
+    def _whole(self, key: str) -> Any:
+        if self._gathered is None:
+            raise RunFailed("internal fault: shards were not gathered", "please report this")
+        return self._gathered[key]
 
     def _weights(self) -> dict[str, Tensor]:
         return self.model.state_dict() if self.snapshot is None else self.snapshot.weights()
@@ -288,9 +351,10 @@ class NoisySteps(lightning.LightningModule):
     def released_state(self) -> dict[str, Tensor]:
         """The weights that are released: the average where there is one."""
         copy = {name: value.detach().clone() for name, value in self._weights().items()}
-        if self.average.value is not None:
+        average = self._average()
+        if average is not None:
             named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
-            parts = cut_like(self.average.value, [parameter for _, parameter in named])
+            parts = cut_like(average, [parameter for _, parameter in named])
             copy.update((name, part.clone()) for (name, _), part in zip(named, parts, strict=True))
         return copy
 

@@ -158,7 +158,7 @@ def learn(
                 group["lr"] = lr
             apply_weight_decay(spec, optimizer, lr)
             optimizer.step()
-            average.take(step, module)
+            average.take(step, [p for p in module.parameters() if p.requires_grad])
             bar.show(step + 1, functools.partial("loss {:.4f}".format, mean_loss))
             if stopped.is_set() or kept.is_due:
                 kept.save(step + 1, module, optimizer, average, device)

@@ -106,11 +106,11 @@ class Average:
         self.value: Tensor | None = None
         self.count = 0
 
-    def take(self, step: int, model: nn.Module) -> None:
+    def take(self, step: int, parameters: Sequence[nn.Parameter]) -> None:
         """Add the iterate after `step` (from 0)."""
         if self._spec is None or step < self._first:
             return
-        iterate = torch.nn.utils.parameters_to_vector(p for p in model.parameters() if p.requires_grad).detach()
+        iterate = torch.nn.utils.parameters_to_vector(parameters).detach()
         self.count += 1
         if self.value is None:
             self.value = iterate.clone()

@@ -29,9 +29,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
-from dprecipe.noise.entropy import Stream
+from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.gate import Ticket
+from dprecipe.training.gate import SumNoise, Ticket
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=2)
@@ -65,6 +65,15 @@ class Processes(Protocol):
     def released(self, noisy: Callable[[], Tensor], like: Tensor) -> Tensor:
         """The leader's noisy sum, (P,) float64, in every process; `like` has its shape."""
 
+    def shard(self, size: int) -> slice:
+        """This process's part of `size` coordinates; the parts partition them. Which may be empty."""
+
+    def scattered(self, value: Tensor) -> Tensor:
+        """This process's shard of the sum over all processes, of (P,)."""
+
+    def gathered(self, own: Tensor, size: int) -> Tensor:
+        """(`size`,): the shards of all processes, with the same bits in each."""
+
     def seed(self, stream: Stream) -> int:
         """A seed that no other process has."""
 
@@ -93,6 +102,15 @@ class SingleProcess:
 
     def released(self, noisy: Callable[[], Tensor], like: Tensor) -> Tensor:
         return noisy()
+
+    def shard(self, size: int) -> slice:
+        return slice(0, size)
+
+    def scattered(self, value: Tensor) -> Tensor:
+        return value
+
+    def gathered(self, own: Tensor, size: int) -> Tensor:
+        return own
 
     def seed(self, stream: Stream) -> int:
         return stream.seed()
@@ -136,6 +154,25 @@ class ProcessGroup:
             distributed.broadcast(shared, src=0)
         return shared.to(value.device)
 
+    def shard(self, size: int) -> slice:
+        length = _shard_length(size, self.count)
+        return slice(min(size, self.rank * length), min(size, (self.rank + 1) * length))
+
+    def scattered(self, value: Tensor) -> Tensor:
+        length, place = _shard_length(len(value), self.count), self.shard(len(value))
+        parts = torch.split(_pad(value.to(self._device), self.count * length), length)
+        own = torch.empty_like(parts[0])
+        with reporting_unreachable():
+            distributed.reduce_scatter(own, list(parts))
+        return own[: place.stop - place.start].to(value.device)
+
+    def gathered(self, own: Tensor, size: int) -> Tensor:
+        part = _pad(own.to(self._device), _shard_length(size, self.count))
+        parts = [torch.empty_like(part) for _ in range(self.count)]
+        with reporting_unreachable():
+            distributed.all_gather(parts, part)
+        return torch.cat(parts)[:size].to(own.device)
+
     def seed(self, stream: Stream) -> int:
         return int(stream.words(self.count)[self.rank] >> 1)
 
@@ -151,20 +188,35 @@ class ProcessGroup:
             )
 
 
+def _shard_length(size: int, count: int) -> int:
+    """How many of `size` coordinates a shard has; the last ones may have fewer."""
+    return max(1, -(-size // count))
+
+
+def _pad(value: Tensor, size: int) -> Tensor:
+    """(`size`,), contiguous: the numbers, followed by zeros."""
+    return torch.cat([value, value.new_zeros(size - len(value))])
+
+
 @final
 class FollowerGate:
-    """Replaces the gate in processes that are not the leader: it admits nothing and releases nothing."""
+    """Replaces the gate in processes that are not the leader: it admits nothing, and releases nothing but the shard of
+    its own process, with a ticket of the leader's gate."""
 
     stop_reason = None
 
-    def __init__(self, done: int = 0) -> None:
+    def __init__(self, secrets: Secrets, done: int = 0) -> None:
         self.done = done
+        self._noise = SumNoise(secrets)
 
     def admit(self) -> Ticket | None:
         raise RunFailed("internal fault: a process that is not the leader requested an event", "please report this")
 
-    def release(self, ticket: Ticket, clipped: ClippedSum) -> Tensor:
-        raise RunFailed("internal fault: a process that is not the leader requested noise", "please report this")
+    def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
+        """The noisy sum of a shard, which is not the leader's: see `SumNoise.release`."""
+        if shard == 0:
+            raise RunFailed("internal fault: a process that is not the leader requested noise", "please report this")
+        return self._noise.release(ticket, clipped, shard)
 
 
 def world_size() -> int:

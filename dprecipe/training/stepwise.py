@@ -107,6 +107,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 stages=plan.stage_charges,
             )
             module = self.build(plan, program.model, program.store, gate, attempt.secrets)
+            module.join(processes)
             coins = None
             if canaries_of(plan):
                 has_state = state is not None
@@ -114,7 +115,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 module.canaries = make_canaries(plan, coins, program.store.records, program.model, program.device)
             if state is not None:
                 checkpoint.restore(module, state, folder.checkpoint)
-            module.processes, module.snapshot = processes, take_snapshot(program)
+            module.snapshot = take_snapshot(program)
             module.size_share = size_share(plan.data, attempt.constants)
             trained = trained_names(program.model)
             processes.agree(lambda: (attempt.secrets, state, attempt.constants, coins))
@@ -122,6 +123,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             with open_loggers(plan, folder, program.sets.custom_test) as loggers:
                 watch = watch_of(plan, folder, program, curve, attempt.ledger, loggers)
                 fit_steps(module, watch, program.device, module.steps_left)
+                module.gather()
                 watch.save(module)
                 reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
                 processes.agree(lambda: reason)
@@ -158,14 +160,16 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             return begun  # it ended without a model
         secrets, state, constants, coins = begun
         program = program.with_constants(plan, constants)
-        module = self.build(plan, program.model, program.store, FollowerGate(), secrets)
+        module = self.build(plan, program.model, program.store, FollowerGate(secrets), secrets)
+        module.join(processes)
         if coins is not None:
             module.canaries = make_canaries(plan, coins, program.store.records, program.model, program.device)
         if state is not None:
             module.restore(state)
-        module.processes, module.snapshot = processes, take_snapshot(program)
+        module.snapshot = take_snapshot(program)
         module.size_share = size_share(plan.data, constants)
         fit_steps(module, lightning.Callback(), program.device, module.steps_left)
+        module.gather()
         if processes.agree(refuse_answer) == "interrupted":
             raise Interrupted("stopped by the leading process")
         done: Run = processes.agree(refuse_answer)

@@ -109,6 +109,7 @@ class Watch(lightning.Callback):
         if private and not is_watched():
             report_progress("training; steps are counted in a terminal only: their pace tells of the number of units")
         self._progress = Progress(self._plan.name, "step", steps, module.steps_done, private=private)
+        module.gather_due = lambda: self._scores_after(module) or self._is_save_due(module)
         if module.processes.count == 1:  # several processes make the same steps between two calls: one each
             module.pause_due = lambda: (
                 self._scores_after(module) or self._saves_after(module) or self._logs_after(module)
@@ -134,6 +135,9 @@ class Watch(lightning.Callback):
         return self._loggers.are_used and (scored or int(module.steps_done) % self._logged_every == 0)
 
     def _saves_after(self, module: Any) -> bool:
+        return bool(module.is_whole) and self._is_save_due(module)
+
+    def _is_save_due(self, module: Any) -> bool:
         """Between events only: a checkpoint inside one would let its batches be continued."""
         between: bool = module.events_done == module.gate.done
         return between and time.monotonic() - self._saved >= self._plan.runtime.checkpoint_seconds

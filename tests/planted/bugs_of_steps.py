@@ -9,6 +9,7 @@ BATCHES, PROCESSES = "mechanisms/noisy_sum/batches.py", "training/processes.py"
 ENTROPY, DPSGD = "noise/entropy.py", "mechanisms/dpsgd/train/program.py"
 SCALE = "scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)"
 RELEASED = "noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)"
+SHARD_RELEASED = "return self._noise.release(ticket, clipped, shard)"
 SUMMED = "return clipped_sum(self._module, self._loss, batch, clipping, max_rows, passes, world_size())"
 
 NOISE_BUGS = (
@@ -59,16 +60,16 @@ NOISE_BUGS = (
         "linear",
         "every step draws from the stream of the first: the difference of two noisy sums has no noise",
         GATE,
-        'stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)',
-        'stream = self._secrets.stream("noise", ticket.used)',
+        'stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32) + ticket.used)',
+        'stream = self._secrets.stream("noise", (shard << 64) + ticket.used)',
     ),
     bug(
         "same_noise_in_a_pass",
         "shuffle",
         "all batches of an epoch get one noise",
         GATE,
-        'stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)',
-        'stream = self._secrets.stream("noise", ticket.index << 32)',
+        'stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32) + ticket.used)',
+        'stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32))',
     ),
     bug(
         "same_noise_after_resume",
@@ -86,7 +87,7 @@ NOISE_BUGS = (
         GATE,
         "        return add_noise(\n            value,",
         "        add_noise(value[: len(value) // 2], distribution_of(ticket.event), scale, stream)\n"
-        '        stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)\n'
+        '        stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32) + ticket.used)\n'
         "        add_noise(value[len(value) // 2 :], distribution_of(ticket.event), scale, stream)\n"
         "        return value\n"
         "        return add_noise(\n            value,",
@@ -358,8 +359,48 @@ PROCESS_BUGS = (
         "two_processes",
         "every process takes the whole batch: each unit counts twice",
         PROCESSES,
-        "mine: UnitNumbers = units[units % self.count == self.rank]",
+        "mine: UnitNumbers = units[groups % self.count == self.rank]",
         "mine: UnitNumbers = units",
+    ),
+    bug(
+        "noise_missing_on_a_shard",
+        "two_shards",
+        "the second of two processes adds no noise to its shard of the sum",
+        PROCESSES,
+        SHARD_RELEASED,
+        "return clipped.value",
+    ),
+    bug(
+        "noise_doubled_on_a_shard",
+        "two_shards",
+        "the second process adds noise to its shard twice: private enough, and not the program that was planned",
+        PROCESSES,
+        SHARD_RELEASED,
+        "self._noise.release(ticket, clipped, shard + 1)\n        ticket.used -= 1\n        " + SHARD_RELEASED,
+    ),
+    bug(
+        "one_noise_for_all_shards",
+        "two_shards",
+        "every shard gets the noise of the first: the difference of two of them has none",
+        PROCESSES,
+        SHARD_RELEASED,
+        "return self._noise.release(ticket, clipped)",
+    ),
+    bug(
+        "shard_skipped",
+        "two_shards",
+        "the sum of the second shard is left out, and its noise alone moves the weights",
+        PROCESSES,
+        "return own[: place.stop - place.start].to(value.device)",
+        "return own[: place.stop - place.start].to(value.device) * (self.rank == 0)",
+    ),
+    bug(
+        "shard_in_one_process_alone",
+        "two_shards",
+        "each process goes on with its own shard in the place of the first",
+        PROCESSES,
+        "return torch.cat(parts)[:size].to(own.device)",
+        "return torch.cat([part, *parts[1:]])[:size].to(own.device)",
     ),
 )
 

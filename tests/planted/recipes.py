@@ -52,7 +52,7 @@ mechanism:
   sampling: {sampling}
 {more}budget: {{epsilon: {epsilon}, delta: 1e-5, accountant: {accountant}, neighbouring: {neighbouring}}}
 training: {{steps: {steps}, optimizer: {optimizer}}}
-runtime: {{device: cpu, physical_batch: 64, processes: {processes}}}
+runtime: {{device: cpu, physical_batch: 64, processes: {processes}, sharding: {sharding}}}
 """
 PNSGD = """\
 recipe: dprecipe/v1
@@ -135,6 +135,7 @@ def of_sums(
     steps: int = 60,
     optimizer: str = "{kind: sgd, lr: 0.5, momentum: 0.9}",
     processes: int = 1,
+    sharding: str = "none",
 ) -> str:
     """A recipe of DP-SGD."""
     return SUMS.format(**locals())
@@ -155,6 +156,7 @@ RECIPES = {
     "augmented": of_sums(IMAGES, "{kind: mlp, hidden: [8]}", more="  augmentations: 4\n"),
     "units": of_sums(PATIENTS),
     "two_processes": of_sums(processes=2),
+    "two_shards": of_sums(processes=2, sharding="optimizer"),
     "count": of_sums("train: {source: digits, split: train}\n  size: 1438\n  preprocess: [{dp_count: {share: 0.2}}]"),
     "moments": of_sums(PATIENTS + "\n  preprocess: [{dp_standardize: {share: 0.2}}]"),
     "quantiles": of_sums(

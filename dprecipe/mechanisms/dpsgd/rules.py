@@ -248,6 +248,17 @@ def check_count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
             yield finding
 
 
+def check_sharding(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Where processes divide the noisy sum, none needs it whole."""
+    if facts.sharded and isinstance(spec.clip, AdaptiveClip):
+        yield Finding(
+            "R307",
+            "adaptive clipping moves the clip norm by a noisy number that only one of the processes would have",
+            "remove runtime.sharding",
+            "runtime.sharding",
+        )
+
+
 RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
     check_families,
     check_laplace,
@@ -259,4 +270,5 @@ RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
     check_lengths,
     check_augmentations,
     check_count_noise,
+    check_sharding,
 )

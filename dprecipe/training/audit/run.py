@@ -136,7 +136,7 @@ def _examine_others(plan: Plan, request: AuditRequest) -> Iterator[AuditFinding]
         from dprecipe.training.audit.several import examine_processes
 
         request.show("program", 0, 0)
-        yield from examine_processes()
+        yield from examine_processes(plan)
 
 
 def _examine_secrets() -> AuditFinding:

@@ -7,6 +7,7 @@ sums, and hand out a noisy one; the second writes what it has, and this one comp
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -22,27 +23,39 @@ import torch
 import torch.distributed as distributed
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.audit.results import Equality
+from dprecipe.privacy.events import Charge, Event, charge_from_json
 from dprecipe.training.audit.request import AuditFinding
-from dprecipe.training.processes import ProcessGroup
+from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.gate import SumNoise, Ticket, distribution_of, multiplier_of
+from dprecipe.training.processes import FollowerGate, ProcessGroup
 
 UNITS, NUMBERS, ROUNDS = 101, 64, 3
 GROUP = 3
 """Units of a group, which one process takes whole."""
+SHARDED = 8001
+"""Coordinates of a sum that is divided in shards."""
+WITHIN = 0.25
+"""How far the mean square of a shard's noise may be from its expectation, as a share: more than 7 standard deviations,
+with Laplace noise, and so with a probability below 1e-6 in any of the rounds."""
 PATIENCE = timedelta(seconds=120)
 COMMAND = "import sys; from dprecipe.training.audit.several import follow; follow(sys.argv[1])"
 _ROOT = Path(__file__).resolve().parents[3]
 
 
-def examine_processes() -> Iterator[AuditFinding]:
-    """The tests of two processes.
+def examine_processes(plan: Plan) -> Iterator[AuditFinding]:
+    """The tests of two processes, with shards where the plan's run has some.
 
     Raises:
         RunFailed: the second process ended before it was done.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        event = None if plan.runtime.sharding == "none" else plan.room.events[0].event
+        content = None if event is None else Charge(event, 1).to_json()
+        (Path(folder) / "event.json").write_text(json.dumps(content), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         second = subprocess.Popen(
             [sys.executable, "-c", COMMAND, folder], env=environment, stderr=subprocess.PIPE, text=True
@@ -58,6 +71,8 @@ def examine_processes() -> Iterator[AuditFinding]:
             raise RunFailed(f"the second process of the audit ended: {said.strip().splitlines()[-1]}")
         other = json.loads((Path(folder) / "second.json").read_text("utf-8"))
     yield from _compare(own, other)
+    if event is not None:
+        yield from _compare_shards(own, other, event)
 
 
 def follow(folder: str) -> None:
@@ -91,13 +106,43 @@ def _compare(own: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Audit
     yield AuditFinding("program", "processes_seeds", text, Equality(differing=equal, compared=ROUNDS))
 
 
+def _compare_shards(own: Mapping[str, Any], other: Mapping[str, Any], event: Event) -> Iterator[AuditFinding]:
+    wrong = differing = 0
+    expected = deviation_of(event)
+    for number in range(ROUNDS):
+        both = [each["shards"][number] for each in (own, other)]
+        total = np.add(*(each["given"] for each in both))
+        noisy = np.concatenate([each["noisy"] for each in both])
+        sums = [total[slice(*each["place"])] for each in both]
+        placed = both[0]["place"] == [0, both[1]["place"][0]] and both[1]["place"][1] == SHARDED
+        wrong += int(not placed) + sum(
+            int(not np.array_equal(each["sum"], part)) + int(not np.array_equal(each["whole"], noisy))
+            for each, part in zip(both, sums, strict=True)
+        )
+        noise = [np.subtract(each["noisy"], each["sum"]) for each in both]
+        ratios = [float(np.mean(part**2)) / expected**2 for part in noise]
+        differing += sum(not 1 - WITHIN < ratio < 1 + WITHIN for ratio in ratios)
+        differing += int(np.allclose(*(part[:10] for part in noise)))
+    text = "every coordinate of the sum is in one shard, and every process goes on with the noisy sums of all shards"
+    yield AuditFinding("program", "processes_shards", text, Equality(differing=wrong, compared=5 * ROUNDS))
+    text = "the noise of every shard has the planned scale, and is that of no other"
+    yield AuditFinding("program", "processes_shard_noise", text, Equality(differing=differing, compared=3 * ROUNDS))
+
+
+def deviation_of(event: Event) -> float:
+    """The standard deviation of an event's noise, of a sum bounded by 1."""
+    return multiplier_of(event) * (math.sqrt(2) if distribution_of(event).family == "laplace" else 1.0)
+
+
 def _groups_of(units: list[int]) -> set[int]:
     return {unit // GROUP for unit in units}
 
 
 def _take_part(folder: Path, rank: int) -> dict[str, Any]:
     """What a process has of each round. Its own sums are of its rank; the noisy one is of the leader alone."""
-    results: dict[str, Any] = {key: [] for key in ("parts", "given", "sums", "noisy", "released", "seeds")}
+    results: dict[str, Any] = {key: [] for key in ("parts", "given", "sums", "noisy", "released", "seeds", "shards")}
+    content = json.loads((folder / "event.json").read_text("utf-8"))
+    event = None if content is None else charge_from_json(content).event
     with _joined(folder, rank):
         processes = ProcessGroup(torch.device("cpu"))
         for number in range(ROUNDS):
@@ -111,7 +156,29 @@ def _take_part(folder: Path, rank: int) -> dict[str, Any]:
             results["noisy"].append(noisy.tolist())
             results["released"].append(processes.released(noisy.clone, summed).tolist())
             results["seeds"].append(processes.seed(Secrets(number).stream("augmentation", number)))
+            if event is not None:
+                results["shards"].append(_release_shard(processes, event, number))
     return results
+
+
+def _release_shard(processes: ProcessGroup, event: Event, number: int) -> dict[str, Any]:
+    """A sum in shards, and its noise, as in a step."""
+    generator = torch.Generator().manual_seed(2 * number + processes.rank)
+    given = torch.randn(SHARDED, dtype=torch.float64, generator=generator)
+    place = processes.shard(SHARDED)
+    kept = processes.scattered(given)
+    own = kept.tolist()
+    ticket, secrets = Ticket(event, number + 1), Secrets(number)
+    gate = FollowerGate(secrets) if processes.rank else SumNoise(secrets)
+    noisy = gate.release(ticket, ClippedSum(kept, 1.0, event.norm), processes.rank)
+    whole = processes.gathered(noisy, SHARDED)
+    return {
+        "given": given.tolist(),
+        "place": [place.start, place.stop],
+        "sum": own,
+        "noisy": noisy.tolist(),
+        "whole": whole.tolist(),
+    }
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def _trained(
         torch.autograd.backward(loss)
         apply_weight_decay(spec.descent, optimizer, lr)
         optimizer.step()
-        average.take(step, model)
+        average.take(step, [p for p in model.parameters() if p.requires_grad])
         progress(step + 1, extent.steps)
     if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
         raise _diverged(extent.steps, extent.steps)
