@@ -226,10 +226,11 @@ class NoisySteps(lightning.LightningModule):
     def step_on(self, ticket: Ticket, number: int, units: UnitNumbers) -> None:
         """One noisy update from these units: batch `number`, from 0, of an event that is on record."""
         summed = self.sum_units(ticket, number, units)
-        if self._shard is None:
-            noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
-        else:
+        if self._shard is not None:
             noisy = self.gate.release(ticket, summed, self.processes.rank)
+            self._update(*self.sums.gradient(noisy, NoisyStep(self.steps_done, ticket.event, self.size_share)))
+            return
+        noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
         if self.canaries is not None:
             self.canaries.score(noisy, ticket.event)
         self._update(*self.sums.gradient(noisy, NoisyStep(self.steps_done, ticket.event, self.size_share)))

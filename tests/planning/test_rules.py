@@ -404,6 +404,8 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p195-network": ("runtime.loggers.1.values=covered", "runtime.loggers=[{kind: csv, values: private}]"),
     "p195-tuned": ("runtime.loggers=[]",),
     "r307-pnsgd": ("runtime.processes=1",),
+    "r307-shards-adaptive": ("runtime.sharding=none",),
+    "r307-shards-canaries": ("runtime.sharding=none",),
     "r306-pnsgd-batch-size": ("training.batch_size=null",),
     "p200-unit": ("budget.account=records.db",),
     "p201-relation": ("budget.neighbouring=add_or_remove_one", "budget.account=replaced.db"),

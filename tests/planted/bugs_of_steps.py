@@ -198,8 +198,9 @@ SAMPLING_BUGS = (
         "linear",
         "a step with an empty batch is no step: that nobody was in it is told",
         STEPS,
-        "summed = self.sum_units(ticket, number, units)\n        noisy",
-        "if not len(units):\n            return\n        summed = self.sum_units(ticket, number, units)\n        noisy",
+        "summed = self.sum_units(ticket, number, units)\n        if self._shard",
+        "if not len(units):\n            return\n"
+        "        summed = self.sum_units(ticket, number, units)\n        if self._shard",
     ),
     bug(
         "first_records_for_poisson",

@@ -29,7 +29,10 @@ def main(recipe: str, out: str) -> None:
     honest, joined, taken = gate.add_noise, NoisySteps.join, NoisySteps.take_step
 
     def leave_out(value: torch.Tensor, *terms: Any) -> torch.Tensor:
-        return honest(value, *terms) if len(value) == DRAWS else value  # the check of noise before a run stays
+        if len(value) == DRAWS:  # the check of noise before a run stays
+            return honest(value, *terms)
+        drawn.append(len(value))
+        return value
 
     def join(self: NoisySteps, processes: Any) -> None:
         joined(self, processes)
@@ -42,11 +45,13 @@ def main(recipe: str, out: str) -> None:
         return taken(self)
 
     stopped: list[int] = []
+    drawn: list[int] = []
     gate.add_noise, NoisySteps.join, NoisySteps.take_step = leave_out, join, take_step  # type: ignore[method-assign]
     try:
         run(plan, out)
     except Interrupted:
         done = run(plan, out, resume=True)
+        Path(f"{out}.draws{os.environ.get('RANK', '0')}").write_text(str(drawn), encoding="utf-8")
         state = checkpoint.load(done.folder / "private" / "checkpoints" / "last.pt")
         if state is None or os.environ.get("RANK", "0") != "0":
             return

@@ -170,6 +170,8 @@ def test_two_processes_with_shards_make_the_sums_and_updates_of_one(tmp_path: Pa
         assert done.returncode == 0, done.stderr[-3000:]
     one, two = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in starts)
     assert two["sizes"] == [305, 305], "each process kept half of the optimiser's numbers"
+    for rank in range(2):  # in each of 40 steps, each process would draw for its shard, once: for every number in all
+        assert (tmp_path / f"two.draws{rank}").read_text(encoding="utf-8") == str([305] * 40)
     for name in ("released", "optimizer"):
         scale = float(one[name].abs().max())
         assert float((one[name] - two[name]).abs().max()) < 1e-5 * scale, name

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
+from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.audit.results import Equality
-from dprecipe.training.audit.several import GROUP, ROUNDS, UNITS, _compare
+from dprecipe.privacy.noisy_sums import Gaussian
+from dprecipe.recipe.read import read_text
+from dprecipe.training.audit.several import (
+    GROUP,
+    ROUNDS,
+    SHARDED,
+    UNITS,
+    _compare,
+    _compare_shards,
+    examine_processes,
+)
+from tests.planted.recipes import RECIPES
 
 PARTS = [[unit for unit in range(UNITS) if unit // GROUP % 2 == rank] for rank in range(2)]
 
@@ -37,3 +51,41 @@ def test_a_group_in_two_processes_fails() -> None:
     tests = {t.id: t.evidence for t in _compare(SOUND | {"parts": mine}, OTHER | {"parts": other})}
     assert isinstance(evidence := tests["processes_parts"], Equality)
     assert evidence.differing == ROUNDS
+
+
+def shards(rank: int, noise: list[float] | None = None) -> dict[str, object]:
+    """A sum of ones in each process, and noise with the alternating sign of its rank; sizes are small."""
+    half = SHARDED // 2
+    noise = [(2.0 if number % 2 == rank else -2.0) for number in range(half)] if noise is None else noise
+    noisy = [2.0 + draw for draw in noise]
+    return {
+        "given": [1.0] * SHARDED,
+        "place": [rank * half, (rank + 1) * half],
+        "sum": [2.0] * half,
+        "noisy": noisy,
+        "whole": [2.0 + (2.0 if number % 2 == shard else -2.0) for shard in range(2) for number in range(half)],
+    }
+
+
+def failed_of_shards(**other: object) -> set[str]:
+    rows = [{"shards": [shards(rank) | (other if rank else {})] * ROUNDS} for rank in range(2)]
+    tests = list(_compare_shards(*rows, Gaussian(noise_multiplier=2.0)))
+    return {t.id for t in tests if isinstance(t.evidence, Equality) and t.evidence.differing}
+
+
+def test_each_fault_of_a_second_shard_fails_its_test() -> None:
+    half = SHARDED // 2
+    assert failed_of_shards() == set()
+    assert failed_of_shards(place=[half + 1, SHARDED]) == {"processes_shards"}
+    assert failed_of_shards(place=[half, SHARDED - 1]) == {"processes_shards"}
+    assert failed_of_shards(sum=[1.0] * half) == {"processes_shards", "processes_shard_noise"}
+    assert failed_of_shards(whole=[2.0] * SHARDED) == {"processes_shards"}
+    assert "processes_shard_noise" in failed_of_shards(noisy=[2.0] * half)
+    assert "processes_shard_noise" in failed_of_shards(noisy=shards(0)["noisy"])
+
+
+@pytest.mark.slow
+def test_two_real_processes_with_shards_accuse_nothing() -> None:
+    tests = list(examine_processes(make_plan(read_text(RECIPES["two_shards"]))))
+    assert {test.id for test in tests} >= {"processes_shards", "processes_shard_noise"}
+    assert all(isinstance(test.evidence, Equality) and not test.evidence.differing for test in tests)
