@@ -110,4 +110,4 @@ def test_t6_the_gate_draws_noise_in_one_function_which_asks_for_a_ticket() -> No
                 for n in ast.walk(function))
     ]  # fmt: skip
     assert [name for name, _ in drawing] == ["release"]
-    assert [a.id for a in drawing[0][1] if isinstance(a, ast.Name)] == ["Ticket", "ClippedSum"]
+    assert [a.id for a in drawing[0][1] if isinstance(a, ast.Name)] == ["Ticket", "ClippedSum", "int"]
