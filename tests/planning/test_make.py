@@ -133,8 +133,7 @@ def test_mutated_recipes_are_refused_or_planned() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
-def test_thousands_of_mutated_recipes_are_refused_or_planned(seed: int) -> None:
-    planned, refused = fuzzed(1_000, seed)
+def test_a_thousand_mutated_recipes_are_refused_or_planned() -> None:
+    planned, refused = fuzzed(1_000, 2)
     assert planned > 75
     assert refused > 250

@@ -126,7 +126,7 @@ def test_of_several_processes_one_asks_the_account(tmp_path: Path) -> None:
     text = TOGETHER.replace(", insecure: {seed: 5}", "").replace("delta: 1e-5", "delta: 1e-5, account: digits.db")
     code, _, err = finished(started(tmp_path, 2, text=text))
     assert code == 0, err
-    known = hold_settled(tmp_path / "digits.db", tmp_path / "run-2")
+    known = hold_settled(tmp_path / "digits.db", tmp_path / "run-2")  # it verifies
     assert (known.attempt, known.last) == (1, 2)  # bound, reserved, settled: nobody asked twice
 
 

@@ -72,9 +72,11 @@ def weights(folder: Path) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, 3])
-def test_every_update_is_that_of_a_single_process(tmp_path: Path, processes: int) -> None:
-    """Batches of 3 leave a process without a record now and then: in some of 40 steps, but for a chance below 1e-9."""
+def test_every_update_is_that_of_a_single_process(tmp_path: Path) -> None:
+    """Batches of 3 leave a process without a record now and then: in some of 40 steps, but for a chance below 1e-9.
+
+    Below, two processes with paid steps end with the weights of one, too."""
+    processes = 3
     for count in (1, processes):
         code, out, err = finished(started(tmp_path, count))
         assert code == 0, err
@@ -141,14 +143,6 @@ def test_several_processes_end_without_a_model_where_a_paid_step_is_lost(
     code, out, err = finished(started(tmp_path, 2, "--resume", text=text))
     assert code == 3, err
     assert "no model: spent" in out
-    dprecipe.verify(tmp_path / "run-2" / "release")
-
-
-@pytest.mark.slow
-def test_a_release_of_several_processes_verifies(tmp_path: Path) -> None:
-    secure = RECIPE.replace(", insecure: {seed: 5}", "")
-    code, _, err = finished(started(tmp_path, 2, text=secure))
-    assert code == 0, err
     dprecipe.verify(tmp_path / "run-2" / "release")
 
 
