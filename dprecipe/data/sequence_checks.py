@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dprecipe.data.columns import ChatColumn, ColumnBlock, TextColumn, find_repeated
 from dprecipe.data.facts import sequences_step
+from dprecipe.data.paid.checks import check_paid_step
 from dprecipe.data.paid.schema import DpCount
 from dprecipe.data.schema import ASSISTANT, Columns, Data, Sequences
 from dprecipe.data.targets import TokenTarget
@@ -38,8 +39,10 @@ def check_sequences(data: Data) -> Iterator[Finding]:
             "data.train.label",
         )
     for place, other in enumerate(data.preprocess):
-        if place != index and not isinstance(other.operation, DpCount):
-            name = next(name for name, value in other if value is not None)
+        name = next(name for name, value in other if value is not None)
+        if isinstance(other.operation, DpCount):
+            yield from check_paid_step(data, place, (2, step.max_length), f"data.preprocess.{place}.{name}")
+        elif place != index:
             yield Finding(
                 "R234",
                 f"`sequences` makes all of a record's features, and {name} has nothing to do beside it",

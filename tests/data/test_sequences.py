@@ -232,3 +232,15 @@ def test_the_model_file_says_the_same() -> None:
     file = parse_description(json.dumps(describe_file(None, data)))
     assert file.facts.target == TokenTarget(len(LETTERS))
     assert file.facts.shape == (2, 12)
+
+
+def test_a_count_of_units_may_stand_beside_it_and_has_its_price() -> None:
+    content = data_of(TEXT, text="text").model_dump(mode="python", exclude_none=True)
+    steps = content["preprocess"]
+    for index, changed in enumerate([({"dp_count": {}}, *steps), (*steps, {"dp_count": {}})]):
+        free = Data.model_validate({**content, "preprocess": changed})
+        assert [(finding.code, finding.path) for finding in check_data(free)] == [
+            ("R223", f"data.preprocess.{index}.dp_count")
+        ]
+        paid = [{"dp_count": {"share": 0.1}} if "dp_count" in step else step for step in changed]
+        assert check_data(Data.model_validate({**content, "preprocess": tuple(paid)})) == []
