@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dprecipe.training.engine.layers import layer_terms
 from dprecipe.training.engine.strategies import GradientStore
 from dprecipe.training.engine.taps import Call, Places, Taps, Unplanned, trained_of
-from dprecipe.training.engine.terms import Term
+from dprecipe.training.engine.terms import Products, Rows, Term
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 CallTerms = list[list[tuple[str, Term]]]
@@ -41,13 +41,30 @@ def find_terms(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, p
     """Terms by the names of the parameters that the losses reach, call by call."""
     names = {id(parameter): name for name, parameter in trained_of(model).items()}
     calls = run_pass(model, loss, features, labels, plan)
-    return [[(names[id(call.parameters[name])], term) for name, term in layer_terms(call)] for call in calls]
+    return [
+        [(names[id(call.parameters[name])], term) for name, term in (call.terms or layer_terms(call))] for call in calls
+    ]
+
+
+def _compact(call: Call) -> None:
+    """Keep the rows of a call, and not what they are made of, where they are fewer numbers."""
+    if any(tensor._version != version for tensor, version in zip(call.tensors(), call.versions, strict=True)):
+        raise Unplanned("the input of a layer is overwritten")
+    terms: list[tuple[str, Term]] = []
+    for name, term in layer_terms(call):
+        small = (
+            isinstance(term, Products) and term.paired and term.size <= term.positions * (term.inputs + term.outputs)
+        )
+        terms.append((name, Rows(term.ordered(term.rows(slice(0, len(term.right))))) if small else term))
+    if all(isinstance(term, Rows) for _, term in terms):
+        call.args, call.kwargs, call.versions, call.gradients = (), {}, [], []
+        call.terms = terms
 
 
 def run_pass(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> list[Call]:
     if plan.channels_last:
         features = channels_last(features)
-    with torch.enable_grad(), Taps(model, len(labels), plan.places) as taps:
+    with torch.enable_grad(), Taps(model, len(labels), plan.places, _compact) as taps:
         losses = loss(model(features), labels)
         if losses.shape != labels.shape[:1]:
             raise Unplanned("the loss is not one for each record")

@@ -20,6 +20,7 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from dprecipe.models.zoo.layers import TransposedLinear
+from dprecipe.training.engine.recompute import Recompute, run_block
 
 Dim = tuple[int, int] | None
 """The dimension of the records, and how many of its rows belong to each; `None`: the tensor is shared by all."""
@@ -59,6 +60,8 @@ class Call:
     places: Places = NOWHERE
     reduced: bool = False
     """It was called within torch's autocast."""
+    terms: list[tuple[str, Any]] | None = None
+    """Its terms, where they were made at once and take the place of its tensors."""
 
     def tensors(self) -> list[Tensor]:
         if not self.kwargs and len(self.args) == 1 and isinstance(self.args[0], Tensor):
@@ -138,8 +141,17 @@ class Taps:
     `places`: the places of each call, in order; without them the calls are recorded as they come.
     """
 
-    def __init__(self, model: nn.Module, records: int, places: Sequence[Places] | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        records: int,
+        places: Sequence[Places] | None = None,
+        compact: Callable[[Call], None] | None = None,
+    ) -> None:
+        """`compact`: called for each call of a block that is computed again, as soon as it has its gradients."""
         self.calls: list[Call] = []
+        self._cursor = 0
+        self._compact = compact
         self._layers = layers_of(model)
         self._records = records
         self._places = places
@@ -153,9 +165,13 @@ class Taps:
         inside: set[nn.Module] = set()
         with ExitStack() as stack:
             stack.enter_context(copy_buffers(self._layers))
+            blocks = {b for layer in self._layers if isinstance(layer, Recompute) for b in layer.blocks}
             for layer in self._layers:
                 if layer in inside:
                     continue
+                if layer in blocks and self._places is not None:
+                    vars(layer)["forward"] = self._recomputed(layer)
+                    stack.callback(vars(layer).pop, "forward")
                 if isinstance(layer, nn.MultiheadAttention):
                     inside.update(layer.modules())
                 if trained_layers(layer):
@@ -178,16 +194,45 @@ class Taps:
         if self._places is not None and len(self.calls) != len(self._places):
             raise Unplanned("the model calls its layers differently for other records")
         if losses.requires_grad:
-            weights = [get_gradient_edge(parameter) for parameter in self._parameters]
-            sources = [*[edge for _, _, edge in self._edges], *weights]
-            reached = torch.autograd.grad(losses.sum(), sources, allow_unused=True)
-            if any(gradient is not None for gradient in reached[len(self._edges) :]):
-                raise Unplanned("a trained parameter is used outside its layer")
-            for (call, index, _), gradient in zip(self._edges, reached, strict=False):
-                call.gradients[index] = gradient
-        self._edges.clear()
+            self._differentiate(losses.sum(), [self._anchor], None)  # reached through every block
         if any([tensor._version for tensor in call.tensors()] != call.versions for call in self.calls):
             raise Unplanned("the input of a layer is overwritten")
+
+    def _differentiate(self, output: Tensor, inputs: Sequence[Tensor], gradient: Tensor | None) -> list[Tensor | None]:
+        """The gradients of `inputs`; the calls since the last time get theirs."""
+        edges, self._edges = self._edges, []
+        weights = [get_gradient_edge(parameter) for parameter in self._parameters]
+        sources = [*inputs, *[edge for _, _, edge in edges], *weights]
+        reached = list(torch.autograd.grad(output, sources, gradient, allow_unused=True))
+        if any(gradient is not None for gradient in reached[len(inputs) + len(edges) :]):
+            raise Unplanned("a trained parameter is used outside its layer")
+        for (call, index, _), by_output in zip(edges, reached[len(inputs) :], strict=False):
+            call.gradients[index] = by_output
+        return reached[: len(inputs)]
+
+    def _recomputed(self, block: nn.Module) -> Callable[..., Tensor]:
+        def forward(*args: Any, **kwargs: Any) -> Tensor:
+            start = self._cursor
+
+            def again(compute: Callable[[], Tensor], inputs: Sequence[Tensor], gradient: Tensor) -> list[Tensor | None]:
+                self._cursor = start
+                edges, self._edges = self._edges, []
+                output = compute()
+                if self._cursor != end:
+                    raise Unplanned("a block calls its layers differently the second time")
+                result = self._differentiate(output, inputs, gradient)
+                self._edges = edges
+                for call in self.calls[start:end] if self._compact is not None else ():
+                    self._compact(call)
+                return result
+
+            output = run_block(block, args, kwargs, self._anchor, again)
+            end = self._cursor
+            for call in self.calls[start:end]:
+                call.args, call.kwargs, call.versions = (), {}, []
+            return output
+
+        return forward
 
     def _forward_of(self, layer: nn.Module) -> Callable[..., Any]:
         if isinstance(layer, nn.MultiheadAttention):
@@ -207,9 +252,9 @@ class Taps:
     def _next(self) -> Places:
         if self._places is None:
             return NOWHERE
-        if len(self.calls) >= len(self._places):
+        if self._cursor >= len(self._places):
             raise Unplanned("the model calls its layers differently for other records")
-        return self._places[len(self.calls)]
+        return self._places[self._cursor]
 
     def _tap_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(type(layer), layer, trained_layers(layer), args, kwargs)
@@ -231,7 +276,8 @@ class Taps:
         return call
 
     def _tapped(self, call: Call, outputs: Any) -> Any:
-        self.calls.append(call)
+        self.calls[self._cursor : self._cursor + 1] = [call]
+        self._cursor += 1
         if isinstance(outputs, Tensor):
             return self._tap(call, outputs)
         leaves, spec = pytree.tree_flatten(outputs)
@@ -243,7 +289,7 @@ class Taps:
         call.gradients.append(None)
         if self._places is not None:
             self._check_rows(output, call.places.outputs[index])
-        if not output.is_floating_point():
+        if not output.is_floating_point() or not torch.is_grad_enabled():
             return output
         # Without a tensor of its own, the gradient would include that of other users of the tensor.
         if output._is_view() and call.kind in OWN_OUTPUT:

@@ -189,7 +189,7 @@ class TokenErrors:
     @property
     def at_once(self) -> int:
         """How many records' logits may exist at the same time."""
-        return max(1, LOGITS // (self.states.shape[1] * len(self.weight)))
+        return max(1, LOGITS // (4 * self.states.shape[1] * len(self.weight)))
 
     def errors(self, part: slice) -> tuple[Tensor, Tensor]:
         """(R, T, V): gradient · (e - p), and (R, T): the logarithms of the sums that normalise p."""
