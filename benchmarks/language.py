@@ -1,7 +1,8 @@
 """What a clipped sum costs on decoders, against plain training of the same weights by `transformers` (and `peft`).
 
 A step of each: `plain` is forward, backward and an SGD step of the library's own model, with its own loss; `ours` the
-clipped sum of the same model, and the step; `opacus` is Opacus's ghost clipping, of layers that it knows, with its own noise, which is not secure, where it is installed
+clipped sum of the same model, and the step; `recompute` that with blocks computed again in the backward pass; `opacus`
+is Opacus's ghost clipping, of layers that it knows, with its own noise, which is not secure, where it is installed
 (OPACUS_PYTHON names an interpreter that has it). Models are built from configurations, tokens are made up.
 
 Rounds alternate plain, ours, plain, ours, …; ratios are of processor times of one round. Memory is the peak of a fresh
@@ -32,6 +33,7 @@ from dprecipe.models.schema import Lora
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.losses import NextTokenLoss
 
 LENGTH, BATCH = 64, 16
@@ -99,16 +101,17 @@ def plain(case: Case) -> Callable[[], None]:
     return step
 
 
-def ours(case: Case) -> Callable[[], None]:
+def ours(case: Case, again: bool = False) -> Callable[[], None]:
     model = build(case)
     if case.lora:
         add_adapters(model, Lora(rank=RANK, alpha=ALPHA), (), 0)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(trained, RATE)
     batch, loss = BatchPart(*made_up(case)), NextTokenLoss()
+    module: nn.Module = Recompute(model, model.blocks) if again else model
 
     def step() -> None:
-        total = clipped_sum(model, loss, batch, Clipping.flat(CLIP), BATCH).value.div_(BATCH)
+        total = clipped_sum(module, loss, batch, Clipping.flat(CLIP), BATCH).value.div_(BATCH)
         start = 0
         for parameter in trained:
             parameter.grad = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
@@ -171,7 +174,12 @@ def opacus(case: Case) -> Callable[[], None]:
     return step
 
 
-WAYS: dict[str, Callable[[Case], Callable[[], None]]] = {"plain": plain, "ours": ours, "opacus": opacus}
+WAYS: dict[str, Callable[[Case], Callable[[], None]]] = {
+    "plain": plain,
+    "ours": ours,
+    "recompute": lambda case: ours(case, again=True),
+    "opacus": opacus,
+}
 
 
 def steps(case: Case) -> dict[str, Callable[[], None]]:

@@ -80,6 +80,11 @@ class Runtime(Block):
         0, description="of the model's initial weights; never of sampling, augmentation or noise"
     )
     checkpoint_seconds: PositiveFloat = Field(30.0, description="longest time between resumable checkpoints")
+    recompute: bool = Field(
+        False,
+        description="compute a decoder's blocks again in the backward pass, in place of storing what is inside them: "
+        "less memory, about a third more time; not every mechanism takes it",
+    )
     loggers: Loggers = Field((), description="where the run's numbers go while it runs; none by default")
     python_tensors: Literal["declare", "refuse"] = Field(
         "declare",

@@ -178,9 +178,24 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
             "remove runtime.sharding, or audit.canaries",
             "runtime.sharding",
         )
+    if runtime.recompute and runtime.compile is True:
+        yield Finding(
+            "R307",
+            "blocks that are computed again are not compiled",
+            "remove runtime.compile or runtime.recompute",
+            "runtime.compile",
+        )
+    if "recompute" in options and runtime.recompute and getattr(recipe.model, "kind", None) != "causal_lm":
+        yield Finding(
+            "R307",
+            "runtime.recompute is for the blocks of a decoder (model.kind: causal_lm)",
+            "remove runtime.recompute",
+            "runtime.recompute",
+        )
     options_set: tuple[tuple[RuntimeOption, str, bool], ...] = (
         ("compile", "compiles nothing", runtime.compile != "auto"),
         ("precision", "computes in a precision of its own", runtime.precision != 32),
+        ("recompute", "stores what is inside of blocks", runtime.recompute),
         ("processes", "runs in one process", runtime.processes > 1),
         ("sharding", "has its noisy sums whole", runtime.sharding != "none"),
         ("loggers", "logs nothing while it runs", bool(runtime.loggers)),

@@ -406,6 +406,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r307-pnsgd": ("runtime.processes=1",),
     "r307-shards-adaptive": ("runtime.sharding=none",),
     "r307-shards-canaries": ("runtime.sharding=none",),
+    "r307-recompute": ("runtime.recompute=false",),
     "r306-pnsgd-batch-size": ("training.batch_size=null",),
     "p200-unit": ("budget.account=records.db",),
     "p201-relation": ("budget.neighbouring=add_or_remove_one", "budget.account=replaced.db"),

@@ -77,6 +77,12 @@ class CausalLanguageModel(nn.Module):
         """How many places of a record each place can see."""
         return count_places(self.config)
 
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The decoder's blocks, in order."""
+        children = getattr(self, self.backbone_name).children()
+        return list(next(child for child in children if isinstance(child, nn.ModuleList)))
+
     def forward(self, features: Tensor) -> Tensor:
         numbers_B2L = features.nan_to_num(0.0)
         tokens_BL = numbers_B2L[:, 0].clamp(0, self.embedding.num_embeddings - 1).long()

@@ -52,10 +52,10 @@ def _compact(call: Call) -> None:
         raise Unplanned("the input of a layer is overwritten")
     terms: list[tuple[str, Term]] = []
     for name, term in layer_terms(call):
-        small = (
-            isinstance(term, Products) and term.paired and term.size <= term.positions * (term.inputs + term.outputs)
-        )
-        terms.append((name, Rows(term.ordered(term.rows(slice(0, len(term.right))))) if small else term))
+        few = isinstance(term, Products) and term.size <= term.positions * (term.inputs + term.outputs)
+        if isinstance(term, Products) and term.paired and few:
+            term = Rows(term.ordered(term.rows(slice(0, len(term.right)))))
+        terms.append((name, term))
     if all(isinstance(term, Rows) for _, term in terms):
         call.args, call.kwargs, call.versions, call.gradients = (), {}, [], []
         call.terms = terms

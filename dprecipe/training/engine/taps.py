@@ -7,7 +7,6 @@ original parameter, which needs a gradient; the backward pass reaches it, and th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from dprecipe.models.zoo.layers import TransposedLinear
+from dprecipe.training.engine.attention import ATTENTION, attention
 from dprecipe.training.engine.recompute import Recompute, run_block
 
 Dim = tuple[int, int] | None
@@ -202,8 +202,8 @@ class Taps:
         """The gradients of `inputs`; the calls since the last time get theirs."""
         edges, self._edges = self._edges, []
         weights = [get_gradient_edge(parameter) for parameter in self._parameters]
-        sources = [*inputs, *[edge for _, _, edge in edges], *weights]
-        reached = list(torch.autograd.grad(output, sources, gradient, allow_unused=True))
+        sources: list[Any] = [*inputs, *[edge for _, _, edge in edges], *weights]
+        reached: list[Tensor | None] = list(torch.autograd.grad(output, sources, gradient, allow_unused=True))
         if any(gradient is not None for gradient in reached[len(inputs) + len(edges) :]):
             raise Unplanned("a trained parameter is used outside its layer")
         for (call, index, _), by_output in zip(edges, reached[len(inputs) :], strict=False):
@@ -222,8 +222,9 @@ class Taps:
                     raise Unplanned("a block calls its layers differently the second time")
                 result = self._differentiate(output, inputs, gradient)
                 self._edges = edges
-                for call in self.calls[start:end] if self._compact is not None else ():
-                    self._compact(call)
+                if self._compact is not None:
+                    for call in self.calls[start:end]:
+                        self._compact(call)
                 return result
 
             output = run_block(block, args, kwargs, self._anchor, again)
@@ -307,7 +308,7 @@ class Taps:
 
     def _attend(self, layer: nn.MultiheadAttention, *args: Any, **kwargs: Any) -> Any:
         """Self-attention with its two products tapped; any other attention is one call."""
-        arguments = dict(zip(_ATTENTION, args, strict=False)) | kwargs
+        arguments = dict(zip(ATTENTION, args, strict=False)) | kwargs
         query = arguments["query"]
         if not (
             arguments["key"] is query
@@ -323,7 +324,7 @@ class Taps:
         if not layer.batch_first:
             packed = packed.transpose(0, 1)
         heads = torch.unflatten(packed, -1, (3, layer.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed, weights = _attention(layer, heads[0], heads[1], heads[2], arguments)
+        mixed, weights = attention(layer, heads[0], heads[1], heads[2], arguments)
         mixed = mixed.transpose(1, 2).flatten(2)
         output = self._product(layer, mixed, layer.out_proj.weight, layer.out_proj.bias)
         return (output if layer.batch_first else output.transpose(0, 1)), weights
@@ -335,34 +336,6 @@ class Taps:
         output = functional.linear(inputs, weight.detach(), None if bias is None else bias.detach())
         result: Tensor = self._tapped(call, output)
         return result
-
-
-_ATTENTION = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights")
-
-
-def _attention(
-    layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, arguments: dict[str, Any]
-) -> tuple[Tensor, Tensor | None]:
-    """(N, H, L, E) mixed values, and the weights as `nn.MultiheadAttention` returns them."""
-    mask = _mask(arguments.get("attn_mask"), query)
-    if mask is not None and mask.dim() == 3:
-        mask = torch.unflatten(mask, 0, (-1, layer.num_heads))
-    padding = _mask(arguments.get("key_padding_mask"), query)
-    if padding is not None:
-        padding = padding[:, None, None, :]
-        mask = padding if mask is None else mask + padding
-    dropout = layer.dropout if layer.training else 0.0
-    if not arguments.get("need_weights", True):
-        return functional.scaled_dot_product_attention(query, key, value, mask, dropout), None
-    scores = query @ key.mT / math.sqrt(query.shape[-1])
-    weights = functional.dropout((scores if mask is None else scores + mask).softmax(-1), dropout)
-    return weights @ value, weights.mean(1) if arguments.get("average_attn_weights", True) else weights
-
-
-def _mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    if mask is None or mask.is_floating_point():
-        return mask
-    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, -torch.inf)
 
 
 def trained_layers(layer: nn.Module) -> dict[str, nn.Parameter]:

@@ -6,15 +6,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dprecipe.models.decoder_config import check_decoder_config
 from dprecipe.models.lora import add_adapters
 from dprecipe.models.schema import Lora
+from dprecipe.models.zoo.causal_lm import causal_model
 from dprecipe.training.engine.backward import run_pass
 from dprecipe.training.engine.bookkeeping import add_clipped, describe_plan
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import Reduced
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.losses import NextTokenLoss, cross_entropy
+from tests.decoders import DECODERS, LENGTH, VOCABULARY
 from tests.training.engine.reference import CLASSES, check_sums
 
 WIDTH = 12
@@ -81,7 +84,7 @@ def test_blocks_are_computed_twice_and_adapters_keep_rows_alone() -> None:
     wrapped = Recompute(model, list(model.blocks))
     plan = plan_of(wrapped, cross_entropy, features, labels)
     calls: list[int] = []
-    hook = model.blocks[1].norm.register_forward_hook(lambda *_: calls.append(1))
+    hook = model.blocks[1].get_submodule("norm").register_forward_hook(lambda *_: calls.append(1))
     found = run_pass(wrapped, cross_entropy, features, labels, plan)
     hook.remove()
     assert len(calls) == 2
@@ -108,3 +111,21 @@ def test_a_block_that_changes_between_its_computations_is_not_planned() -> None:
     model = Recompute(nn.Sequential(nn.Linear(5, 5), block, nn.Linear(5, CLASSES)), [block])
     texts = describe_plan(model, cross_entropy, torch.randn(3, 5), torch.zeros(3, dtype=torch.int64)).values()
     assert all("whole model" in text for text in texts)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_decoders_have_the_same_sums(family: str) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    model = causal_model(check_decoder_config(DECODERS[family]), LENGTH)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    tokens = torch.randint(VOCABULARY, (5, 1, LENGTH)).expand(5, 2, LENGTH).float()
+    labels, loss = torch.full((5,), LENGTH - 1), NextTokenLoss()
+    sums = []
+    for some in (model, Recompute(model, model.blocks)):
+        assert not any("whole model" in text for text in describe_plan(some, loss, tokens, labels).values())
+        sums.append(torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64))
+        add_clipped(some, loss, tokens, labels, Clipping.flat(0.1), sums[-1])
+    torch.testing.assert_close(*sums, rtol=1e-4, atol=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from itertools import accumulate
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,13 @@ from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase
 from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.outputs import label_type
+from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_sum, find_fallbacks
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.gate import Gate, multiplier_of
@@ -123,7 +125,9 @@ class ClippedSums:
         self._phases = room.phases
         self._starts = [0, *accumulate(phase.steps for phase in self._phases)][:-1]
         self.copies = room.augmentations
-        self._module = model if plan.runtime.precision == 32 else Reduced(model)
+        recomputed = plan.runtime.recompute and isinstance(model, CausalLanguageModel)
+        module = Recompute(model, cast(CausalLanguageModel, model).blocks) if recomputed else model
+        self._module = module if plan.runtime.precision == 32 else Reduced(module)
         self.several = RowwiseModel(self._module) if self.copies > 1 or plan.data.unit != "record" else None
         self._target = describe_data(plan.data).target
         loss = choose_loss(self._target, plan.training)
@@ -131,7 +135,7 @@ class ClippedSums:
         result = (self._module if self.several is None else self.several, self._loss)
         self._passes = Passes(
             *result,
-            plan.runtime.compile,
+            False if plan.runtime.recompute else plan.runtime.compile,
             room.largest_expected_batch / world_size(),
             plan.length.steps,
             hindrance="" if plan.data.unit == "record" else "units have different numbers of records",
