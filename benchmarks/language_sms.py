@@ -76,7 +76,7 @@ model:
   lora: {{rank: 8, alpha: 16}}
 {mechanism}training:
   epochs: {epochs}
-  optimizer: {{kind: adam, lr: {lr}}}
+  optimizer: {{kind: adam, lr: {{schedule: cosine, from: {lr}, to: 0.001}}}}
 {plain}runtime: {{device: cpu, seed: {seed}{physical}}}
 """
 PRIVATE = """\
@@ -92,7 +92,7 @@ budget: {{epsilon: {epsilon}, delta: 1e-5, neighbouring: zero_out_one}}
 class Settings(NamedTuple):
     """Chosen on the fortunes."""
 
-    epochs: float = 6
+    epochs: float = 3
     batch: int = 512
     clip: float = 1.0
     lr: float = 0.01
@@ -114,7 +114,7 @@ def write_recipe(folder: Path, table: str, epsilon: str, seed: int, settings: Se
         access="" if private else "    access: public\n",
         mechanism=PRIVATE.format(epsilon=epsilon, **fields) if private else "mechanism: {kind: none}\n",
         plain="" if private else f"  batch_size: {settings.batch}\n",
-        physical=", physical_batch: 128" if private else "",
+        physical=", physical_batch: 64" if private else "",
         seed=seed,
         **fields,
     )
@@ -159,19 +159,22 @@ def call(*arguments: str | Path) -> float:
 
 
 @torch.no_grad()
-def text_perplexity(folder: Path, labels: Sequence[str], texts: Sequence[str]) -> float:
-    """By token of the texts alone, each behind its label: what a fixed form adds is not counted. Of `transformers`."""
+def perplexities(folder: Path, labels: Sequence[str], texts: Sequence[str]) -> tuple[float, float]:
+    """By token, as `transformers` computes them: of whole rows but their first token, and of the texts behind their
+    labels alone, where what the fixed form adds is not counted."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    total, count = 0.0, 0
+    losses, counts = [0.0, 0.0], [0, 0]
     for label, text in zip(labels, texts, strict=True):
         form = f"label: {label}\ntext:"
-        known = len(tokenizer.encode(form).ids)
         ids = torch.tensor([[*tokenizer.encode(f"{form} {' '.join(text.split())}").ids, 0][:MAX_LENGTH]])
-        scores = model(input_ids=ids, use_cache=False).logits[0, known - 1 : -1].log_softmax(-1)
-        total -= scores.gather(1, ids[0, known:, None]).sum().item()
-        count += ids.shape[1] - known
-    return math.exp(total / count)
+        scores = model(input_ids=ids, use_cache=False).logits[0, :-1].log_softmax(-1)
+        each = scores.gather(1, ids[0, 1:, None]).flatten().tolist()
+        for which, first in enumerate((0, len(tokenizer.encode(form).ids) - 1)):
+            losses[which] -= sum(each[first:])
+            counts[which] += len(each) - first
+    row, alone = (math.exp(loss / count) for loss, count in zip(losses, counts, strict=True))
+    return row, alone
 
 
 def classify(train: tuple[list[str], list[str]], test: tuple[list[str], list[str]], rare: str) -> dict[str, float]:
@@ -214,7 +217,7 @@ def run_one(out: Path, table: str, epsilon: str, seed: int, settings: Settings) 
         "seed": seed,
         "settings": settings._asdict(),
         "metrics": metrics.get("public_evaluation", metrics),
-        "text_perplexity": text_perplexity(release, *public),
+        "perplexities": perplexities(release, *public),
         "classifier": classify(synthetic, public, rare),
         "share": synthetic[0].count(rare) / len(synthetic[0]),
         "accepted": statement["accepted"] / statement["texts"],
@@ -222,17 +225,17 @@ def run_one(out: Path, table: str, epsilon: str, seed: int, settings: Settings) 
     }
 
 
-def print_table(results: Sequence[dict[str, Any]], base: float, real: dict[str, float], table: str) -> None:
-    """Mean of the seeds, and the range where there are several."""
+def print_table(results: Sequence[dict[str, Any]], base: Sequence[float], real: dict[str, float], table: str) -> None:
+    """Mean of the seeds, and the range where there are several. `base`: perplexities before training."""
     rare = VALUES[table][1]
     print(f"| ε | perplexity of a row | of its text | rows accepted | {rare} | accuracy | F1 | AUC | minutes |")
     print("|---|---|---|---|---|---|---|---|---|")
-    print(f"| base model | {results[0]['metrics'].get('base_perplexity', math.nan):.1f} | {base:.1f} | | | | | | |")
+    print(f"| base model | {base[0]:.1f} | {base[1]:.1f} | | | | | | |")
     for epsilon in dict.fromkeys(result["epsilon"] for result in results):
         runs = [result for result in results if result["epsilon"] == epsilon]
         cells = [
-            spread([run["metrics"]["perplexity"] for run in runs], 1),
-            spread([run["text_perplexity"] for run in runs], 1),
+            spread([run["perplexities"][0] for run in runs], 1),
+            spread([run["perplexities"][1] for run in runs], 1),
             spread([100 * run["accepted"] for run in runs], 1) + " %",
             spread([100 * run["share"] for run in runs], 1) + " %",
             spread([100 * run["classifier"]["accuracy"] for run in runs], 1) + " %",
@@ -276,7 +279,7 @@ def main() -> None:
     public = labels[TRAINED:], texts[TRAINED:]
     real = classify((labels[:TRAINED], texts[:TRAINED]), public, VALUES[table][1])
     real["share"] = labels[:TRAINED].count(VALUES[table][1]) / TRAINED
-    print_table(results, text_perplexity(out / "decoder", *public), real, table)
+    print_table(results, perplexities(out / "decoder", *public), real, table)
 
 
 def parse_arguments() -> argparse.Namespace:
