@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from dprecipe.recipe.read import LoadedPublic, read_any
+
 for optional in ("tokenizers", "transformers", "sklearn"):
     pytest.importorskip(optional, reason=f"the scripts need {optional}")
 
@@ -75,6 +77,12 @@ def test_the_library_loads_the_folder_and_a_second_run_repeats_it(
     assert tokenizer.decode(tokenizer.encode(message)) == message
     assert max(tokenizer.encode(message)) < model.config.vocab_size
     assert tokenizer.eos_token_id == model.config.eos_token_id == 0
+
+
+def test_recipes_have_no_findings(language: ModuleType, tmp_path: Path) -> None:
+    for table, epsilon, settings in (("sms", "3", language.Settings()), ("fortunes", language.NONE, language.PLAIN)):
+        loaded = read_any(language.write_recipe(tmp_path, table, epsilon, 1, settings))
+        assert isinstance(loaded, LoadedPublic) == (epsilon == language.NONE)
 
 
 def test_classifier_learns_a_word_and_not_from_one_label_alone(language: ModuleType) -> None:
