@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,10 @@ settings.load_profile("dprecipe")
 
 # As the command does: a last search for garbage takes a second after torch.
 atexit.register(gc.freeze)
+
+# A disk takes milliseconds for each sync, of which there are thousands, and no test waits for the power to fail: those
+# of what must be synced, and when, put something in the place of this, or run in processes of their own.
+os.fsync = lambda file: None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -224,7 +224,14 @@ def test_warnings_that_nobody_accepted_are_told(
     from dprecipe.release.verify import verify
 
     accept = ("accept={P103: a reason, P108: a reason}",) if accepted else ()
-    plan = plan_of(overrides=("budget={epsilon: 11, delta: 6.8e-4}", "training.steps=5", *accept))
+    plan = plan_of(
+        overrides=(
+            "budget={epsilon: 11, delta: 6.8e-4}",
+            "mechanism.sampling={scheme: full_batch}",
+            "training.steps=5",
+            *accept,
+        )
+    )
     run = finish(tmp_path / "run", plan, facts_of())
     warnings = "P103: δ is large for the number of records; P108: ε is above 10"
     assert any(warnings in note for note in verify(run.release).notes) is not accepted

@@ -183,9 +183,9 @@ class Crash(Exception):
 def test_a_crash_at_any_step_forgets_nothing_and_pays_for_all(
     booth: Opened, monkeypatch: pytest.MonkeyPatch, aggregator: str, step: str
 ) -> None:
-    one_booth = booth(aggregator, 60, "budget.epsilon=20" if aggregator == "lnmax" else "budget.epsilon=3")
+    one_booth = booth(aggregator, 40, "budget.epsilon=20" if aggregator == "lnmax" else "budget.epsilon=3")
     owner = {"reserve": LedgerWriter, "settle": LedgerWriter, "append": AnswersFile, "noise": module}[step]
-    real, drawn, known = getattr(owner, step), Counter[Any](), np.full(60, UNASKED)
+    real, drawn, known = getattr(owner, step), Counter[Any](), np.full(40, UNASKED)
     honest = module.noise
 
     def counted(event: Any, stream: Any, count: int) -> Any:
@@ -207,7 +207,7 @@ def test_a_crash_at_any_step_forgets_nothing_and_pays_for_all(
         ballot = one_booth.open()
         assert (ballot.outcomes[known >= 0] == known[known >= 0]).all()  # no answer is forgotten or asked again
         try:
-            ballot.put(range(60))
+            ballot.put(range(40))
         except Crash:
             pass
         else:
