@@ -267,6 +267,7 @@ def test_t12_two_runs_of_one_plan_share_no_noise(small: Small, tmp_path: Path) -
 
 def test_nobody_can_pass_an_argument_to_the_trainer() -> None:
     allowed = {"plan", "out", "model", "train", "public", "test", "data_root", "resume", "accept_lost_steps"}
+    allowed |= {"teachers", "cluster"}
     assert set(inspect.signature(run).parameters) == allowed
     assert set(inspect.signature(dprecipe.run).parameters) == allowed
 
