@@ -62,11 +62,11 @@ def run_block(
             again = [leaf.detach().requires_grad_() for leaf in inputs]
             return differentiate(lambda: compute(*again), again, gradient)
 
-    result: Tensor = _Block.apply(compute, backward, anchor, *inputs)  # type: ignore[no-untyped-call]
+    result: Tensor = _ComputedTwice.apply(compute, backward, anchor, *inputs)  # type: ignore[no-untyped-call]
     return result
 
 
-class _Block(torch.autograd.Function):
+class _ComputedTwice(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, compute: Any, backward: Any, anchor: Tensor, *inputs: Tensor) -> Tensor:
         ctx.differentiate = backward
