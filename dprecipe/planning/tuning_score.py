@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
+from dprecipe.data.targets import TokenTarget
 from dprecipe.faults import Finding
 from dprecipe.language.tuning import TuningScore
 from dprecipe.recipe.root import Recipe
@@ -45,13 +46,13 @@ def _declare_public(recipe: Recipe) -> str:
 def _check_public(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
     if check_data(recipe.data):
         return  # other rules report it
-    numeric = not describe_data(recipe.data).target.is_choice
-    if score.metric != "loss" and numeric != (score.metric == "mean_absolute_error"):
-        right = "mean_absolute_error" if numeric else "accuracy"
+    target = describe_data(recipe.data).target
+    is_text, right = isinstance(target, TokenTarget), "accuracy" if target.is_choice else "mean_absolute_error"
+    if score.metric != "loss" and (is_text or score.metric != right):
         yield Finding(
             "P184",
             f"no {score.metric} is measured of this model",
-            f"set tuning.score.metric to {right} or loss",
+            "set tuning.score.metric to loss" if is_text else f"set tuning.score.metric to {right} or loss",
             "tuning.score.metric",
         )
     if score.noise_multiplier is not None:

@@ -15,10 +15,10 @@ from dprecipe.release import account_report, audit_report, origins
 from dprecipe.release.no_model import SENTENCE, has_no_model
 from dprecipe.release.schema import Predicate
 from dprecipe.release.score_blocks import AnyScore
-from dprecipe.release.scores import BY_NAME, list_names, list_rows, name_loss
+from dprecipe.release.scores import ALONG_A_RUN, BY_NAME, list_names, list_rows, name_loss
 
 METRICS = "dprecipe.metrics/v1"
-METRIC_NAMES = frozenset({"accuracy", "loss", "mean_absolute_error", "clip_norm"})
+METRIC_NAMES = frozenset({"accuracy", "loss", "mean_absolute_error", "perplexity", "clip_norm"})
 """The metrics that a run measures of its model."""
 
 
@@ -41,7 +41,7 @@ def list_metrics(predicate: Predicate, history: Sequence[Mapping[str, float]]) -
 def _select_points(history: Sequence[Any], predicate: Predicate) -> list[dict[str, float]]:
     """The points that the run can have measured, in increasing order of steps; for a step measured twice, the last."""
     released = predicate.data_access.evaluation.released
-    scores = frozenset({"accuracy", "mean_absolute_error"})
+    scores = frozenset(ALONG_A_RUN)
     if released is not None:
         scores &= released.model_fields_set
     points = {point["step"]: point for point in history if _is_possible(point, predicate, scores)}
@@ -55,7 +55,7 @@ def _is_possible(point: Any, predicate: Predicate, scores: Set[str]) -> bool:
         return False
     if not all(type(value) in (int, float) and 0 <= value < math.inf for value in point.values()):
         return False
-    scored = point.keys() & {"accuracy", "mean_absolute_error"}
+    scored = point.keys() & set(ALONG_A_RUN)
     if len(scored) != 1 or not scored <= scores or not point.get("accuracy", 0) <= 1:
         return False
     max_step = min(predicate.sampling.steps_charged, predicate.sampling.steps_planned)

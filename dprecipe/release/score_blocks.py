@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dprecipe.data.targets import MAX_NAMES, ClassTarget, SeveralTarget, Target
+from dprecipe.data.targets import MAX_NAMES, ClassTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.language.base import NonNegativeFloat, PositiveInt, SparseBlock
 from dprecipe.mechanisms.facts import Probability, Word
 from dprecipe.release.facts import PublicScore
@@ -78,13 +78,27 @@ class SeveralScore(ReleasedScore):
     records: PositiveInt
 
 
-AnyScore = ClassifierScore | NumericScore | SeveralScore
+class TextScore(ReleasedScore):
+    """Score of a released language model on public texts."""
+
+    perplexity: Annotated[float, Field(ge=0)] = Field(description="of all learned tokens together")
+    base_perplexity: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="of the weights that training began from, on the same tokens"
+    )
+    tokens: PositiveInt = Field(description="that are learned")
+    loss: NonNegativeFloat = Field(description="the mean over records of their loss by token")
+    records: PositiveInt
+
+
+AnyScore = ClassifierScore | NumericScore | SeveralScore | TextScore
 
 
 def score_block(target: Target) -> type[AnyScore]:
     """The block that states scores of a model of this label."""
     if isinstance(target, SeveralTarget):
         return SeveralScore
+    if isinstance(target, TokenTarget):
+        return TextScore
     return ClassifierScore if isinstance(target, ClassTarget) else NumericScore
 
 
@@ -92,5 +106,4 @@ def state_score(score: PublicScore, target: Target) -> AnyScore:
     """A score as a certificate states it."""
     figures = {"accuracy": score.accuracy, "mean_absolute_error": score.mean_absolute_error}
     known = {name: value for name, value in figures.items() if value is not None}
-    block = NumericScore if score.accuracy is None else score_block(target)
-    return block.model_validate({**score.full, **known, "loss": score.loss, "records": score.records})
+    return score_block(target).model_validate({**score.full, **known, "loss": score.loss, "records": score.records})

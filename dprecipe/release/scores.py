@@ -15,9 +15,11 @@ from dprecipe.language.base import Block
 from dprecipe.page import render_table
 from dprecipe.release.score_blocks import AnyScore, SeveralScore
 
+COUNTS = frozenset({"records", "tokens"})
+"""How much was scored."""
 SHARES = frozenset({"accuracy", "balanced_accuracy"})
 """Scores that are shares of records, shown in percent."""
-ALONG_A_RUN = ("accuracy", "mean_absolute_error")
+ALONG_A_RUN = ("accuracy", "mean_absolute_error", "perplexity")
 """Scores that a history may have; a history has one of them."""
 EVERY_ANSWER = "records with every answer right"
 """What accuracy is where any of several names may apply."""
@@ -35,11 +37,11 @@ class Row:
 
 
 def read_numbers(released: Block) -> dict[str, float]:
-    """The scores of a block and their baselines by key, in its order; `records` is none of them."""
+    """The scores of a block and their baselines by key, in its order; what was counted is none of them."""
     return {
         key: value
         for key, value in released.model_dump().items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and key != "records"
+        if isinstance(value, int | float) and not isinstance(value, bool) and key not in COUNTS
     }
 
 

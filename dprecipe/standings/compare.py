@@ -17,7 +17,7 @@ from dprecipe.standings.contenders import ClaimTerms, Contender, list_common_met
 LEVEL = 0.95
 """Of the intervals."""
 SMALLER_IS_BETTER = frozenset(
-    {"loss", "mean_absolute_error", "root_mean_squared_error", "poisson_deviance", "calibration_error"}
+    {"loss", "mean_absolute_error", "root_mean_squared_error", "poisson_deviance", "calibration_error", "perplexity"}
 )
 
 

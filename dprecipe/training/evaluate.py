@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,7 +37,9 @@ class Score:
     Of classes `accuracy` and the cross entropy as `loss`. Of names that may apply `accuracy` is the share of records
     of which every answer is right, and `loss` the binary cross entropy. Of a number or a count, whose `accuracy` is
     None, the `mean_absolute_error` in the label's units, and as `loss` the mean squared error, of a count the mean
-    Poisson deviance. `full`: what `training.metrics` measures, of a finished model.
+    Poisson deviance. Of texts `loss` is the mean over records of their loss by token, and `full` has the `perplexity`
+    of all learned tokens together, their number and the base's perplexity. `full`: what `training.metrics` measures,
+    of a finished model.
     """
 
     accuracy: float | None
@@ -48,7 +51,12 @@ class Score:
     @property
     def metrics(self) -> dict[str, float]:
         """The figures by name, the one that says most first."""
-        figures = {"accuracy": self.accuracy, "mean_absolute_error": self.mean_absolute_error, "loss": self.loss}
+        figures = {
+            "accuracy": self.accuracy,
+            "mean_absolute_error": self.mean_absolute_error,
+            "perplexity": self.full.get("perplexity"),
+            "loss": self.loss,
+        }
         return {name: value for name, value in figures.items() if value is not None}
 
     @property
@@ -58,6 +66,8 @@ class Score:
         return f"accuracy {value:.2%}" if name == "accuracy" else f"{name.replace('_', ' ')} {value:.4g}"
 
 
+MAX_NATS = 700.0
+"""Of a token: more has a perplexity beyond double precision."""
 METRICS = "metrics.json"
 """The file in `private/` with the full set of scores of a finished model."""
 
@@ -106,15 +116,17 @@ class HeldOut:
         target: Target,
         *,
         from_python: bool = False,
+        base: float | None = None,
     ) -> None:
         """`model`: a copy of it is scored, taken now, so that whatever its code keeps of these records stays there.
-        `from_python`: its code is the user's, who may count on the order of images in memory."""
+        `from_python`: its code is the user's, who may count on the order of images in memory. `base`: the
+        perplexity of the weights that training begins from."""
         # Parameters are not copied: those of each score's `state` take their place.
         self._model = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
         self._records = records
         self._device = device
         self._size = physical_batch
-        self._target = target
+        self._target, self._base = target, base
         convolves = any(isinstance(layer, nn.Conv2d) for layer in self._model.modules())
         self._channels_last = convolves and device.type == "cpu" and not from_python
         """A CPU takes half the time for the convolutions of small images."""
@@ -126,7 +138,7 @@ class HeldOut:
     def score(self, state: Mapping[str, Tensor], *, full: bool = False) -> Score:
         """Score the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with
         everything that `training.metrics` measures, which a run needs at its end alone."""
-        correct, loss, absolute = 0, 0.0, 0.0
+        correct, loss, absolute, nats, tokens = 0, 0.0, 0.0, 0.0, 0
         all_predicted, all_labels = [], []
         target = self._target
         with torch.no_grad(), in_full_precision():
@@ -147,7 +159,8 @@ class HeldOut:
                     predicted = outputs.double().sigmoid() if full else outputs
                 elif isinstance(target, TokenTarget):
                     loss += float(NextTokenLoss()(outputs, labels).sum())
-                    predicted = outputs
+                    nats, tokens = nats - float(outputs.double().sum()), tokens + int(labels.sum())
+                    continue
                 else:
                     predicted, labels = interpret_outputs(outputs.double(), target), label_units(labels, target)
                     loss += float(_sum_errors(predicted[:, 0], labels, target))
@@ -156,12 +169,23 @@ class HeldOut:
                     all_predicted.append(predicted.cpu().numpy())
                     all_labels.append(labels.double().cpu().numpy())
         count, scores = len(self._records), dict[str, Any]()
+        if isinstance(target, TokenTarget):
+            return Score(None, loss / max(1, count), count, full=_text_scores(nats, tokens, self._base))
         if full and count:
             scores = measure(np.concatenate(all_predicted), np.concatenate(all_labels), target)
         mean_loss = loss / max(1, count)
         if target.is_choice:
             return Score(correct / max(1, count), mean_loss, count, full=scores)
         return Score(None, mean_loss, count, absolute / max(1, count), scores)
+
+
+def _text_scores(nats: float, tokens: int, base: float | None) -> dict[str, Any]:
+    """Of `tokens` learned tokens that cost `nats` together; empty of none."""
+    if not tokens:
+        return {}
+    by_token = nats / tokens
+    perplexity = math.exp(by_token) if by_token < MAX_NATS else math.inf
+    return {"perplexity": perplexity, "tokens": tokens} | ({} if base is None else {"base_perplexity": base})
 
 
 def _sum_errors(predicted: Tensor, labels: Tensor, target: NumberTarget | CountTarget) -> Tensor:

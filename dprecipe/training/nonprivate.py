@@ -58,7 +58,7 @@ from dprecipe.training.file_digests import digest_files, holding_still
 from dprecipe.training.losses import choose_loss
 from dprecipe.training.metrics import PUBLIC, describe_metrics
 from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
-from dprecipe.training.program import build_from, device_of
+from dprecipe.training.program import build_from, device_of, measure_base
 from dprecipe.training.provenance import device_name
 from dprecipe.training.public_state import KeptState
 from dprecipe.training.publish import select_public
@@ -102,10 +102,13 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
     module.to(device)
     begun = (plan.digest, *(one.digest for one in used), "" if initial is None else initial.digest)
     kept = KeptState(target, digest_of(list(begun)), resume)
+    test = records.get("test")
+    texts = None if test is None else test.prepared()
+    base = measure_base(module, texts, device, SCORED_TOGETHER, facts)
     state = learn(plan, module, records["train"], device, kept)
     score = None
-    if "test" in records:
-        held_out = HeldOut(module, records["test"].prepared(), device, SCORED_TOGETHER, facts.target)
+    if texts is not None:
+        held_out = HeldOut(module, texts, device, SCORED_TOGETHER, facts.target, base=base)
         score = held_out.score(state, full=True)
     tensors = {name: value.detach().cpu().contiguous() for name, value in merge_adapters(module, state).items()}
     record = describe_run(plan, used, initial, digest_tensors(save(tensors)), device)

@@ -37,6 +37,7 @@ from dprecipe.progress import report_progress
 from dprecipe.training.canaries.run import add_canaries
 from dprecipe.training.device_choice import device_for
 from dprecipe.training.engine.clipped_sum import per_record_gradients
+from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.losses import choose_loss, synthetic_labels
 from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.precision_check import single_precision
@@ -96,6 +97,8 @@ class StepwiseProgram:
     """The file whose weights the model started from, where the recipe names one."""
     config: Config | None = None
     """Of a model of transformers: what it is built from."""
+    base_perplexity: float | None = None
+    """Of a language model as its training begins, on the held-out texts; None without them."""
 
     def with_constants(self, plan: Plan, constants: Sequence[StageConstants]) -> StepwiseProgram:
         """The same program on its records as they are after the paid steps that have released these constants."""
@@ -171,7 +174,19 @@ def prepare(
     sets = records()
     store = store_of(plan, sets.train, device)
     config = built.config if isinstance(built, SequenceClassifier | CausalLanguageModel) and model is None else None
-    return StepwiseProgram(built, model is not None, store, sets, data_facts, device, checks, initial, config)
+    base = measure_base(built, sets.test, device, plan.runtime.physical_batch, data_facts)
+    return StepwiseProgram(built, model is not None, store, sets, data_facts, device, checks, initial, config, base)
+
+
+def measure_base(
+    model: nn.Module, records: RecordSource | None, device: torch.device, physical_batch: int, public: DataFacts
+) -> float | None:
+    """The perplexity of a language model's first weights on held-out texts; None of other models, and without texts."""
+    if records is None or not isinstance(public.target, TokenTarget):
+        return None
+    held_out = HeldOut(model, records, device, physical_batch, public.target)
+    perplexity: float | None = held_out.score(model.state_dict()).full.get("perplexity")
+    return perplexity
 
 
 def store_of(plan: Plan, records: RecordSource, device: torch.device) -> Store:

@@ -271,13 +271,17 @@ def _possible(plan: Plan, point: Mapping[str, float]) -> bool:
     return point["step"] <= plan.length.steps and 0 <= point["epsilon"] <= plan.budget.epsilon
 
 
+STATED = frozenset({"accuracy", "loss", "mean_absolute_error"})
+"""Scores that a `PublicScore` has fields for."""
+
+
 def select_public(score: Score | None, data: Data) -> PublicScore | None:
     """What is stated of a score on public records. A diverged model has no loss that could be stated: it is released
     without a score."""
     if score is None or not math.isfinite(score.loss):
         return None
     known = score_block(describe_data(data).target).model_fields
-    others = {name: value for name, value in score.full.items() if name in known and name not in score.metrics}
+    others = {name: value for name, value in score.full.items() if name in known and name not in STATED}
     # The square of a range overflows.
     full = {name: value for name, value in others.items() if not isinstance(value, float) or math.isfinite(value)}
     return PublicScore(score.accuracy, score.loss, score.records, score.mean_absolute_error, full)

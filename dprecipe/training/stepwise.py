@@ -284,7 +284,15 @@ def watch_of(
 
     def scored(records: Scored) -> HeldOut:
         rows, own = plan.runtime.physical_batch, program.custom_model
-        return HeldOut(program.model, records, program.device, rows, program.facts.target, from_python=own)
+        return HeldOut(
+            program.model,
+            records,
+            program.device,
+            rows,
+            program.facts.target,
+            from_python=own,
+            base=program.base_perplexity if records is program.sets.test else None,
+        )
 
     held_out = None if program.sets.test is None else scored(program.sets.test)
     sample = scored(Sample(program.sets.train))
