@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dprecipe.api import load as load
+    from dprecipe.api import load_language_model as load_language_model
     from dprecipe.api import load_model as load_model
     from dprecipe.api import plan as plan
     from dprecipe.api import run as run
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    **dict.fromkeys(("load", "load_model", "plan", "run", "settle", "tune", "verify"), "dprecipe.api"),
+    **dict.fromkeys(
+        ("load", "load_language_model", "load_model", "plan", "run", "settle", "tune", "verify"), "dprecipe.api"
+    ),
     "Records": "dprecipe.data.records",
     **dict.fromkeys(
         (

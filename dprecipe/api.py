@@ -1,4 +1,4 @@
-"""The Python interface: load, plan, run, verify, load_model."""
+"""The Python interface: load, plan, run, verify, load_model, load_language_model."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dprecipe.mechanisms.plan import Plan
+    from dprecipe.models.language_model import LanguageModel
     from dprecipe.models.load import Released
     from dprecipe.release.verify import Verified
     from dprecipe.training.held import Completed
@@ -141,6 +142,23 @@ def settle(run: str | Path) -> Completed:
         from dprecipe.training.held import complete_run
 
     return complete_run(Path(run))
+
+
+def load_language_model(release: str | Path, base: str | Path | None = None) -> LanguageModel:
+    """A released language model that writes texts: see `dprecipe.models.load_language.load_language_model` and
+    `LanguageModel`.
+
+    Raises:
+        DataFault: a file is missing or damaged, it is another kind of model, or `base` holds other weights.
+        UsageFault: `base` is missing, or given where the release has all weights.
+        RunFailed: torch or transformers is not installed.
+    """
+    from dprecipe.libraries import importing_libraries
+
+    with importing_libraries():
+        from dprecipe.models.load_language import load_language_model as load_released
+
+    return load_released(release, base)
 
 
 def load_model(release: str | Path, module: nn.Module | None = None) -> Released:

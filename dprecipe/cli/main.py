@@ -25,11 +25,11 @@ from dprecipe.cli.arguments import (
     PolicyPath,
     RayAddress,
     RecipePath,
-    ReleaseForm,
     TeacherFolders,
 )
 from dprecipe.cli.data_app import data_app
 from dprecipe.cli.guard import INTERNAL, guard_faults
+from dprecipe.cli.model_app import export, generate, predict, synthesize
 from dprecipe.cli.output import Output, guarded_output
 from dprecipe.faults import UsageFault
 from dprecipe.language.words import join_with_or
@@ -254,63 +254,10 @@ def compare(
     compare(paths, metric, delta, output, plot)
 
 
-@app.command()
-@guard_faults
-def predict(
-    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release/ folder.", show_default=False)],
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Records, as CSV or Parquet with a header.", show_default=False)
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="A new .csv or .parquet; CSV on the standard output when left out.")
-    ] = None,
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="A column for each class, with its probability.")
-    ] = False,
-    keep: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Copy this column of FILE. Repeatable.")
-    ] = None,
-    image_column: Annotated[str, typer.Option(help="Of a Parquet file: the column with images.")] = "image",
-    delimiter: Annotated[
-        str | None, typer.Option(help="Of a CSV file; found in its header when left out.", show_default=False)
-    ] = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Don't verify the release first.")] = False,
-    public_key: Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")] = None,
-) -> None:
-    """Predict the records of a file with a released model."""
-    from dprecipe.cli.predict import predict
-
-    predict(
-        release,
-        file,
-        out,
-        probabilities=probabilities,
-        keep=keep or (),
-        image_column=image_column,
-        delimiter=delimiter,
-        check=not no_verify,
-        public_key=public_key,
-    )
-
-
-@app.command()
-@guard_faults
-def export(
-    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release/ folder.", show_default=False)],
-    form: ReleaseForm,
-    out: Annotated[Path, typer.Option(help="A new file, or a new folder.", show_default=False)],
-    license_name: Annotated[
-        str | None,
-        typer.Option("--license", help="In README.md, as the hub spells it; meta.license of the recipe when left out."),
-    ] = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Don't verify the release first.")] = False,
-    public_key: Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Of model-signing: the private key, P-256 in PEM.")] = None,
-) -> None:
-    """Write a released model for other programs."""
-    from dprecipe.cli.export import export
-
-    export(release, form, out, check=not no_verify, public_key=public_key, license_name=license_name, key=key)
+app.command()(predict)
+app.command()(export)
+app.command()(generate)
+app.command()(synthesize)
 
 
 @app.command()

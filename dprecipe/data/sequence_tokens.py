@@ -59,6 +59,16 @@ class SequenceTokens:
         encodings = encode_texts(self._tokenizer, list(texts), self._name, special=False)
         return [encoding.ids for encoding in encodings]
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without the special ones among them."""
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return text
+
+    @property
+    def count(self) -> int:
+        """How many tokens the tokeniser knows: the vocabulary of a model may be larger."""
+        return 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+
     def _constant(self, text: str) -> tuple[int, ...]:
         return tuple(encode_texts(self._tokenizer, [text], self._name, special=False)[0].ids) if text else ()
 

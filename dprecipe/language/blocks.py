@@ -112,10 +112,15 @@ class Sign(Block):
 class Release(SparseBlock):
     """What is published, and who signs it."""
 
-    left_out = ("statement",)
+    left_out = ("statement", "weights")
 
     report: bool = Field(True, description="write report.html and card.md, and private/report.html")
     labels: bool = Field(False, description="publish the released labels too (labels.csv)")
+    weights: Literal["merged", "adapters"] | None = Field(
+        None,
+        description="of a language model with `lora`: `merged` into the weights of the base, as when left out, or the "
+        "`adapters` alone",
+    )
     sign: Sign | None = None
     statement: ReleaseStatement | None = Field(
         None, description="what only people know, declared: in the certificate, on the card and in the report"

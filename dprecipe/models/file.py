@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -58,6 +58,9 @@ class ModelFile(Block):
         None, description="what the paid steps of `preprocess` have released, in order"
     )
     config: dict[str, str | int | float | bool] | None = Field(None, description="of a model of transformers")
+    base: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = Field(
+        None, description="where the adapters of a language model are released alone: the digest of its base's weights"
+    )
 
     @property
     def ready_steps(self) -> tuple[ReadyStep, ...]:
@@ -83,10 +86,15 @@ class ModelFile(Block):
 
 
 def describe_file(
-    model: Model | None, data: Data, config: Config | None = None, stages: Sequence[StageConstants] = ()
+    model: Model | None,
+    data: Data,
+    config: Config | None = None,
+    stages: Sequence[StageConstants] = (),
+    base: str | None = None,
 ) -> dict[str, Any]:
     """The content of `model.json`, JSON types only. `model` is None for a module that came from Python; `config` is of
-    a model of transformers; `stages` are what paid steps have released.
+    a model of transformers; `stages` are what paid steps have released; `base` is the digest of the weights that
+    released adapters belong to.
     """
     public = describe_data(data)
     target = public.target
@@ -105,6 +113,7 @@ def describe_file(
         preprocess=data.preprocess,
         stages=tuple(stages) or None,
         config=None if config is None else dict(config),
+        base=base,
     )
     content: dict[str, Any] = file.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {**content, "model": content.get("model")}
@@ -138,6 +147,8 @@ def parse_description(text: str | bytes) -> ModelFile:
     kinds = [file.classes, file.target, file.count, file.several, sequences_step(file.preprocess)]
     if kinds.count(None) != len(kinds) - 1:
         raise _damaged("it predicts neither a class, a number, a count nor names or tokens, or more than one of these")
+    if file.base is not None and not (isinstance(file.model, CausalLm) and file.model.lora is not None):
+        raise _damaged("adapters are of a language model")
     if file.target is not None and not file.target[0] / 2 < file.target[1] / 2:
         raise _damaged("its range is empty")
     return file

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dprecipe.data.facts import tokenize_step
+from dprecipe.data.facts import sequences_step, tokenize_step
 from dprecipe.data.targets import ClassTarget, SeveralTarget, name_classes
 from dprecipe.data.tokens import TOKENIZER, Tokens, load_tokenizer
 from dprecipe.faults import DataFault
@@ -198,13 +198,15 @@ def load(release: str | Path, module: nn.Module | None = None) -> Released:
         DataFault: a file is missing, damaged, or the weights are not those of the module.
     """
     folder = find_model_folder(Path(release))
-    description, weights = folder / "model.json", folder / "model.safetensors"
-    for file in (description, weights):
-        if not file.is_file():
-            raise DataFault(f"{file}: no such file", "name the release folder of a finished run")
-    content = parse_description(description.read_bytes())
+    content = read_description(folder)
+    if sequences_step(content.preprocess) is not None:
+        raise DataFault(
+            f"{folder}: the model writes text, and predicts no label",
+            "dprecipe.load_language_model(release), or dprecipe generate",
+        )
+    weights = find_file(folder, "model.safetensors")
     empty = _empty(content) if module is None else module
-    empty.load_state_dict(_tensors(weights, empty), assign=module is None)
+    empty.load_state_dict(read_tensors(weights, empty), assign=module is None)
     flaw = empty.flaw() if isinstance(empty, Forest) else None
     if flaw is not None:
         raise DataFault(f"{weights}: its tensors are no trees: {flaw}", "take it from the release folder, unchanged")
@@ -213,6 +215,26 @@ def load(release: str | Path, module: nn.Module | None = None) -> Released:
         tokens = content.facts.vocabulary
         empty, _, _ = adapt_module(module, Form(content.shape, None if tokens is None else (tokens,)))
     return Released(empty, content, folder)
+
+
+def read_description(folder: Path) -> ModelFile:
+    """What `model.json` says.
+
+    Raises:
+        DataFault: it is missing or damaged.
+    """
+    return parse_description(find_file(folder, "model.json").read_bytes())
+
+
+def find_file(folder: Path, name: str) -> Path:
+    """The path of a file of a release.
+
+    Raises:
+        DataFault: it is not there.
+    """
+    if not (folder / name).is_file():
+        raise DataFault(f"{folder / name}: no such file", "name the release folder of a finished run")
+    return folder / name
 
 
 def _empty(content: ModelFile) -> nn.Module:
@@ -238,7 +260,7 @@ def _from_python() -> DataFault:
     )
 
 
-def _tensors(file: Path, module: nn.Module) -> dict[str, Tensor]:
+def read_tensors(file: Path, module: nn.Module) -> dict[str, Tensor]:
     """The weights, after their names, shapes and types have been held against the module's.
 
     How many trees and nodes a forest has is learned: it takes over the numbers of the file.

@@ -16,7 +16,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import RuntimeOption
 from dprecipe.mechanisms.table import list_kinds, mechanism_of
 from dprecipe.models import checks
-from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
+from dprecipe.models.schema import CausalLm, GradientBoosting, LogisticRegression, RandomForest
 from dprecipe.recipe.root import Recipe
 
 
@@ -234,4 +234,18 @@ def check_released_labels(recipe: Recipe) -> Iterator[Finding]:
             f"{recipe.mechanism.kind} releases no labels",
             "remove release.labels",
             "release.labels",
+        )
+
+
+def check_released_weights(recipe: Recipe) -> Iterator[Finding]:
+    """Adapters by themselves have a form that other programs read only where those of a language model are trained."""
+    model = recipe.model
+    if recipe.release.weights is not None and not (isinstance(model, CausalLm) and model.lora is not None):
+        yield Finding(
+            "R340",
+            f"{model.kind} without adapters is released in one form: release.weights has no effect"
+            if isinstance(model, CausalLm)
+            else f"{model.kind} is released in one form: release.weights is of a causal_lm with lora",
+            "remove release.weights" + (", or add model.lora" if isinstance(model, CausalLm) else ""),
+            "release.weights",
         )

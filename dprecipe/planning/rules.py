@@ -178,6 +178,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     learning.check_runtime_options,
     loggers.check_loggers,
     learning.check_released_labels,
+    learning.check_released_weights,
     labels.check_label,
     check_free_variable,
     check_relation,

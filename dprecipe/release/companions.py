@@ -16,6 +16,7 @@ from dprecipe.faults import Fault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.file import describe_file, parse_description
+from dprecipe.models.library_files import list_library_files, render_library_files
 from dprecipe.models.schema import CausalLm, Transformers
 from dprecipe.privacy.events import Charge
 from dprecipe.release import card, figures, report, stages, tensors
@@ -35,8 +36,8 @@ def find_differences(
     """Where one of the files `names` in `folder` contradicts the certificate."""
     problems: list[str] = []
     history: History = ()
-    if tensors.WEIGHTS in names:
-        problems += tensors.find_differences(stated, folder / tensors.WEIGHTS)
+    if tensors.weights_file(plan) in names:
+        problems += tensors.find_differences(stated, plan, folder)
     if "model.json" in names:
         problems += _check_model(stated, plan, folder / "model.json")
     if "metrics.json" in names:
@@ -44,6 +45,8 @@ def find_differences(
         problems += failures
     if TOKENIZER in names:
         problems += _check_tokenizer(folder / TOKENIZER)
+    if "model.json" in names and TOKENIZER in names and not problems:
+        problems += _check_library_files(stated, plan, folder)
     for name in sorted(names & mechanism_of(plan.mechanism).certificate.list_companions(plan)):
         problems += _check_companion(stated, plan, folder / name)
     if "card.md" in names:
@@ -69,7 +72,9 @@ def _check_model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
         # A transformers model is built from a configuration in this file; `parse_description` bounds what it may say.
         config = parse_description(text).config if isinstance(model, Transformers | CausalLm) else None
         released = stages.read_constants(content)
-        expected = describe_file(model, plan.data, config, released)
+        initial = stated.provenance.initial_weights
+        base = initial.digest if initial is not None and tensors.releases_adapters(plan) else None
+        expected = describe_file(model, plan.data, config, released, base)
     except ContentError as error:
         return list(error.failures)
     except Fault as fault:
@@ -92,6 +97,29 @@ def _check_tokenizer(path: Path) -> list[str]:
     except ValueError as error:  # of JSON, its message may quote the file
         return [f"{TOKENIZER}: is no tokeniser ({type(error).__name__})"]
     return []
+
+
+def _check_library_files(stated: Predicate, plan: Plan, folder: Path) -> list[str]:
+    """Check the files of other libraries, which follow from `model.json`, the tokeniser and the names of the tensors;
+    those that `list_released_files` expects are there."""
+    if not list_library_files(plan.model, adapters=tensors.releases_adapters(plan)):
+        return []
+    try:
+        file = parse_description(read_bytes(folder / "model.json"))
+        with (folder / TOKENIZER).open("rb") as stream:
+            tokenizer = stream.read(MAX_BYTES + 1)
+        expected = render_library_files(file, tokenizer, [tensor.name for tensor in stated.tensors])
+        return [
+            f"{name}: not what model.json and {TOKENIZER} imply"
+            for name, content in sorted(expected.items())
+            if read_bytes(folder / name) != content
+        ]
+    except ContentError as error:
+        return list(error.failures)
+    except Fault as fault:
+        return [fault.message]
+    except OSError as error:
+        return [f"{TOKENIZER}: can't be read: {error.strerror}"]
 
 
 def _check_companion(stated: Predicate, plan: Plan, path: Path) -> list[str]:

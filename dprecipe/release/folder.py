@@ -19,10 +19,13 @@ from dprecipe.durable import sync_folder
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.models.file import parse_description
+from dprecipe.models.library_files import list_library_files, name_weights, render_library_files
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import card, certificate, sign, tuned
 from dprecipe.release.facts import RunFacts
 from dprecipe.release.schema import Predicate
+from dprecipe.release.tensors import read_header, releases_adapters, weights_file
 from dprecipe.release.untrusted import sha256_of, to_bytes
 from dprecipe.timeline import phase
 
@@ -34,9 +37,13 @@ ENVELOPE = "certificate.dsse.json"
 CERTIFICATE_FILES = frozenset({CERTIFICATE, ENVELOPE})
 """The certificate's own files: the only ones that a certificate can't name."""
 
-MODEL_FILES = frozenset({"model.safetensors", "model.json"})
 METRICS = "metrics.json"
 REPORT_FILES = frozenset({"report.html", "card.md"})
+
+
+def list_model_files(plan: Plan) -> frozenset[str]:
+    """The names of the weights file and of its description."""
+    return frozenset({weights_file(plan), "model.json"})
 
 
 def digest_made(files: Mapping[str, str]) -> str:
@@ -114,7 +121,8 @@ def list_released_files(plan: Plan, has_no_model: bool = False) -> frozenset[str
     if has_no_model:
         return names
     names |= {TOKENIZER} if has_tokenizer(plan.data.preprocess) else frozenset()
-    return names | MODEL_FILES | mechanism_of(plan.mechanism).certificate.list_companions(plan)
+    names |= list_library_files(plan.model, adapters=releases_adapters(plan)) | list_model_files(plan)
+    return names | mechanism_of(plan.mechanism).certificate.list_companions(plan)
 
 
 def copy_tokenizer(plan: Plan, private: Path, release: Path) -> None:
@@ -122,6 +130,17 @@ def copy_tokenizer(plan: Plan, private: Path, release: Path) -> None:
     `OSError`."""
     if has_tokenizer(plan.data.preprocess):
         shutil.copyfile(private / TOKENIZER, release / TOKENIZER)
+
+
+def write_library_files(plan: Plan, release: Path) -> None:
+    """Write the files of other libraries, where the model has any, beside `model.json`, the weights and the tokeniser.
+    Raises `OSError`."""
+    weights, metadata = name_weights(plan.model, adapters=releases_adapters(plan))
+    if list_library_files(plan.model, adapters=releases_adapters(plan)):
+        file = parse_description((release / "model.json").read_bytes())
+        tensors = read_header(release / weights, metadata)
+        for name, content in render_library_files(file, (release / TOKENIZER).read_bytes(), tensors).items():
+            _write_new(release / name, content)
 
 
 def load_signing_key(plan: Plan) -> Ed25519PrivateKey | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from dprecipe.data.facts import describe_data
 from dprecipe.faults import Fault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models import layout
-from dprecipe.models.schema import Pretrained, TrainedLayers, Trees
+from dprecipe.models.library_files import WEIGHTS, is_adapter, name_weights
+from dprecipe.models.schema import CausalLm, Pretrained, TrainedLayers, Trees
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import ContentError, parse_object
 
-WEIGHTS = "model.safetensors"
 MAX_HEADER = 16 << 20
 """Bytes of the header."""
 MAX_AXES = 16
@@ -65,6 +66,8 @@ def _compare_with_recipe(stated: Predicate, plan: Plan) -> list[str]:
     if expected is None:
         if isinstance(plan.model, Trees):
             return _check_trees(stated, plan)
+        if releases_adapters(plan):
+            return _check_adapters(stated, plan)
         noisy = [t for t in stated.tensors if t.made_by == "noisy_steps"]
         named = layout.trained_parameters(plan.model, (t.name for t in noisy)) if _names_all_trained(plan) else None
         return [
@@ -99,6 +102,27 @@ def _compare_with_recipe(stated: Predicate, plan: Plan) -> list[str]:
         for t in stated.tensors
         if t.name in expected and (t.name in trained) != (t.made_by == "noisy_steps")
     ]
+
+
+def releases_adapters(plan: Plan) -> bool:
+    """Whether the adapters of a language model are released alone."""
+    return plan.release.weights == "adapters"
+
+
+def weights_file(plan: Plan) -> str:
+    """The name of the file of released weights."""
+    return name_weights(plan.model, adapters=releases_adapters(plan))[0]
+
+
+def _check_adapters(stated: Predicate, plan: Plan) -> list[str]:
+    """Why the tensors are not adapters of the recipe's rank, each made by noisy steps."""
+    rank = plan.model.lora.rank if isinstance(plan.model, CausalLm) and plan.model.lora is not None else 0
+    shapes = {t.name: t.shape for t in stated.tensors}
+    return [
+        f"tensors: {t.name!a} is no adapter of rank {rank} that noisy steps made"
+        for t in stated.tensors
+        if t.made_by != "noisy_steps" or t.dtype not in TRAINABLE or not is_adapter(t.name, shapes, rank)
+    ][:5]
 
 
 def _names_all_trained(plan: Plan) -> bool:
@@ -138,23 +162,20 @@ def expected_shapes(plan: Plan) -> layout.Shapes | None:
         return None
 
 
-def find_differences(stated: Predicate, path: Path) -> list[str]:
-    """Where a weights file differs from the tensors that the certificate names."""
+def find_differences(stated: Predicate, plan: Plan, folder: Path) -> list[str]:
+    """Where the weights file in `folder` differs from the tensors that the certificate names."""
+    file, metadata = name_weights(plan.model, adapters=releases_adapters(plan))
     try:
-        header = read_header(path)
+        header = read_header(folder / file, metadata)
     except ContentError as error:
         return list(error.failures)
     named = {tensor.name: (tensor.shape, tensor.dtype) for tensor in stated.tensors}
-    problems = [
-        f"tensors: {WEIGHTS} has no {name!a}, which the certificate names" for name in named if name not in header
+    problems = [f"tensors: {file} has no {name!a}, which the certificate names" for name in named if name not in header]
+    problems += [
+        f"tensors: {file} holds {name!a}, which the certificate does not name" for name in header if name not in named
     ]
     problems += [
-        f"tensors: {WEIGHTS} holds {name!a}, which the certificate does not name"
-        for name in header
-        if name not in named
-    ]
-    problems += [
-        f"tensors: in {WEIGHTS} {name!a} is {_describe(*entry)}, the certificate says {_describe(*named[name])}"
+        f"tensors: in {file} {name!a} is {_describe(*entry)}, the certificate says {_describe(*named[name])}"
         for name, entry in header.items()
         if name in named and named[name] != entry
     ]
@@ -165,8 +186,8 @@ def _describe(shape: tuple[int, ...], dtype: str) -> str:
     return f"{dtype} {list(shape)}"
 
 
-def read_header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The shape and the type of each tensor of a safetensors file, by name.
+def read_header(path: Path, metadata: Mapping[str, str] | None = None) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The shape and the type of each tensor of a safetensors file, by name. `metadata`: what else it has to hold.
 
     Guarantees: every byte of the file is part of the header or of exactly one tensor, so the file carries nothing else.
     The header is, byte for byte, what safetensors writes for these tensors.
@@ -179,35 +200,38 @@ def read_header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(MAX_HEADER, size - 8):
-                raise ContentError(f"{WEIGHTS}: is not a safetensors file")
+                raise ContentError(f"{path.name}: is not a safetensors file")
             text = file.read(length)
-            content = parse_object(text, WEIGHTS)
+            content = parse_object(text, path.name)
     except OSError as error:
-        raise ContentError(f"{WEIGHTS}: can't be read: {error.strerror}") from None
+        raise ContentError(f"{path.name}: can't be read: {error.strerror}") from None
+    if metadata is not None and content.pop("__metadata__", None) != metadata:
+        raise ContentError(f"{path.name}: its metadata is not what a release of this model has")
     places: list[tuple[int, int]] = []
     tensors: dict[str, tuple[tuple[int, ...], str]] = {}
     for name, entry in content.items():
         shape, dtype, place = _read_entry(name, entry)
         tensors[name] = shape, dtype
         places.append(place)
-    if text != _header_bytes(content):
+    if text != _header_bytes(content, metadata):
         raise ContentError(
-            f"{WEIGHTS}: its header is not as safetensors writes it; blanks or the order of keys could hide data"
+            f"{path.name}: its header is not as safetensors writes it; blanks or the order of keys could hide data"
         )
     end = 0
     for first, last in places:
         if first != end:
-            raise ContentError(f"{WEIGHTS}: holds bytes that belong to no tensor, or to two")
+            raise ContentError(f"{path.name}: holds bytes that belong to no tensor, or to two")
         end = last
     if end != size - 8 - length:
-        raise ContentError(f"{WEIGHTS}: holds bytes that belong to no tensor")
+        raise ContentError(f"{path.name}: holds bytes that belong to no tensor")
     return tensors
 
 
-def _header_bytes(content: dict[str, Any]) -> bytes:
+def _header_bytes(content: dict[str, Any], metadata: Mapping[str, str] | None) -> bytes:
     """The header with these entries; its only blanks pad it to a multiple of 8 bytes."""
+    first: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     entries = {name: {key: entry[key] for key in ("dtype", "shape", "data_offsets")} for name, entry in content.items()}
-    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
+    text = json.dumps(first | entries, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
     return text + b" " * (-len(text) % 8)
 
 

@@ -25,6 +25,7 @@ from dprecipe.mechanisms.facts import Published
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.file import describe_file
 from dprecipe.models.hub_config import Config
+from dprecipe.models.library_files import name_weights
 from dprecipe.models.schema import Model
 from dprecipe.privacy import accountants
 from dprecipe.privacy.audit.program import make_audit
@@ -37,6 +38,7 @@ from dprecipe.release.environment import record_environment
 from dprecipe.release.facts import PublicScore, RunFacts
 from dprecipe.release.score_blocks import score_block
 from dprecipe.release.stages import digest_constants
+from dprecipe.release.tensors import releases_adapters
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
 from dprecipe.timeline import phase
@@ -107,12 +109,13 @@ def publish(
         bound = judge_canaries(plan, folder, ledger, finished.guesses)
         if bound is not None:
             facts = replace(facts, audit=make_audit(plan.digest, bounds=(bound,)))
-        description = describe_file(finished.model, plan.data, finished.config, constants)
+        description = describe_release(plan, provenance, finished, constants)
         history = _history(plan, folder, finished.score) if _is_public(plan, finished) else []
 
         def write(path: Path) -> None:
-            write_weights(path, finished, description)
+            write_weights(path, plan, finished, description)
             release_folder.copy_tokenizer(plan, folder.private, path)
+            release_folder.write_library_files(plan, path)
             finished.write(path)
 
         return release_run(plan, folder, ledger, facts, history, write)
@@ -242,11 +245,20 @@ def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
         ) from None
 
 
-def write_weights(path: Path, finished: Finished, description: Mapping[str, Any]) -> None:
-    """`model.safetensors` and `model.json`. Raises `OSError`."""
+def describe_release(
+    plan: Plan, provenance: RunProvenance, finished: Finished, constants: Sequence[StageConstants]
+) -> dict[str, Any]:
+    """The content of `model.json`. Adapters name the weights that they belong to."""
+    base = provenance.initial.digest if releases_adapters(plan) and provenance.initial is not None else None
+    return describe_file(finished.model, plan.data, finished.config, constants, base)
+
+
+def write_weights(path: Path, plan: Plan, finished: Finished, description: Mapping[str, Any]) -> None:
+    """The weights and `model.json`. Raises `OSError`."""
+    name, metadata = name_weights(finished.model, adapters=releases_adapters(plan))
     cpu = {name: value.detach().to("cpu").contiguous() for name, value in finished.weights.items()}
     try:
-        save_file(cpu, path / "model.safetensors")
+        save_file(cpu, path / name, None if metadata is None else dict(metadata))
     except SafetensorError as error:
         raise OSError(errno.EIO, str(error)) from None
     (path / "model.json").write_bytes(to_bytes(description))

@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.models.lora import LowRankLayer
+from dprecipe.models.adapters import adapter_state
+from dprecipe.models.lora import LowRankLayer, merge_adapters
 from dprecipe.release.facts import Dtype, MadeBy, ReleasedTensor
 from dprecipe.release.origins import list_tensors, list_unchanged
+from dprecipe.release.tensors import releases_adapters
 
 DTYPES: dict[torch.dtype, Dtype] = {
     torch.bool: "BOOL",
@@ -32,6 +34,17 @@ DTYPES: dict[torch.dtype, Dtype] = {
     torch.complex64: "C64",
 }
 """What can be released."""
+
+
+def released_state(plan: Plan, module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is released of a state of the module: all of it, adapters merged into the layers that they adapt, or the
+    adapters alone where the recipe says so."""
+    return adapter_state(module, state) if releases_adapters(plan) else merge_adapters(module, state)
+
+
+def released_names(plan: Plan, module: nn.Module) -> frozenset[str]:
+    """The names in a release of what is trained."""
+    return frozenset(adapter_state(module, module.state_dict())) if releases_adapters(plan) else trained_names(module)
 
 
 def trained_names(module: nn.Module, fitted: bool = False) -> frozenset[str]:

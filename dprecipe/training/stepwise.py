@@ -26,7 +26,6 @@ from dprecipe.data.paid.stage import size_share
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.models.lora import merge_adapters
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.canaries import canaries_of
 from dprecipe.privacy.events import Charge, count_by_event, drop_first, take_first
@@ -54,7 +53,7 @@ from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, declared
 from dprecipe.training.program import prepare as program_of
 from dprecipe.training.provenance import private_of
 from dprecipe.training.publish import Finished
-from dprecipe.training.released import tensors_of, trained_names
+from dprecipe.training.released import released_names, released_state, tensors_of
 from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.snapshot import TensorSnapshot
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
@@ -75,8 +74,8 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         if inputs.train is None:
             check_initial_weights(plan, root, program.initial)
         check_memory(plan, self.build, program.model, program.sets.train, program.device)
-        weights = merge_adapters(program.model, program.model.state_dict())
-        trained = trained_names(program.model)
+        weights = released_state(plan, program.model, program.model.state_dict())
+        trained = released_names(plan, program.model)
         tensors = tensors_of(weights, trained, program.custom_model, program.initial is not None)
         check_publishable(plan, program.provenance, tensors)
         return program
@@ -117,7 +116,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 checkpoint.restore(module, state, folder.checkpoint)
             module.snapshot = take_snapshot(program)
             module.size_share = size_share(plan.data, attempt.constants)
-            trained = trained_names(program.model)
+            trained = released_names(plan, program.model)
             processes.agree(lambda: (attempt.secrets, state, attempt.constants, coins))
             curve = SpentCurve(plan, attempt.charged, module.events_done)
             with open_loggers(plan, folder, program.sets.custom_test) as loggers:
@@ -135,7 +134,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 watch.log_covered(module)
         report_moved(module)
         finished = Finished(
-            weights=merge_adapters(program.model, module.released_state()),
+            weights=released_state(plan, program.model, module.released_state()),
             trained=trained,
             model=None if program.custom_model else plan.model,
             score=score,

@@ -12,7 +12,6 @@ from pathlib import Path
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.models.file import describe_file
 from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.release import certificate, rebuild
 from dprecipe.release import folder as release_folder
@@ -22,7 +21,7 @@ from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, t
 from dprecipe.training.draft import draft_numbers
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.provenance import RunProvenance
-from dprecipe.training.publish import Finished, run_facts, write_weights
+from dprecipe.training.publish import Finished, describe_release, run_facts, write_weights
 
 DRAFT = "draft.json"
 
@@ -46,12 +45,12 @@ def write_result(
     Raises:
         RunFailed: the disk refuses, or the run has no score that may be seen.
     """
-    description = describe_file(finished.model, plan.data, finished.config, constants)
+    description = describe_release(plan, provenance, finished, constants)
     with lock_ledger(folder.ledger) as ledger:
         facts = run_facts(plan, ledger, started, provenance, commitment, finished, constants)
         predicate = certificate.assemble_predicate(plan, SpentBudget.of(ledger), facts, draft_numbers(plan))
         with release_folder.open_draft(locate_result(folder)) as draft:
-            write_weights(draft, finished, description)
+            write_weights(draft, plan, finished, description)
             (draft / DRAFT).write_bytes(to_bytes(certificate.to_json(predicate)))
 
 

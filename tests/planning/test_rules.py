@@ -313,6 +313,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r306-augment": ("training.augment=null",),
     "r306-batch-size": ("training.batch_size=null",),
     "r306-labels": ("release.labels=false",),
+    "r340-weights": ("release.weights=null",),
     "r306-pate-auto": ("training.epochs=10",),
     "r306-robustness": ("training.robustness=0.0",),
     "r306-semi-supervised": ("training.semi_supervised=null",),

@@ -12,15 +12,14 @@ from typing import Literal
 from dprecipe.durable import make_folders
 from dprecipe.faults import DataFault, Fault, RunFailed, UsageFault
 from dprecipe.models.file import parse_description
+from dprecipe.models.library_files import ADAPTERS, WEIGHTS, name_weights
 from dprecipe.release import folder as release_folder
-from dprecipe.release.tensors import WEIGHTS, read_header
+from dprecipe.release.tensors import read_header
 from dprecipe.release.untrusted import ContentError, parse_object
 from dprecipe.training.trial_result import DRAFT, read_result
 from dprecipe.training.tuning.score import SCORE, read_score
 
 SCHEMA = "dprecipe.trial/v1"
-NAMES = (WEIGHTS, "model.json", DRAFT)
-"""The files of a run that has a model; with `SCORE`, where its score is paid for."""
 MAX_HEADER = 1 << 16
 MAX_TEXT = 2000
 """Characters of a message."""
@@ -62,8 +61,14 @@ def pack_refusal(token: str) -> bytes:
 
 def pack_model(token: str, kept: Path) -> bytes:
     """What a run keeps. Raises `OSError`."""
-    names = (*NAMES, SCORE) if (kept / SCORE).exists() else NAMES
+    names = list_names((kept / ADAPTERS).exists(), (kept / SCORE).exists())
     return _pack(token, "model", {name: (kept / name).read_bytes() for name in names}, {})
+
+
+def list_names(adapters: bool, paid: bool) -> tuple[str, ...]:
+    """The files of a run that has a model, in order. `paid`: it has a score that was paid for."""
+    names = (ADAPTERS if adapters else WEIGHTS, "model.json", DRAFT)
+    return (*names, SCORE) if paid else names
 
 
 def _pack(token: str, outcome: Outcome, files: Mapping[str, bytes], fault: Mapping[str, str]) -> bytes:
@@ -94,7 +99,8 @@ def unpack(content: object, token: str, paid: bool = False) -> Parcel:
         case _:
             raise ContentError("a parcel of another run, or of another version")
     kind = next((each for each in OUTCOMES if each == outcome), None)
-    expected = () if kind != "model" else (*NAMES, SCORE) if paid else NAMES
+    adapters = any(isinstance(entry, list) and entry[:1] == [ADAPTERS] for entry in entries)
+    expected = list_names(adapters, paid) if kind == "model" else ()
     files = _read_files(content, 4 + length, entries, expected)
     if kind is None:
         raise ContentError("a parcel without a known outcome")
@@ -154,11 +160,12 @@ def check_kept(kept: Path) -> None:
     """
     try:
         facts = read_result(kept)
-        parse_description((kept / "model.json").read_bytes())
+        file = parse_description((kept / "model.json").read_bytes())
         if (kept / SCORE).exists():
             read_score(kept)
     except (Fault, OSError, ValueError) as error:
         raise ContentError(f"not what a run makes: {str(error)[:200]}") from None
     stated = {tensor.name: (tensor.shape, tensor.dtype) for tensor in facts.tensors}
-    if read_header(kept / WEIGHTS) != stated:
-        raise ContentError(f"{WEIGHTS}: not the tensors that the run states")
+    weights, metadata = name_weights(file.model, adapters=file.base is not None)
+    if read_header(kept / weights, metadata) != stated:
+        raise ContentError(f"{weights}: not the tensors that the run states")

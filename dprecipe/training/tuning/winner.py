@@ -111,9 +111,10 @@ def publish_winner(
     facts = replace(winner.facts, commitment=commitment, started=began, finished=ended, stages=stages)
 
     def write(path: Path) -> None:
-        for name in sorted(release_folder.MODEL_FILES):
+        for name in sorted(release_folder.list_model_files(chosen)):
             shutil.copyfile(winner.result / name, path / name)
         release_folder.copy_tokenizer(chosen, folder.private, path)
+        release_folder.write_library_files(chosen, path)
 
     with lock_ledger(folder.ledger) as ledger:
         return chosen, release_run(chosen, folder, ledger, facts, [], write).epsilon

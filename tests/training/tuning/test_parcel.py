@@ -14,10 +14,12 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.untrusted import ContentError
 from dprecipe.training.trial_result import locate_result
 from dprecipe.training.tuning.order import RunOrder, RunTerms, commit_to_inputs, make_parcel
-from dprecipe.training.tuning.parcel import NAMES, keep_parcel, pack_fault, pack_model, pack_refusal, unpack
+from dprecipe.training.tuning.parcel import keep_parcel, list_names, pack_fault, pack_model, pack_refusal, unpack
 from dprecipe.training.tuning.trials import Trials
 
 TOKEN = "5" * 32
+
+NAMES = list_names(adapters=False, paid=False)
 
 
 @pytest.fixture

@@ -300,7 +300,7 @@ def test_no_release_leaves_the_best_run_out_of_its_events(staged: Tuned, tmp_pat
     LedgerWriter(file, plan.digest, {}).close("budget")
 
     def write(draft: Path) -> None:
-        for name in folder.MODEL_FILES:
+        for name in folder.list_model_files(plan):
             shutil.copyfile(done.release / name, draft / name)
 
     forged = folder.publish_draft(tmp_path / "forged", plan, read(file), rebuild.read_run(stated), [], write)

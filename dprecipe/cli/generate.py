@@ -1,0 +1,73 @@
+"""`dprecipe generate`: texts that a released language model writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dprecipe.faults import UsageFault
+from dprecipe.libraries import importing_libraries
+from dprecipe.models.file import find_model_folder
+from dprecipe.screen import as_json, show_document, write_note, write_output
+
+if TYPE_CHECKING:
+    from dprecipe.models.language_model import LanguageModel
+    from dprecipe.release.verify import Verified
+
+
+def generate(
+    release: Path,
+    prompt: str,
+    *,
+    count: int = 1,
+    max_tokens: int | None = None,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    base: Path | None = None,
+    output: str = "text",
+    check: bool = True,
+    public_key: Path | None = None,
+) -> None:
+    """Verify the release, then write `count` texts to the standard output: with `output` "text" as they are, several
+    with a line between them; with "json" as one document.
+
+    Raises:
+        UsageFault: a number is out of its range, or the prompt too long.
+        CertificateInvalid: the release does not verify; nothing of it was loaded.
+        DataFault: the release, or the base of its adapters, is not what it should be.
+    """
+    if output not in ("text", "json"):
+        raise UsageFault(f"{output!r} is no output", "choose text or json with --output")
+    model, _ = open_language_model(release, base, check=check, public_key=public_key)
+    texts = model.generate(prompt, count, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
+    if output == "json":
+        show_document(as_json({"schema": "dprecipe.generated/v1", "prompt": prompt, "texts": texts}))
+        return
+    for number, text in enumerate(texts, 1):
+        if count > 1:
+            write_output([f"--- {number} of {count} ---"])
+        write_output(text.split("\n"))
+
+
+def open_language_model(
+    release: Path, base: Path | None, *, check: bool, public_key: Path | None
+) -> tuple[LanguageModel, Verified | None]:
+    """The released model, and its certificate where that is checked.
+
+    Raises:
+        CertificateInvalid, DataFault, UsageFault: see `generate`.
+    """
+    folder = find_model_folder(release)
+    verified = None
+    if check:
+        from dprecipe.release.verify import verify
+
+        verified = verify(folder, public_key)
+        claim = verified.claim
+        write_note(f"verified {folder}: ε = {claim.epsilon:g} at δ = {claim.delta:g}")
+    elif public_key is not None:
+        raise UsageFault("a key is of a signature that is checked", "remove --no-verify or --public-key")
+    with importing_libraries():
+        from dprecipe.models.load_language import load_language_model
+    return load_language_model(folder, base), verified

@@ -1,0 +1,158 @@
+"""The commands of released models: their arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dprecipe.cli.arguments import ReleaseForm
+from dprecipe.cli.guard import guard_faults
+
+ReleasePath = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release/ folder.", show_default=False)]
+Base = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Of released adapters: the weights that they belong to.", show_default=False),
+]
+MaxTokens = Annotated[
+    int | None, typer.Option(help="New tokens of a text; up to the length of training when left out.")
+]
+Temperature = Annotated[float, typer.Option(help="0 takes the likeliest token; 1 draws as the model has it.")]
+TopP = Annotated[float, typer.Option(help="Draw among the likeliest tokens of this share of the probability.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same texts on one machine.")]
+NoVerify = Annotated[bool, typer.Option("--no-verify", help="Don't verify the release first.")]
+PublicKey = Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")]
+
+
+@guard_faults
+def predict(
+    release: ReleasePath,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Records, as CSV or Parquet with a header.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="A new .csv or .parquet; CSV on the standard output when left out.")
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="A column for each class, with its probability.")
+    ] = False,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Copy this column of FILE. Repeatable.")
+    ] = None,
+    image_column: Annotated[str, typer.Option(help="Of a Parquet file: the column with images.")] = "image",
+    delimiter: Annotated[
+        str | None, typer.Option(help="Of a CSV file; found in its header when left out.", show_default=False)
+    ] = None,
+    no_verify: NoVerify = False,
+    public_key: PublicKey = None,
+) -> None:
+    """Predict the records of a file with a released model."""
+    from dprecipe.cli.predict import predict as write_predictions
+
+    write_predictions(
+        release,
+        file,
+        out,
+        probabilities=probabilities,
+        keep=keep or (),
+        image_column=image_column,
+        delimiter=delimiter,
+        check=not no_verify,
+        public_key=public_key,
+    )
+
+
+@guard_faults
+def export(
+    release: ReleasePath,
+    form: ReleaseForm,
+    out: Annotated[Path, typer.Option(help="A new file, or a new folder.", show_default=False)],
+    license_name: Annotated[
+        str | None,
+        typer.Option("--license", help="In README.md, as the hub spells it; meta.license of the recipe when left out."),
+    ] = None,
+    no_verify: NoVerify = False,
+    public_key: PublicKey = None,
+    key: Annotated[Path | None, typer.Option(help="Of model-signing: the private key, P-256 in PEM.")] = None,
+) -> None:
+    """Write a released model for other programs."""
+    from dprecipe.cli.export import export as write_export
+
+    write_export(release, form, out, check=not no_verify, public_key=public_key, license_name=license_name, key=key)
+
+
+@guard_faults
+def generate(
+    release: ReleasePath,
+    prompt: Annotated[str, typer.Option(help="What the texts go on from; of a chat, the user's message.")] = "",
+    count: Annotated[int, typer.Option(help="Texts to write.")] = 1,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = 1.0,
+    top_p: TopP = 1.0,
+    seed: Seed = 0,
+    base: Base = None,
+    output: Annotated[str, typer.Option(metavar="text|json")] = "text",
+    no_verify: NoVerify = False,
+    public_key: PublicKey = None,
+) -> None:
+    """Write texts with a released language model."""
+    from dprecipe.cli.generate import generate as write_texts
+
+    write_texts(
+        release,
+        prompt,
+        count=count,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        seed=seed,
+        base=base,
+        output=output,
+        check=not no_verify,
+        public_key=public_key,
+    )
+
+
+@guard_faults
+def synthesize(
+    release: ReleasePath,
+    out: Annotated[Path, typer.Option(help="A new .csv, .jsonl or .parquet.", show_default=False)],
+    rows: Annotated[int | None, typer.Option(help="Records to write.", show_default=False)] = None,
+    counts: Annotated[
+        list[str] | None,
+        typer.Option("--count", metavar="VALUE=N", help="N records whose first column has this value. Repeatable."),
+    ] = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = 1.0,
+    top_p: TopP = 1.0,
+    seed: Seed = 0,
+    guard_formulas: Annotated[
+        bool, typer.Option("--guard-formulas", help="Of CSV: an apostrophe before what spreadsheets would run.")
+    ] = False,
+    compare: Annotated[
+        Path | None,
+        typer.Option(metavar="PUBLIC", help="Print how they compare with these public records.", show_default=False),
+    ] = None,
+    base: Base = None,
+    no_verify: NoVerify = False,
+    public_key: PublicKey = None,
+) -> None:
+    """Write synthetic records with a released language model, and its certificate beside them."""
+    from dprecipe.cli.synthesize import synthesize as write_records
+
+    write_records(
+        release,
+        out,
+        rows=rows,
+        counts=counts or (),
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        seed=seed,
+        guard_formulas=guard_formulas,
+        compare=compare,
+        base=base,
+        check=not no_verify,
+        public_key=public_key,
+    )

@@ -1,0 +1,82 @@
+"""A release folder of a language model to a model that writes, from its own files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from dprecipe.data.sequence_tokens import SequenceTokens
+from dprecipe.data.tokens import TOKENIZER, read_tokenizer
+from dprecipe.faults import DataFault, UsageFault
+from dprecipe.models.adapters import load_adapters, read_adapters
+from dprecipe.models.build import build
+from dprecipe.models.checks import check_data
+from dprecipe.models.file import ModelFile, find_model_folder
+from dprecipe.models.language_model import LanguageModel, find_sequences
+from dprecipe.models.library_files import ADAPTERS, WEIGHTS
+from dprecipe.models.load import find_file, read_description, read_tensors
+from dprecipe.models.lora import add_adapters
+from dprecipe.models.schema import CausalLm
+from dprecipe.models.zoo.causal_lm import CausalLanguageModel
+from dprecipe.models.zoo.checkpoint import load_decoder
+
+
+def load_language_model(release: str | Path, base: str | Path | None = None) -> LanguageModel:
+    """The language model of a release folder; also of a folder that holds one, as `release/`. `base`: where adapters
+    are released alone, the folder of the weights that they belong to, whose digest is checked.
+
+    Check the folder with `dprecipe verify` first: this reads the model, not the certificate. No code is read from it.
+
+    Raises:
+        DataFault: a file is missing or damaged, it is another kind of model, or `base` holds other weights.
+        UsageFault: `base` is missing, or given where the release has all weights.
+        RunFailed: transformers is not installed.
+    """
+    folder = find_model_folder(Path(release))
+    file = read_description(folder)
+    step = find_sequences(file)
+    if (file.base is None) != (base is None):
+        raise UsageFault(
+            "the release has all its weights, and needs no base"
+            if file.base is None
+            else f"the release has adapters alone, of the weights with digest {file.base}",
+            "remove --base" if file.base is None else "name the folder of these weights with --base",
+        )
+    tokens = SequenceTokens(step, *read_tokenizer(find_file(folder, TOKENIZER), step.tokenizer), TOKENIZER)
+    if base is None:
+        module = _build(file, "meta")  # without memory, however large it claims to be
+        module.load_state_dict(read_tensors(find_file(folder, WEIGHTS), module), assign=True)
+    else:
+        module = _build(file)
+        _load_base(module, file, Path(base))
+        _adapt(module, file.model, folder)
+    return LanguageModel(module, file, step, tokens)
+
+
+def _build(file: ModelFile, device: str = "cpu") -> CausalLanguageModel:
+    findings = [] if file.model is None else check_data(file.model, file.facts)
+    if not isinstance(file.model, CausalLm) or findings:
+        reason = findings[0].message if findings else "its model is no causal_lm"
+        raise DataFault(f"model.json: {reason}", "take it from the release folder, unchanged")
+    public = file.facts
+    with torch.device(device):
+        module = build(file.model, public.shape, public.outputs, 0, public.vocabulary, file.config)
+    return cast(CausalLanguageModel, module)
+
+
+def _load_base(module: CausalLanguageModel, file: ModelFile, base: Path) -> None:
+    """The weights of a folder, whose digest has to be that of the release."""
+    initial = load_decoder(module, base)
+    if initial.digest != file.base:
+        raise DataFault(
+            f"{base}: its weights have the digest {initial.digest}, and the adapters belong to {file.base}",
+            "name the folder of the weights that the training began from",
+        )
+
+
+def _adapt(module: CausalLanguageModel, model: object, folder: Path) -> None:
+    if isinstance(model, CausalLm) and model.lora is not None:
+        add_adapters(module, model.lora, frozenset(), 0)
+    load_adapters(module, read_adapters(find_file(folder, ADAPTERS)))
