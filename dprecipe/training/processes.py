@@ -69,7 +69,7 @@ class Processes(Protocol):
         """This process's part of `size` coordinates; the parts partition them. Which may be empty."""
 
     def scattered(self, value: Tensor) -> Tensor:
-        """This process's shard of the sum over all processes, of (P,)."""
+        """This process's shard of the sum over all processes, of (P,), which is overwritten."""
 
     def gathered(self, own: Tensor, size: int) -> Tensor:
         """(`size`,): the shards of all processes, with the same bits in each."""
@@ -155,23 +155,33 @@ class ProcessGroup:
         return shared.to(value.device)
 
     def shard(self, size: int) -> slice:
-        length = _shard_length(size, self.count)
-        return slice(min(size, self.rank * length), min(size, (self.rank + 1) * length))
+        return self._shard_of(self.rank, size)
 
     def scattered(self, value: Tensor) -> Tensor:
-        length, place = _shard_length(len(value), self.count), self.shard(len(value))
-        parts = torch.split(_pad(value.to(self._device), self.count * length), length)
-        own = torch.empty_like(parts[0])
+        whole = value.to(self._device)
         with reporting_unreachable():
-            distributed.reduce_scatter(own, list(parts))
-        return own[: place.stop - place.start].to(value.device)
+            for rank, part in self._parts(whole):
+                distributed.reduce(part, dst=rank)
+        return whole[self.shard(len(value))].to(value.device, copy=True)
 
     def gathered(self, own: Tensor, size: int) -> Tensor:
-        part = _pad(own.to(self._device), _shard_length(size, self.count))
-        parts = [torch.empty_like(part) for _ in range(self.count)]
+        whole = own.new_empty(size, device=self._device)
+        whole[self.shard(size)] = own.detach()
         with reporting_unreachable():
-            distributed.all_gather(parts, part)
-        return torch.cat(parts)[:size].to(own.device)
+            for rank, part in self._parts(whole):
+                distributed.broadcast(part, src=rank)
+        return whole.to(own.device)
+
+    def _parts(self, whole: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Each process and its shard, where it has one."""
+        for rank in range(self.count):
+            part = whole[self._shard_of(rank, len(whole))]
+            if len(part):
+                yield rank, part
+
+    def _shard_of(self, rank: int, size: int) -> slice:
+        length = -(-size // self.count)
+        return slice(min(size, rank * length), min(size, (rank + 1) * length))
 
     def seed(self, stream: Stream) -> int:
         return int(stream.words(self.count)[self.rank] >> 1)
@@ -186,16 +196,6 @@ class ProcessGroup:
                 f"process {other} of this run has a different {name} than process 0",
                 "start every process with the same recipe, records and version",
             )
-
-
-def _shard_length(size: int, count: int) -> int:
-    """How many of `size` coordinates a shard has; the last ones may have fewer."""
-    return max(1, -(-size // count))
-
-
-def _pad(value: Tensor, size: int) -> Tensor:
-    """(`size`,), contiguous: the numbers, followed by zeros."""
-    return torch.cat([value, value.new_zeros(size - len(value))])
 
 
 @final

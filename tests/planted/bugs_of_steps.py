@@ -392,16 +392,16 @@ PROCESS_BUGS = (
         "two_shards",
         "the sum of the second shard is left out, and its noise alone moves the weights",
         PROCESSES,
-        "return own[: place.stop - place.start].to(value.device)",
-        "return own[: place.stop - place.start].to(value.device) * (self.rank == 0)",
+        "return whole[self.shard(len(value))].to(value.device, copy=True)",
+        "return whole[self.shard(len(value))].to(value.device, copy=True) * (self.rank == 0)",
     ),
     bug(
         "shard_in_one_process_alone",
         "two_shards",
         "each process goes on with its own shard in the place of the first",
         PROCESSES,
-        "return torch.cat(parts)[:size].to(own.device)",
-        "return torch.cat([part, *parts[1:]])[:size].to(own.device)",
+        "return whole.to(own.device)",
+        "whole[: len(own)] = own\n        return whole.to(own.device)",
     ),
 )
 

@@ -35,6 +35,7 @@ class Ranks:
         self.rank, self.count, self.shelf = rank, count, shelf
 
     shard = ProcessGroup.shard
+    _shard_of = ProcessGroup._shard_of
 
     def gathered(self, own: Tensor, size: int) -> Tensor:
         """The shards of all, of the state whose part this is."""

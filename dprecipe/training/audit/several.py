@@ -166,7 +166,7 @@ def _release_shard(processes: ProcessGroup, event: Event, number: int) -> dict[s
     generator = torch.Generator().manual_seed(2 * number + processes.rank)
     given = torch.randn(SHARDED, dtype=torch.float64, generator=generator)
     place = processes.shard(SHARDED)
-    kept = processes.scattered(given)
+    kept = processes.scattered(given.clone())
     own = kept.tolist()
     ticket, secrets = Ticket(event, number + 1), Secrets(number)
     gate = FollowerGate(secrets) if processes.rank else SumNoise(secrets)
