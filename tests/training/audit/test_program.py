@@ -172,7 +172,7 @@ def test_synthetic_records_have_no_canaries_of_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_canary_in_steps_comes_near_the_claim_and_sees_less_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the claimed μ of 2, by 800 trials a side: a sound bound has a mean of 89 % of it and a deviation of 4 %, and is
+    """Of the claimed μ of 2, by 800 trials a side: a sound bound has a mean of 89 % of it, a deviation of 4 %, and is
     below 65 % in less than one of a million runs; that of half the noise is not above it in one of a million."""
     plan = plan_of(DPSGD.replace("multiplier: 1.0", "multiplier: 0.5").replace("64", "16"))
     (bound,) = attack(plan, "steps", 1600).audit.bounds
