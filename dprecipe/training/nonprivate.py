@@ -39,7 +39,8 @@ from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.tokens import TOKENIZER, LibraryTokens
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import digest_of
-from dprecipe.models.file import describe_file
+from dprecipe.models.file import describe_file, parse_description
+from dprecipe.models.library_files import name_weights, render_library_files
 from dprecipe.models.lora import merge_adapters
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.public_record import KEY, PublicRecord, UsedRecipe, UsedRecords
@@ -117,6 +118,7 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
     tokens = open_all_tokens(plan.data.preprocess, root)
     if isinstance(tokens, LibraryTokens | SequenceTokens):
         files[TOKENIZER] = tokens.content
+        files |= render_library_files(parse_description(files["model.json"]), tokens.content, tensors)
     if score is not None:
         files[METRICS] = json.dumps(describe_metrics(score.full, score.records, PUBLIC), indent=1).encode()
     public = select_public(score, plan.data)
@@ -265,7 +267,8 @@ def write_folder(
         RunFailed: the disk refuses.
     """
     text = json.dumps(record.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
-    content = save(dict(tensors), {KEY: text})
+    _, metadata = name_weights(plan.model, adapters=False)
+    content = save(dict(tensors), {**(metadata or {}), KEY: text})
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     loss = name_loss(plan.data)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")

@@ -23,7 +23,10 @@ from dprecipe.models.decoder_config import library_config  # noqa: E402
 from dprecipe.models.language_model import LanguageModel, WrittenText  # noqa: E402
 from dprecipe.models.library_files import METADATA  # noqa: E402
 from dprecipe.models.zoo.causal_lm import causal_model  # noqa: E402
+from dprecipe.nonprivate.plan import make_plan  # noqa: E402
+from dprecipe.recipe.read import LoadedPublic, read_any  # noqa: E402
 from dprecipe.release.verify import verify  # noqa: E402
+from dprecipe.training.nonprivate import train  # noqa: E402
 from tests.languages import LETTERS, config_of, tokens_of, write_letters  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -57,8 +60,8 @@ release: {{report: false{release}}}
 """
 
 
-def make_run(folder: Path, family: str, release: str = "") -> Path:
-    """Train three steps on forty messages; the folder of the release."""
+def prepare_folder(folder: Path, family: str) -> None:
+    """A decoder with weights of a seed, its tokeniser and forty messages."""
     base = folder / "base"
     base.mkdir(parents=True)
     config = config_of(family)
@@ -69,6 +72,11 @@ def make_run(folder: Path, family: str, release: str = "") -> Path:
     write_letters(base)
     rows = [f"{('ham', 'spam')[n % 2]},message {n} of them" for n in range(40)]
     (folder / "messages.csv").write_text("\n".join(["label,text", *rows]) + "\n")
+
+
+def make_run(folder: Path, family: str, release: str = "") -> Path:
+    """Train three steps on forty messages; the folder of the release."""
+    prepare_folder(folder, family)
     (folder / "recipe.yaml").write_text(RECIPE.format(vocabulary=len(LETTERS), release=release))
     done = api.run(api.plan(api.load(folder / "recipe.yaml")), folder / "run", data_root=folder)
     return Path(done.release)
@@ -204,3 +212,19 @@ def test_synthetic_records_carry_the_certificate(merged: Path, tmp_path: Path, m
     copy = tmp_path / "made.csv.certificate.json"
     assert copy.read_bytes() == (merged / "certificate.json").read_bytes()
     assert verify(copy).claim == claim
+
+
+def test_what_is_trained_without_privacy_loads_elsewhere_too(tmp_path: Path) -> None:
+    text = RECIPE.format(vocabulary=len(LETTERS), release="")
+    public = text[: text.index("mechanism:")].replace("path: messages.csv", "path: messages.csv\n    access: public")
+    public += "mechanism: {kind: none}\ntraining: {steps: 2, batch_size: 8, optimizer: {kind: adam, lr: 0.01}}\n"
+    prepare_folder(tmp_path, "gpt2")
+    (tmp_path / "public.yaml").write_text(public)
+    loaded = read_any(tmp_path / "public.yaml")
+    assert isinstance(loaded, LoadedPublic)
+    done = train(make_plan(loaded), tmp_path, tmp_path / "run")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(done.weights, local_files_only=True).eval()
+    tokens = torch.tensor([tokens_of("label: ham")])
+    with torch.no_grad():
+        ours = api.load_language_model(done.weights).module.next_logits(tokens)[0]
+        torch.testing.assert_close(theirs(tokens).logits[:, -1], ours, atol=1e-5, rtol=1e-5)
