@@ -304,11 +304,9 @@ class Mechanism:
     reads_files: bool = False
     """Whether `<package>.files` summarises files that the recipe names."""
     has_student: bool = False
-    """Whether the released model is a student: it learns from public records and released labels, which costs no
-    privacy, and so it can be of any kind."""
+    """Whether the released model, of any kind, is a student of public records and released labels: at no cost."""
     is_convex: bool = False
-    """Whether it is for convex losses with proved constants: its account judges the model, and its steps are its own,
-    not an optimizer's."""
+    """Whether it is for convex losses with proved constants: its account judges the model; its steps are its own."""
     has_length: bool = True
     """Whether `training` sets the length of the run; if not, a recipe omits the block."""
     composes_paid_steps: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import assert_never
 
 from dprecipe.models.geometry import CNN_WINDOWS, block_channels, length_after
@@ -117,8 +118,10 @@ def trained_parameters(model: Model, names: Iterable[str]) -> frozenset[str]:
     """Those of the model's tensors that are trained; adapters train the layers that they are merged into."""
     listed = list(names)
     if isinstance(model, Transformer) and model.lora is not None:
-        layers = ("mix_in.weight", "mix_out.weight", "up.weight", "down.weight")
-        return frozenset(name for name in listed if name.startswith("head.") or name.endswith(layers))
+        layers, target = ("mix_in.weight", "mix_out.weight", "up.weight", "down.weight"), model.lora.target or ("*",)
+        adapted = [name for name in listed if name.endswith(layers)]
+        chosen = [name for name in adapted if any(fnmatchcase(layer_of(name), pattern) for pattern in target)]
+        return frozenset((*chosen, *(name for name in listed if name.startswith("head."))))
     if not isinstance(model, Pretrained) or model.train == "all":
         return frozenset(listed)
     return select_tensors(model.train, listed) if isinstance(model.train, TrainedLayers) else frozenset(listed[-2:])

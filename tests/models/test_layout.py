@@ -84,10 +84,12 @@ def test_tensors_are_those_of_the_network(model: Model, shape: tuple[int, ...], 
         assert trained_parameters(model.model_copy(update={"train": "head"}), found) == head_of(built)
 
 
-def test_adapters_train_the_tensors_that_they_are_merged_into() -> None:
-    model = Transformer(kind="transformer", width=12, layers=3, heads=3, lora=Lora(rank=2))
+@pytest.mark.parametrize("target", [None, ("*.mix_in",), ("*.1.up", "*.mix_*")])
+def test_adapters_train_the_tensors_that_they_are_merged_into(target: tuple[str, ...] | None) -> None:
+    lora = Lora(rank=2, target=target)
+    model = Transformer(kind="transformer", width=12, layers=3, heads=3, lora=lora)
     built = build(model, (5,), 3, 0, vocabulary=11)
-    add_adapters(built, Lora(rank=2), head_of(built), 0)
+    add_adapters(built, lora, head_of(built), 0)
     found = layer_shapes(model, (5,), 3, 11)
     assert found == {name: tuple(tensor.shape) for name, tensor in merge_adapters(built, built.state_dict()).items()}
     assert trained_parameters(model, found) == trained_names(built)

@@ -27,9 +27,9 @@ def train_teachers(
         DataFault, PlanRefused, RunFailed: as a run.
         Interrupted: stopped by the user; the same command continues.
     """
-    from dprecipe.mechanisms.pate.train.shards import Shard  # without torch
+    from dprecipe.mechanisms.pate.train.shards import TeacherShard  # without torch
 
-    part = Shard.parse(shard)
+    part = TeacherShard.parse(shard)
     plan = hold_to_policies(make_plan(read(recipe, overrides)), None, False)
     check_has_teachers(plan)
     if plan.tuning is not None:

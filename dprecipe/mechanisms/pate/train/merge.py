@@ -23,7 +23,7 @@ from dprecipe.mechanisms.pate.train.learn import Floats, Lesson
 from dprecipe.mechanisms.pate.train.machine import describe_machine
 from dprecipe.mechanisms.pate.train.partition import keep_content, load_key
 from dprecipe.mechanisms.pate.train.shard_folder import list_files, read_key
-from dprecipe.mechanisms.pate.train.shards import Shard, ShardTerms, derive_key, read_terms, read_votes
+from dprecipe.mechanisms.pate.train.shards import ShardTerms, TeacherShard, derive_key, read_terms, read_votes
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.facts import commit_to_data
@@ -89,7 +89,7 @@ def find_key(folders: Sequence[Path]) -> bytes:
 class ShardVotes:
     """The votes of all teachers, in files that were read and found right."""
 
-    files: tuple[tuple[Shard, Path], ...]
+    files: tuple[tuple[TeacherShard, Path], ...]
     terms: ShardTerms
     key: bytes
 
@@ -141,13 +141,13 @@ class ShardVotes:
             save_votes(store, [teachers[row] for row in rows], votes_TQ[np.array(rows, np.int64)])
 
 
-def _check_whole(files: Sequence[tuple[Shard, Path]], folders: Sequence[Path]) -> None:
+def _check_whole(files: Sequence[tuple[TeacherShard, Path]], folders: Sequence[Path]) -> None:
     """Every shard is there once.
 
     Raises:
         UsageFault: not so.
     """
-    places: dict[Shard, Path] = {}
+    places: dict[TeacherShard, Path] = {}
     for shard, file in files:
         if shard in places:
             raise UsageFault(f"shard {shard} is there twice: {places[shard]} and {file}", "move one of them away")
@@ -162,7 +162,7 @@ def _check_whole(files: Sequence[tuple[Shard, Path]], folders: Sequence[Path]) -
         raise UsageFault(
             f"shards of {counts[0]} and of {counts[1]}: {one} and {other}", "leave those of one number in the folders"
         )
-    missing = [number for number in range(1, counts[0] + 1) if Shard(number, counts[0]) not in places]
+    missing = [number for number in range(1, counts[0] + 1) if TeacherShard(number, counts[0]) not in places]
     if missing:
         shown = ", ".join(map(str, missing[:MAX_SHOWN])) + (" …" if len(missing) > MAX_SHOWN else "")
         raise UsageFault(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dprecipe.mechanisms.pate.train.program import Trained, prepare, teachers_of
 from dprecipe.mechanisms.pate.train.shard_folder import ShardFolder
-from dprecipe.mechanisms.pate.train.shards import Shard
+from dprecipe.mechanisms.pate.train.shards import TeacherShard
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.training.file_digests import holding_still
@@ -36,7 +36,7 @@ def prepare_folder(plan: Plan, path: Path) -> ShardFolder:
     return ShardFolder(path, None if insecure is None else insecure.seed)
 
 
-def train_shard(plan: Plan, shard: Shard, path: Path, root: Path) -> TrainedShard:
+def train_shard(plan: Plan, shard: TeacherShard, path: Path, root: Path) -> TrainedShard:
     """Train the teachers of a shard and keep their votes in `path`; those that an earlier process trained are kept.
 
     Guarantees: the votes are those that the run itself would count, on machines of one kind; nothing is spent.

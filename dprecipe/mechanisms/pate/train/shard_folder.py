@@ -18,7 +18,7 @@ from typing import final
 from dprecipe import durable
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.train.partition import KEY_BYTES, keep_content, load_key
-from dprecipe.mechanisms.pate.train.shards import AGAIN, Shard, ShardTerms, read_votes, seal_votes
+from dprecipe.mechanisms.pate.train.shards import AGAIN, ShardTerms, TeacherShard, read_votes, seal_votes
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.release.untrusted import ContentError, parse_object, read_bytes
 
@@ -76,7 +76,7 @@ class ShardFolder:
             raise UsageFault(f"{place}: {error}", "start in another folder, with --out") from None
         terms.check_same(before, place)
 
-    def find(self, terms: ShardTerms, shard: Shard) -> bool:
+    def find(self, terms: ShardTerms, shard: TeacherShard) -> bool:
         """Whether the votes of a shard are here, whole and with these terms.
 
         Raises:
@@ -88,7 +88,7 @@ class ShardFolder:
         read_votes(file, shard, terms, self.key)
         return True
 
-    def train(self, terms: ShardTerms, shard: Shard, train: Callable[[VoteStore], bool]) -> Path:
+    def train(self, terms: ShardTerms, shard: TeacherShard, train: Callable[[VoteStore], bool]) -> Path:
         """Have a shard trained and its votes sealed; `train` is told where to keep each teacher's. What an earlier
         process kept of them is used.
 
@@ -115,7 +115,7 @@ class ShardFolder:
 
 
 @contextmanager
-def _locking(folder: Path, shard: Shard) -> Iterator[None]:
+def _locking(folder: Path, shard: TeacherShard) -> Iterator[None]:
     """Inside the block no other process trains this shard. (On Windows, nobody looks.)"""
     if sys.platform == "win32":
         yield
@@ -148,13 +148,15 @@ def read_key(folder: Path) -> bytes:
     return load_key(key)
 
 
-def list_files(folder: Path) -> list[tuple[Shard, Path]]:
+def list_files(folder: Path) -> list[tuple[TeacherShard, Path]]:
     """The shard files of a folder.
 
     Raises:
         DataFault: a folder, a link or anything else has the name of one.
     """
-    found = [(shard, entry) for entry in sorted(folder.iterdir()) if (shard := Shard.named(entry.name)) is not None]
+    found = [
+        (shard, entry) for entry in sorted(folder.iterdir()) if (shard := TeacherShard.named(entry.name)) is not None
+    ]
     for _, entry in found:
         if entry.is_symlink() or not entry.is_file():
             raise DataFault(f"{entry}: not a file", AGAIN)

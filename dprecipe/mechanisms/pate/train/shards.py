@@ -37,30 +37,30 @@ AGAIN = "delete it, and train the shard again: dprecipe teachers"
 
 @final
 @dataclass(frozen=True, order=True, slots=True)
-class Shard:
+class TeacherShard:
     """Shard `number`, from 1, of `count`."""
 
     number: int
     count: int
 
     @staticmethod
-    def parse(text: str) -> Shard:
+    def parse(text: str) -> TeacherShard:
         """From "3/40".
 
         Raises:
             UsageFault: it is no shard.
         """
         known = re.fullmatch(r"([0-9]{1,5})/([0-9]{1,5})", text)
-        shard = Shard(int(known[1]), int(known[2])) if known else Shard(0, 0)
+        shard = TeacherShard(int(known[1]), int(known[2])) if known else TeacherShard(0, 0)
         if not 1 <= shard.number <= shard.count:
             raise UsageFault(f"--shard {text}: expected I/N with 1 <= I <= N", "write for example --shard 3/40")
         return shard
 
     @staticmethod
-    def named(name: str) -> Shard | None:
+    def named(name: str) -> TeacherShard | None:
         """Whose votes a file of this name holds; None where it is no shard's."""
         known = NAMED.fullmatch(name)
-        return Shard(int(known[1]), int(known[2])) if known else None
+        return TeacherShard(int(known[1]), int(known[2])) if known else None
 
     @property
     def file(self) -> str:
@@ -171,7 +171,7 @@ def derive_key(key: bytes, purpose: str) -> bytes:
     return hmac.digest(key, f"dprecipe teachers, {purpose}".encode(), "sha256")
 
 
-def seal_votes(terms: ShardTerms, shard: Shard, votes_TQ: NDArray[Any], key: bytes) -> bytes:
+def seal_votes(terms: ShardTerms, shard: TeacherShard, votes_TQ: NDArray[Any], key: bytes) -> bytes:
     """The content of a shard file. `key`: of the partition."""
     header = {"schema": SCHEMA, "shard": shard.number, "shards": shard.count, **asdict(terms)}
     text = json.dumps(header).encode()
@@ -179,7 +179,7 @@ def seal_votes(terms: ShardTerms, shard: Shard, votes_TQ: NDArray[Any], key: byt
     return content + _digest(content, key)
 
 
-def read_terms(path: Path, shard: Shard) -> ShardTerms:
+def read_terms(path: Path, shard: TeacherShard) -> ShardTerms:
     """What the header of a shard file states; its digest is not checked yet.
 
     Raises:
@@ -201,7 +201,7 @@ def read_terms(path: Path, shard: Shard) -> ShardTerms:
         raise _damaged(path, str(error)) from None
 
 
-def read_votes(path: Path, shard: Shard, terms: ShardTerms, key: bytes) -> NDArray[Any]:
+def read_votes(path: Path, shard: TeacherShard, terms: ShardTerms, key: bytes) -> NDArray[Any]:
     """The votes of a shard, (T, Q), of teachers with these terms.
 
     Raises:

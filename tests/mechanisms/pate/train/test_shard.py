@@ -20,7 +20,7 @@ from dprecipe.mechanisms.pate.train import merge, shard_folder, teachers
 from dprecipe.mechanisms.pate.train import shard as shard_module
 from dprecipe.mechanisms.pate.train.merge import find_key
 from dprecipe.mechanisms.pate.train.shard import prepare_folder, train_shard
-from dprecipe.mechanisms.pate.train.shards import Shard
+from dprecipe.mechanisms.pate.train.shards import TeacherShard
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import read
 from dprecipe.training.run import run
@@ -36,7 +36,7 @@ INSECURE = "runtime.insecure={seed: 3}"
 def train_all(plan: Plan, folder: Path, count: int, *leave: int) -> Path:
     for number in range(1, count + 1):
         if number not in leave:
-            train_shard(plan, Shard(number, count), folder, folder)
+            train_shard(plan, TeacherShard(number, count), folder, folder)
     return folder
 
 
@@ -65,11 +65,11 @@ def test_shards_that_cut_a_group_elsewhere_vote_the_same(digits: Planned, tmp_pa
     plan, stacks = digits(*SMALL, INSECURE), []
     for count in (1, 2):
         folder = train_all(plan, tmp_path / str(count), count)
-        stacks.append(np.concatenate([_votes_in(folder, Shard(i, count)) for i in range(1, count + 1)]))
+        stacks.append(np.concatenate([_votes_in(folder, TeacherShard(i, count)) for i in range(1, count + 1)]))
     assert np.array_equal(*stacks)
 
 
-def _votes_in(folder: Path, shard: Shard) -> Any:
+def _votes_in(folder: Path, shard: TeacherShard) -> Any:
     path = folder / shard.file
     terms = merge.read_terms(path, shard)
     return merge.read_votes(path, shard, terms, shard_folder.read_key(folder))
@@ -140,12 +140,12 @@ def test_a_shard_that_is_there_is_not_trained_again_and_a_stopped_one_goes_on(
 
     monkeypatch.setattr(teachers, "collect_votes", watched)
     with pytest.raises(Interrupted, match="stopped within shard 2/2") as caught:
-        train_shard(plan, Shard(2, 2), folder, tmp_path)
+        train_shard(plan, TeacherShard(2, 2), folder, tmp_path)
     assert caught.value.remedy == "the same command continues it"
     assert seen == [3, 4]
-    assert not train_shard(plan, Shard(2, 2), folder, tmp_path).was_there
+    assert not train_shard(plan, TeacherShard(2, 2), folder, tmp_path).was_there
     assert seen == [3, 4, 5]
-    assert train_shard(plan, Shard(2, 2), folder, tmp_path).was_there
+    assert train_shard(plan, TeacherShard(2, 2), folder, tmp_path).was_there
     assert seen == [3, 4, 5]
     assert not list(folder.glob("partial*"))
 
@@ -158,10 +158,10 @@ def test_two_processes_on_one_shard_are_refused(few: Planned, tmp_path: Path) ->
     fcntl.flock(busy, fcntl.LOCK_EX)
     try:
         with pytest.raises(UsageFault, match="another process trains shard 1/2"):
-            train_shard(few(), Shard(1, 2), folder, tmp_path)
+            train_shard(few(), TeacherShard(1, 2), folder, tmp_path)
     finally:
         os.close(busy)
-    train_shard(few(), Shard(1, 2), folder, tmp_path)
+    train_shard(few(), TeacherShard(1, 2), folder, tmp_path)
 
 
 def test_a_folder_is_of_one_plan_and_of_one_kind_of_machine(
@@ -174,10 +174,10 @@ def test_a_folder_is_of_one_plan_and_of_one_kind_of_machine(
         (few("runtime.seed=1"), r"another runtime\.seed"),
     ):
         with pytest.raises(UsageFault, match=f"teachers.json: votes of .*{words}|{words}"):
-            train_shard(plan, Shard(2, 2), folder, tmp_path)
+            train_shard(plan, TeacherShard(2, 2), folder, tmp_path)
     monkeypatch.setattr(merge, "describe_machine", lambda device: "another processor")
     with pytest.raises(UsageFault, match="kind of machine, which rounds in another way: Linux") as caught:
-        train_shard(few(), Shard(2, 2), folder, tmp_path)
+        train_shard(few(), TeacherShard(2, 2), folder, tmp_path)
     assert "--constraint" in caught.value.remedy
 
 
@@ -185,9 +185,9 @@ def test_a_folder_of_something_else_is_left_alone(few: Planned, tmp_path: Path) 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear", "utf-8")
     with pytest.raises(UsageFault, match="a folder of something else"):
-        train_shard(few(), Shard(1, 2), tmp_path / "mine", tmp_path)
+        train_shard(few(), TeacherShard(1, 2), tmp_path / "mine", tmp_path)
     with pytest.raises(UsageFault, match="not a folder"):
-        train_shard(few(), Shard(1, 2), tmp_path / "mine" / "letter.txt", tmp_path)
+        train_shard(few(), TeacherShard(1, 2), tmp_path / "mine" / "letter.txt", tmp_path)
 
 
 def test_paid_steps_come_before_the_teachers(few: Planned, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_paid_steps_come_before_the_teachers(few: Planned, tmp_path: Path) -> No
         "budget.epsilon=9",
     )
     with pytest.raises(UsageFault, match="behind paid steps") as caught:
-        train_shard(paid, Shard(1, 2), tmp_path / "shards", tmp_path)
+        train_shard(paid, TeacherShard(1, 2), tmp_path / "shards", tmp_path)
     assert "--ray" in caught.value.remedy
 
 
@@ -297,7 +297,7 @@ def test_one_shard_of_another_kind_of_machine_is_refused(
     shutil.copy(sealed / "partition.key", other)
     with monkeypatch.context() as patch:
         patch.setattr(merge, "describe_machine", lambda device: "another processor")
-        train_shard(few(), Shard(3, 3), other, tmp_path)
+        train_shard(few(), TeacherShard(3, 3), other, tmp_path)
     with pytest.raises(UsageFault, match=r"shard-3-of-3\.votes: .*kind of machine.*: another processor, not Linux"):
         run(few(), tmp_path / "run", teachers=[folder, other])
 

@@ -14,11 +14,11 @@ import pytest
 
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.mechanisms.pate.train import shards
-from dprecipe.mechanisms.pate.train.shards import Shard, ShardTerms, read_terms, read_votes, seal_votes
+from dprecipe.mechanisms.pate.train.shards import ShardTerms, TeacherShard, read_terms, read_votes, seal_votes
 
 KEY = bytes(range(32))
 TERMS = ShardTerms("sha256:ab", "0.1.0", "cd", "ef", "01", "cpu", "Linux", teachers=7, asked=5, classes=3)
-SHARD = Shard(2, 3)
+SHARD = TeacherShard(2, 3)
 VOTES = np.array([[0, 1, 2, 1, 0], [2, 2, 2, 0, 1]])
 
 
@@ -32,22 +32,22 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "-1/4", "1/0", "1/4/2", "a/b", "1/999999", "1.0/4", "٣/٤"])
 def test_what_is_no_shard_is_wrong_usage(text: str) -> None:
     with pytest.raises(UsageFault, match="expected I/N") as caught:
-        Shard.parse(text)
+        TeacherShard.parse(text)
     assert caught.value.remedy == "write for example --shard 3/40"
 
 
 @pytest.mark.parametrize("teachers", [1, 2, 7, 64, 250, 1001])
 def test_every_teacher_is_in_one_shard(teachers: int) -> None:
     for count in {1, 2, 3, 8, 40, teachers} & set(range(1, teachers + 1)):
-        parts = [Shard(number, count).teachers(teachers) for number in range(1, count + 1)]
+        parts = [TeacherShard(number, count).teachers(teachers) for number in range(1, count + 1)]
         assert [teacher for part in parts for teacher in part] == list(range(teachers))
         assert {len(part) for part in parts} <= {teachers // count, teachers // count + 1}
     with pytest.raises(UsageFault, match="fewer than shards"):
-        Shard(1, teachers + 1).teachers(teachers)
+        TeacherShard(1, teachers + 1).teachers(teachers)
 
 
 def test_votes_are_read_as_they_were_sealed(file: Path) -> None:
-    assert Shard.named(file.name) == SHARD
+    assert TeacherShard.named(file.name) == SHARD
     assert read_terms(file, SHARD) == TERMS
     assert np.array_equal(read_votes(file, SHARD, TERMS, KEY), VOTES)
     many = replace(TERMS, classes=70_000)
