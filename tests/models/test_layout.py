@@ -7,6 +7,7 @@ from dprecipe.models.initial import head_of
 from dprecipe.models.layout import TREES, layer_shapes, layer_sizes, trained_parameters
 from dprecipe.models.lora import add_adapters, merge_adapters
 from dprecipe.models.schema import (
+    CausalLm,
     Cnn,
     GradientBoosting,
     HuberRegression,
@@ -93,3 +94,9 @@ def test_adapters_train_the_tensors_that_they_are_merged_into(target: tuple[str,
     found = layer_shapes(model, (5,), 3, 11)
     assert found == {name: tuple(tensor.shape) for name, tensor in merge_adapters(built, built.state_dict()).items()}
     assert trained_parameters(model, found) == trained_names(built)
+
+
+def test_the_sizes_of_a_decoder_are_unknown_until_it_is_built() -> None:
+    decoder = CausalLm(kind="causal_lm", init="decoder")
+    assert layer_shapes(decoder, (2, 8), 7, 16) is None
+    assert layer_sizes(decoder, (2, 8), 7, 16) == ()
