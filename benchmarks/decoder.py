@@ -5,7 +5,7 @@ domain; Debian's package dict-jargon, which installs /usr/share/dictd/jargon.dic
 both are closer to them than other free text of this size. Debian's fortunes are left out on purpose: they are the
 public set on which benchmarks/language_sms.py chooses its settings. Nothing here is private.
 
-The tokeniser is a byte-level BPE whose digits stand alone; token 0 ends each message and pads. The model has the form
+The tokeniser is a byte-level BPE whose digits stand alone; token 0 ends each text and pads. The model has the form
 of Llama: RMSNorm, rotary positions, half as many heads of keys and values as of queries, a head tied to the embedding.
 The seed and one thread fix every number on one machine; source.json has the digests of text and outcome.
 
@@ -40,17 +40,17 @@ CHAT_MEMBER = "chitchat_dataset/dataset.json"
 
 
 def read_chat(wheel: Path) -> list[list[str]]:
-    """Conversations, each a list of messages."""
+    """Conversations, each a list of turns; what one side sent in a turn stands on lines of its own."""
     with zipfile.ZipFile(wheel) as archive:
         conversations = json.loads(archive.read(CHAT_MEMBER))
-    turns = ([m["text"].strip() for turn in c["messages"] for m in turn] for c in conversations.values())
-    return [[message for message in messages if message] for messages in turns]
+    turns = (["\n".join(m["text"].strip() for m in turn) for turn in c["messages"]] for c in conversations.values())
+    return [[text for turn in each if (text := turn.strip())] for each in turns]
 
 
 def read_jargon(path: Path) -> list[list[str]]:
-    """Entries, each a list of paragraphs without the file's line breaks."""
+    """Entries, each a list of its paragraphs, with their line breaks."""
     entries = re.split(r"\n(?=\S)", gzip.decompress(path.read_bytes()).decode("utf-8", "replace"))
-    paragraphs = ([" ".join(p.split()) for p in re.split(r"\n\s*\n", entry)] for entry in entries)
+    paragraphs = ([re.sub(r"\n\s+", "\n", p.strip()) for p in re.split(r"\n\s*\n", entry)] for entry in entries)
     return [[p for p in entry if p] for entry in paragraphs]
 
 

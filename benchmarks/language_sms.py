@@ -207,6 +207,9 @@ def run_one(out: Path, table: str, epsilon: str, seed: int, settings: Settings) 
         old.unlink()
     plain = ["--no-verify"] if epsilon == NONE else []
     synthesis = call("synthesize", release, "--rows", str(TRAINED), "--out", rows, "--seed", str(seed), *plain)
+    if epsilon == NONE:  # its folder is no release, and has no configuration for the library
+        for name in ("config.json", "generation_config.json"):
+            shutil.copyfile(out / "decoder" / name, release / name)
     labels, texts = read_rows(out / f"{table}.csv")
     public = labels[TRAINED:], texts[TRAINED:]
     rare = VALUES[table][1]

@@ -39,7 +39,7 @@ def language(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     """A wheel of 60 conversations, two of them held out, and a Jargon File of two entries."""
-    turns = [[[{"text": f" I am number {i} "}, {"text": " "}], [{"text": f"{i * 7} to you " * 20}]] for i in range(60)]
+    turns = [[[{"text": f" I am {i} "}, {"text": "Hello"}], [{"text": f"{i * 7} to you " * 20}]] for i in range(60)]
     conversations = {str(i): {"messages": turn} for i, turn in enumerate(turns)}
     with zipfile.ZipFile(tmp_path / "chat.whl", "w") as wheel:
         wheel.writestr("chitchat_dataset/dataset.json", json.dumps(conversations))
@@ -49,10 +49,10 @@ def sources(tmp_path: Path) -> Path:
 
 
 def test_what_is_read(decoder: ModuleType, sources: Path) -> None:
-    assert decoder.read_chat(sources / "chat.whl")[3] == ["I am number 3", ("21 to you " * 20).strip()]
+    assert decoder.read_chat(sources / "chat.whl")[3] == ["I am 3\nHello", ("21 to you " * 20).strip()]
     assert decoder.read_jargon(sources / "jargon.dz") == [
-        ["blit To copy many bits.", "See also bit."],
-        ["bogon A particle."],
+        ["blit\nTo copy\nmany bits.", "See also bit."],
+        ["bogon\nA particle."],
     ]
 
 
