@@ -37,17 +37,26 @@ COUNTER = "step"
 """What an optimiser calls its number of steps, the one thing in its state that has no coordinates."""
 
 
+def check_divisible(trained: Sequence[nn.Parameter]) -> None:
+    """These parameters can be one vector of numbers.
+
+    Raises:
+        RunFailed: they are of several types of numbers, or on several devices.
+    """
+    if len({(parameter.dtype, parameter.device) for parameter in trained}) > 1:
+        raise RunFailed(
+            "runtime.sharding: the trained parameters have several types of numbers",
+            "give them one, or remove runtime.sharding",
+        )
+
+
 @final
 class Shard:
     """This process's part of the trained parameters, which `weights` (S,) holds."""
 
     def __init__(self, processes: Processes, trained: Sequence[nn.Parameter]) -> None:
-        """Raises RunFailed where parameters are of several types of numbers, or on several devices."""
-        if len({(parameter.dtype, parameter.device) for parameter in trained}) > 1:
-            raise RunFailed(
-                "runtime.sharding: the trained parameters have several types of numbers",
-                "give them one, or remove runtime.sharding",
-            )
+        """Raises RunFailed as `check_divisible`, which a run asks before it spends anything."""
+        check_divisible(trained)
         self._processes = processes
         self._trained = list(trained)
         self._size = sum(parameter.numel() for parameter in trained)

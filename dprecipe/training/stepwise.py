@@ -48,13 +48,14 @@ from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.memory_check import check_memory
 from dprecipe.training.noisy_steps import Build, NoisySteps
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.processes import FollowerGate, Processes, join_processes
+from dprecipe.training.processes import FollowerGate, Processes, is_worker, join_processes
 from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, declared_records
 from dprecipe.training.program import prepare as program_of
 from dprecipe.training.provenance import private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.released import released_names, released_state, tensors_of
 from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.shards import check_divisible
 from dprecipe.training.snapshot import TensorSnapshot
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
 
@@ -71,6 +72,8 @@ class StepwiseRunner(Runner[StepwiseProgram]):
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> StepwiseProgram:
         """The program of a plan, on its own records or on those from Python: see `training.program.prepare`."""
         program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
+        if is_worker() and plan.runtime.sharding != "none":
+            check_divisible([parameter for parameter in program.model.parameters() if parameter.requires_grad])
         if inputs.train is None:
             check_initial_weights(plan, root, program.initial)
         check_memory(plan, self.build, program.model, program.sets.train, program.device)
@@ -257,6 +260,8 @@ def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
     processes = join_processes(program.device)
     if processes.count > 1:
         processes.check_same("plan", plan.digest)
+        # It is outside the plan, and decides what processes send each other and who adds noise.
+        processes.check_same("runtime.sharding", plan.runtime.sharding)
         processes.check_same("model", digest_of(p.detach().cpu().numpy() for p in program.model.state_dict().values()))
         private = private_of(program.sets.train)
         processes.check_same("set of records", None if private is None else digest_of(private))

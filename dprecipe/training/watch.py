@@ -118,7 +118,7 @@ class Watch(lightning.Callback):
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
         if trainer.should_stop and module.gate.stop_reason is not None:
             return
-        if self._scores_after(module):
+        if module.is_whole and self._scores_after(module):  # not where a stop came before the first step
             self.score(module)
         if self._logs_after(module):
             self.log_covered(module)

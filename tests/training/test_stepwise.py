@@ -14,6 +14,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 
 from dprecipe.data.targets import ClassTarget
+from dprecipe.faults import RunFailed
 from dprecipe.training import checkpoint, stepwise
 from dprecipe.training.evaluate import HeldOut
 
@@ -137,3 +138,26 @@ def test_a_step_ends_when_the_device_has_done_it(monkeypatch: pytest.MonkeyPatch
         stopwatch.on_train_batch_end(trainer, SimpleNamespace(device=torch.device(device)))
     assert waited == [torch.device("cuda", 1)]
     assert stopwatch.seconds_per_step >= 0
+
+
+def test_processes_agree_on_who_adds_noise_which_is_outside_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that divides sums and one that does not would send each other parts of different things."""
+    checked = dict[str, Any]()
+    processes = SimpleNamespace(rank=0, count=2, check_same=checked.__setitem__)
+    monkeypatch.setattr(stepwise, "join_processes", lambda device: processes)
+    monkeypatch.setattr(stepwise, "private_of", lambda records: None)
+    plan: Any = SimpleNamespace(digest="sha256:ab", runtime=SimpleNamespace(sharding="optimizer"))
+    program: Any = SimpleNamespace(device=CPU, model=nn.Linear(2, 1), sets=SimpleNamespace(train=None))
+    stepwise.processes_of(plan, program)
+    assert checked["runtime.sharding"] == "optimizer"
+
+
+def test_parameters_that_can_not_be_divided_are_refused_before_a_run_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the attempt, whose account has reserved and whose paid steps have been taken."""
+    mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1, dtype=torch.float64))
+    monkeypatch.setattr(stepwise, "program_of", lambda *rest: SimpleNamespace(model=mixed))
+    monkeypatch.setattr(stepwise, "is_worker", lambda: True)
+    plan: Any = SimpleNamespace(runtime=SimpleNamespace(sharding="optimizer"))
+    inputs: Any = SimpleNamespace(model=mixed, train=None)
+    with pytest.raises(RunFailed, match="several types of numbers"):
+        stepwise.StepwiseRunner(build=None, tests=None).prepare(plan, Path(), inputs)  # type: ignore[arg-type]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from dprecipe.mechanisms.plan import Length, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
-from dprecipe.training.watch import SpentCurve, steps_between_scores
+from dprecipe.training.watch import SpentCurve, Watch, steps_between_scores
 
 
 def spent(plan: Plan, charges: list[Charge]) -> float:
@@ -45,3 +47,12 @@ def test_what_is_shown_as_spent_is_no_less_than_that_and_never_more_than_the_bud
 )
 def test_scores_take_a_small_part_of_the_time(steps: int, epoch: int, held_out: int, expected: int) -> None:
     assert steps_between_scores(Length(steps, epoch), 1400, held_out) == expected
+
+
+def test_a_stop_before_the_first_step_scores_nothing_that_is_not_whole(small: Callable[..., Plan]) -> None:
+    """Processes with shards of the average put them together only where a step is about to be scored."""
+    gate = SimpleNamespace(stop_reason=None, done=0)
+    module = SimpleNamespace(is_whole=False, steps_done=0, events_done=0, gate=gate)
+    loggers: Any = SimpleNamespace(are_used=False, takes_public_scores=False)
+    watch = Watch(small(), SpentCurve(small()), None, None, lambda *rest: None, lambda content: None, loggers)
+    watch.on_train_batch_end(cast(Any, SimpleNamespace(should_stop=True)), module)  # asks for no weights

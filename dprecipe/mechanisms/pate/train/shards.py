@@ -180,43 +180,27 @@ def seal_votes(terms: ShardTerms, shard: TeacherShard, votes_TQ: NDArray[Any], k
 
 
 def read_terms(path: Path, shard: TeacherShard) -> ShardTerms:
-    """What the header of a shard file states; its digest is not checked yet.
+    """What the header of a shard file states; its digest is not checked.
 
     Raises:
         DataFault: it is no such file, or not the shard of its name.
     """
-    try:
-        with open(durable.open_regular(path, os.O_RDONLY), "rb") as file:
-            start = file.read(4)
-            length = int.from_bytes(start, "big")
-            text = file.read(length) if len(start) == 4 and 2 <= length <= MAX_HEADER else b""
-        header = parse_object(text, "the header")
-        stated = (header.pop("schema", None), header.pop("shard", None), header.pop("shards", None))
-        if stated != (SCHEMA, shard.number, shard.count):
-            raise ContentError("the header is that of another file")
-        return ShardTerms.read(header)
-    except OSError as error:
-        raise DataFault(f"{path}: can't be read: {error.strerror}", "check the disk and the file's owner") from None
-    except ContentError as error:
-        raise _damaged(path, str(error)) from None
+    return _parse_terms(path, shard, _read_start(path, 4 + MAX_HEADER))
 
 
 def read_votes(path: Path, shard: TeacherShard, terms: ShardTerms, key: bytes) -> NDArray[Any]:
-    """The votes of a shard, (T, Q), of teachers with these terms.
+    """The votes of a shard, (T, Q), of teachers with these terms. The file is read once: what is checked is what is
+    used, whatever takes its place meanwhile.
 
     Raises:
         UsageFault: they have other terms.
         DataFault: it is no such file, or it is damaged.
     """
-    terms.check_same(read_terms(path, shard), path)
     votes = len(shard.teachers(terms.teachers)), terms.asked
     kind = vote_type(terms.classes)
     size = votes[0] * votes[1] * kind.itemsize
-    try:
-        with open(durable.open_regular(path, os.O_RDONLY), "rb") as file:
-            content = file.read(4 + MAX_HEADER + size + DIGEST_BYTES + 1)
-    except OSError as error:
-        raise DataFault(f"{path}: can't be read: {error.strerror}", "check the disk and the file's owner") from None
+    content = _read_start(path, 4 + MAX_HEADER + size + DIGEST_BYTES + 1)
+    terms.check_same(_parse_terms(path, shard, content), path)
     start = 4 + int.from_bytes(content[:4], "big")
     if len(content) != start + size + DIGEST_BYTES:
         raise _damaged(path, "it has another size than its votes")
@@ -226,6 +210,28 @@ def read_votes(path: Path, shard: TeacherShard, terms: ShardTerms, key: bytes) -
     if bool((votes_TQ >= terms.classes).any()):
         raise _damaged(path, "it holds a vote for no class")
     return votes_TQ
+
+
+def _read_start(path: Path, size: int) -> bytes:
+    """At most so many bytes of a file."""
+    try:
+        with open(durable.open_regular(path, os.O_RDONLY), "rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise DataFault(f"{path}: can't be read: {error.strerror}", "check the disk and the file's owner") from None
+
+
+def _parse_terms(path: Path, shard: TeacherShard, content: bytes) -> ShardTerms:
+    """What the header of a file states, whose first bytes are `content`."""
+    length = int.from_bytes(content[:4], "big")
+    try:
+        header = parse_object(content[4 : 4 + length] if 2 <= length <= MAX_HEADER else b"", "the header")
+        stated = (header.pop("schema", None), header.pop("shard", None), header.pop("shards", None))
+        if stated != (SCHEMA, shard.number, shard.count):
+            raise ContentError("the header is that of another file")
+        return ShardTerms.read(header)
+    except ContentError as error:
+        raise _damaged(path, str(error)) from None
 
 
 def _digest(content: bytes, key: bytes) -> bytes:

@@ -160,3 +160,19 @@ def test_a_pipe_in_the_place_of_a_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(DataFault, match="can't be read"):
         read_votes(path, SHARD, TERMS, KEY)
+
+
+def test_a_file_is_read_once_so_that_none_takes_its_place(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between a check and a second look, votes of other teachers, sealed with the same key, would count twice."""
+    open_regular = shards.durable.open_regular
+
+    def swap(path: Path, flags: int) -> int:
+        opened = open_regular(path, flags)
+        path.unlink()
+        path.write_bytes(seal_votes(TERMS, TeacherShard(1, 3), VOTES[::-1], KEY))
+        return opened
+
+    monkeypatch.setattr(shards.durable, "open_regular", swap)
+    assert np.array_equal(read_votes(file, SHARD, TERMS, KEY), VOTES)
+    with pytest.raises(DataFault, match="the header is that of another file"):
+        read_votes(file, SHARD, TERMS, KEY)

@@ -90,9 +90,13 @@ def test_teachers_that_have_voted_are_not_trained_again(room: Class, monkeypatch
     (room.store.folder / "5.npy").write_bytes(b"torn")
     np.save(room.store.folder / "6.npy", np.zeros(QUERIES - 1, np.uint16))
     np.save(room.store.folder / "7.npy", np.full(QUERIES, 3, np.uint16))
+    with (room.store.folder / "0.npy").open("wb") as archive:
+        np.savez(archive, np.zeros(QUERIES, np.uint16))
+    header = b"{'descr': '<u2', 'fortran_order': False, 'shape': (100000000000000,)}\n"
+    (room.store.folder / "1.npy").write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
     seen = trained(monkeypatch)
     assert np.array_equal(room.train(), before)
-    assert seen == [2, 5, 6, 7]
+    assert seen == [0, 1, 2, 5, 6, 7]
 
 
 def test_a_stop_keeps_the_votes_that_are_there(room: Class, monkeypatch: pytest.MonkeyPatch) -> None:
