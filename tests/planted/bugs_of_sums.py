@@ -35,8 +35,8 @@ SUM_BUGS = (
         "tokens",
         "the norm of an embedding's gradient takes each lookup by itself, although equal tokens add up in one row",
         STRATEGIES,
-        "return _squares(sums.view(count, -1))",
-        "return _squares(gradients.flatten(1))",
+        "return row_squares(sums.view(count, -1))",
+        "return row_squares(gradients.flatten(1))",
         caught_by="probe",
     ),
     bug(
