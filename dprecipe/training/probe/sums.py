@@ -103,9 +103,12 @@ class Units:
 
     @cached_property
     def norms(self) -> Tensor:
-        """(G, B): of the gradients of each group."""
+        """(G, B): of the gradients of each group, added in double precision: in single, millions of squares lose more
+        than the tolerance."""
         order = 1 if self.of_plan.norm == "l1" else 2
-        return torch.stack([torch.linalg.vector_norm(self.gradients[:, at], ord=order, dim=1) for at in self.groups])
+        by_group = (self.gradients[:, at] for at in self.groups)
+        norms = [torch.linalg.vector_norm(rows, ord=order, dim=1, dtype=torch.float64) for rows in by_group]
+        return torch.stack(norms).to(self.gradients.dtype)
 
     @cached_property
     def groups(self) -> list[Tensor]:

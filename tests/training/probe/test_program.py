@@ -529,6 +529,13 @@ def test_every_clipping_of_records_and_of_units_of_several_rows_passes(clipping:
     assert [(check.id, check.measured) for check in checks if not check.passed] == []
 
 
+@pytest.mark.slow
+def test_a_layer_of_millions_of_weights_passes() -> None:
+    wide = nn.Sequential(nn.Linear(5, 2400), nn.Tanh(), nn.Linear(2400, 2400), nn.Tanh(), nn.Linear(2400, 3))
+    checks = examine_module(wide, cross_entropy, (5,), 3, None, clipping_tests(clipped_sum, CLIPPINGS["flat"], None))
+    assert [(check.id, check.measured) for check in checks if not check.passed] == []
+
+
 @pytest.mark.parametrize(
     ("planned", "done", "rows", "wrong"),
     [
