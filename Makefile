@@ -59,7 +59,7 @@ chaos: $(BIN)/.dev
 gpu-check: $(BIN)/.dev
 	$(BIN)/python benchmarks/gpu_check.py
 
-BENCHMARKS := accountants encoder endtoend engine ledger noise pate pnsgd startup trainer
+BENCHMARKS := accountants encoder endtoend engine language ledger noise pate pnsgd startup trainer
 bench: $(BIN)/.dev
 	for name in $(BENCHMARKS); do OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
 
