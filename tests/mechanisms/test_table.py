@@ -42,4 +42,4 @@ assert list(table.MECHANISMS)[-1] == "fifth"
 def test_traits_are_asked_of_the_table() -> None:
     assert table.list_kinds(lambda mechanism: mechanism.has_student) == ["pate"]
     assert table.list_kinds(lambda mechanism: mechanism.is_convex) == ["pnsgd"]
-    assert table.list_kinds(lambda mechanism: "processes" in mechanism.runtime_options) == ["dpsgd"]
+    assert table.list_kinds(lambda mechanism: "processes" in mechanism.runtime_options) == ["dpsgd", "encoded"]
