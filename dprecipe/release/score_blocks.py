@@ -106,4 +106,5 @@ def state_score(score: PublicScore, target: Target) -> AnyScore:
     """A score as a certificate states it."""
     figures = {"accuracy": score.accuracy, "mean_absolute_error": score.mean_absolute_error}
     known = {name: value for name, value in figures.items() if value is not None}
-    return score_block(target).model_validate({**score.full, **known, "loss": score.loss, "records": score.records})
+    block = score_block(target) if score.mean_absolute_error is None else NumericScore
+    return block.model_validate({**score.full, **known, "loss": score.loss, "records": score.records})
