@@ -67,14 +67,17 @@ class Cluster:
     """Runs functions on other machines, each call as one task, which Ray itself never tries twice."""
 
     def __init__(self, ray: Any, gpus: int) -> None:
-        self._ray = ray
+        """`gpus`: of each task. A task without one sees none, even on a machine that has some."""
+        self._ray, self._gpus = ray, gpus
         self._options = {"num_cpus": 1, "num_gpus": gpus, "max_retries": 0, "retry_exceptions": False}
 
     @property
     def nodes(self) -> list[str]:
         """The machines that take tasks."""
-        alive = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
-        return [str(node["NodeID"]) for node in alive]
+        needs = {"CPU": 1, "GPU": self._gpus}
+        alive = [node for node in self._ray.nodes() if node["Alive"]]
+        able = [node for node in alive if all(node["Resources"].get(key, 0) >= count for key, count in needs.items())]
+        return [str(node["NodeID"]) for node in able]
 
     @property
     def cpus(self) -> int:
@@ -92,7 +95,6 @@ class Cluster:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
-            options["num_gpus"] = 0
         return self._ray.remote(function).options(**options).remote(*arguments)
 
     def wait(self, tasks: Sequence[Task], seconds: float) -> list[Task]:
@@ -125,7 +127,8 @@ def open_cluster(address: str, cpus: int | None, gpus: int) -> Iterator[Cluster]
     """A cluster for as long as the block lasts. `cpus`: of one that starts here; all where None. `gpus`: of each task.
 
     Raises:
-        UsageFault: see `check_address`; or Ray can't start or join.
+        UsageFault: see `check_address`; or Ray can't start or join; or no machine could take a task, which would wait
+            for ever.
     """
     check_address(address)
     local = address == LOCAL
@@ -146,7 +149,14 @@ def open_cluster(address: str, cpus: int | None, gpus: int) -> Iterator[Cluster]
             what = "Ray can't start here" if local else f"no cluster is reachable at {address}"
             text = " ".join(str(error).split())[:300]
             raise UsageFault(f"nothing was spent: {what} ({text or type(error).__name__})", REMEDY) from None
-        yield Cluster(ray, gpus)
+        cluster = Cluster(ray, gpus)
+        if not cluster.nodes:
+            what = "GPU that a task needs" if gpus else "processor"
+            raise UsageFault(
+                f"nothing was spent: no machine of the cluster has a {what}",
+                "start machines that have one, or set runtime.device to cpu",
+            )
+        yield cluster
     finally:
         if "ray" in locals():
             ray.shutdown()

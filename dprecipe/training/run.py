@@ -116,7 +116,7 @@ def run(
             machines = None
             if cluster is not None:
                 report_progress("starting Ray" if cluster == LOCAL else "joining the cluster")
-                machines = stack.enter_context(open_cluster(cluster, None, 1 if plan.runtime.device == "cuda" else 0))
+                machines = stack.enter_context(open_cluster(cluster, None, _count_gpus(plan)))
             with phase("prepare"):
                 folders = tuple(map(Path, teachers))
                 inputs = PythonInputs(model, train, public, test, gathered, folders, machines)
@@ -141,3 +141,10 @@ def rehearse(plan: Plan) -> Rehearsal:
         PlanRefused, RunFailed: as `run` would, before any data is at stake.
     """
     return runner_of(plan).rehearse(plan)
+
+
+def _count_gpus(plan: Plan) -> int:
+    """GPUs of a task on a cluster, which trains on a device like this machine's."""
+    from dprecipe.training.program import device_of
+
+    return int(device_of(plan.runtime.device).type == "cuda")

@@ -6,6 +6,8 @@ import os
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -39,6 +41,37 @@ def test_an_address_where_nobody_listens_is_refused_at_once(monkeypatch: pytest.
         cluster.check_address(f"127.0.0.1:{port}")
     with pytest.raises(UsageFault, match="no cluster is reachable"):
         cluster.check_address("127.0.0.1:99999")
+
+
+class Ray:
+    """A cluster of a machine with a GPU, one without, and one that is gone; notes what tasks are given."""
+
+    def __init__(self) -> None:
+        self.options: list[dict[str, Any]] = []
+
+    def nodes(self) -> list[dict[str, Any]]:
+        both, one = {"CPU": 4.0, "GPU": 1.0}, {"CPU": 4.0}
+        return [
+            {"NodeID": name, "Alive": name != "gone", "Resources": resources}
+            for name, resources in (("gpu", both), ("plain", one), ("gone", both))
+        ]
+
+    def remote(self, function: object) -> Any:
+        call = SimpleNamespace(remote=lambda *arguments: arguments)
+        return SimpleNamespace(options=lambda **options: self.options.append(options) or call)
+
+
+def test_a_machine_is_asked_what_it_is_with_the_gpu_that_its_tasks_will_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray hides all GPUs from a task that is given none, so it could not tell; and machines without are not asked."""
+    strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: (node, soft))
+    monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", cast(Any, strategies))
+    for gpus, nodes in ((0, ["gpu", "plain"]), (1, ["gpu"]), (2, [])):
+        ray = Ray()
+        machines = cluster.Cluster(ray, gpus)
+        assert machines.nodes == nodes
+        machines.submit(lambda: b"", node="gpu")
+        assert ray.options[0]["num_gpus"] == gpus
+        assert ray.options[0]["scheduling_strategy"] == ("gpu", False)
 
 
 LEAD = """

@@ -97,8 +97,8 @@ def tune(
     verified, or not at all, and holds the winner alone; where no run has a model, it says so and holds none.
 
     Raises:
-        UsageFault: the plan is not of a tuned run; the folder exists (or, with `resume`, does not); `jobs` below 1; no
-            cluster is reachable, or one of its machines can't make runs.
+        UsageFault: the plan is not of a tuned run; torchrun has started several processes; the folder exists (or, with
+            `resume`, does not); `jobs` below 1; no cluster is reachable, or one of its machines can't make runs.
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
@@ -106,6 +106,8 @@ def tune(
     plan = hold_to_policies(plan, path, resume)
     if plan.tuning is None:
         raise UsageFault("this recipe has no block `tuning`", "start it with: dprecipe run")
+    if "WORLD_SIZE" in os.environ:
+        raise UsageFault("a tuned run starts processes of its own", "start it without torchrun; see --jobs and --ray")
     if jobs is not None and jobs < 1:
         raise UsageFault(f"expected --jobs >= 1, got {jobs}", "leave it out")
     if cluster is not None:

@@ -40,6 +40,16 @@ def test_what_could_not_be_verified_is_refused_before_anything_is_spent(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_launcher_of_several_processes_is_refused(
+    tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would make the runs, and the first of them would wait for the others in its first run."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageFault, match="starts processes of its own"):
+        tune(tuned(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_files_of_all_candidates_are_asked_for_before_anything_is_spent(tuned: Tuned, tmp_path: Path) -> None:
     values = "tuning.over=[{key: model.init, values: [no.safetensors, none.safetensors]}]"

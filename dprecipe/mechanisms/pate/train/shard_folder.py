@@ -45,7 +45,10 @@ class ShardFolder:
         self.path = path
         if path.exists() and not path.is_dir():
             raise UsageFault(f"{path}: not a folder", "choose another with --out")
-        names = [entry.name for entry in path.iterdir()] if path.exists() else []
+        try:
+            names = [entry.name for entry in path.iterdir()] if path.exists() else []
+        except OSError as error:
+            raise RunFailed(f"{path}: can't be read: {error.strerror}", "choose another with --out") from None
         if KEY not in names and any(not name.startswith(".") for name in names):  # hidden: a key that is being written
             raise UsageFault(f"{path}: a folder of something else", "choose an empty or a new one with --out")
         try:
