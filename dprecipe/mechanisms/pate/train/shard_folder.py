@@ -155,11 +155,13 @@ def list_files(folder: Path) -> list[tuple[TeacherShard, Path]]:
     """The shard files of a folder.
 
     Raises:
-        DataFault: a folder, a link or anything else has the name of one.
+        DataFault: a folder, a link or anything else has the name of one; or the folder can't be read.
     """
-    found = [
-        (shard, entry) for entry in sorted(folder.iterdir()) if (shard := TeacherShard.named(entry.name)) is not None
-    ]
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise DataFault(f"{folder}: can't be read: {error.strerror}", "check the folder's owner") from None
+    found = [(shard, entry) for entry in entries if (shard := TeacherShard.named(entry.name)) is not None]
     for _, entry in found:
         if entry.is_symlink() or not entry.is_file():
             raise DataFault(f"{entry}: not a file", AGAIN)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dprecipe
-from dprecipe.faults import DataFault, Interrupted, UsageFault
+from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.train import merge, shard_folder, teachers
 from dprecipe.mechanisms.pate.train import shard as shard_module
 from dprecipe.mechanisms.pate.train.merge import find_key
@@ -313,3 +313,14 @@ def test_the_modules_of_a_shard_put_no_query() -> None:
     for module in (shard_module, shard_folder):
         text = Path(str(module.__file__)).read_text("utf-8")
         assert not any(word in text for word in ("ledger", "Ballot", "Secrets", "open_attempt"))
+
+
+def test_a_folder_that_can_not_be_listed_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> Any:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(RunFailed, match="can't be read: Permission denied"):
+        shard_folder.ShardFolder(tmp_path)
+    with pytest.raises(DataFault, match="can't be read: Permission denied"):
+        shard_folder.list_files(tmp_path)
