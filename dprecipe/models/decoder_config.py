@@ -14,6 +14,8 @@ from typing import Any, final
 from dprecipe.faults import DataFault
 from dprecipe.models.hub_config import MAX_SIZE, Config
 
+MAX_LAYERS = 1000
+"""Blocks of a decoder: of a file that claims millions, building them would take for ever."""
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu")
 ROPE = {"factor": "rope_factor", "low_freq_factor": "rope_low", "high_freq_factor": "rope_high"}
 """Numbers of scaled rotary positions, by their names here."""
@@ -101,6 +103,8 @@ def check_decoder_config(content: Mapping[str, Any]) -> Config:
     result: dict[str, str | int | float | bool] = {"model_type": kind}
     for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"):
         result[name] = _size(name, content.get(name))
+    if int(result["num_hidden_layers"]) > MAX_LAYERS:
+        raise _strange("num_hidden_layers", result["num_hidden_layers"])
     width, heads = int(result["hidden_size"]), int(result["num_attention_heads"])
     inner = content.get("intermediate_size")
     result["intermediate_size"] = _size("intermediate_size", 4 * width if is_gpt2 and inner is None else inner)

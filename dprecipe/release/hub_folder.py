@@ -69,18 +69,22 @@ def render_readme(
     body = card
     if body is None:
         body = f"# {plain_text(name)}\n\n{plain_text(predicate.claim.sentence)}\n"
-    return "\n".join(["---", *lines, "---", "", body.strip(), "", _USE])
+    call = _WRITES if isinstance(model.model, CausalLm) else _PREDICTS
+    return "\n".join(["---", *lines, "---", "", body.strip(), "", _USE.replace(_CALL, call)])
 
 
-_USE = """## Use
+_CALL = "CALL"
+_PREDICTS = "model = dprecipe.load_model(folder)  # model.predict(records), model.predict_proba(records)"
+_WRITES = 'model = dprecipe.load_language_model(f"{folder}/release")  # model.generate(prompt); base=… for adapters'
+_USE = f"""## Use
 
 ```python
 import dprecipe
 from huggingface_hub import snapshot_download
 
 folder = snapshot_download("OWNER/NAME", local_dir="model")
-print(dprecipe.verify(f"{folder}/release").claim.sentence)
-model = dprecipe.load_model(folder)  # model.predict(records), model.predict_proba(records)
+print(dprecipe.verify(f"{{folder}}/release").claim.sentence)
+{_CALL}
 ```
 
 `release/` is what the certificate covers; this page and the other files beside it are not.
@@ -126,6 +130,8 @@ def _results(predicate: Predicate, task: str) -> list[dict[str, Any]]:
 
 def find_task(model: ModelFile) -> str:
     """The hub's word for what a model does."""
+    if isinstance(model.model, CausalLm):
+        return "text-generation"
     if model.facts.vocabulary is not None or isinstance(model.model, Transformers):
         return "text-classification"
     chooses = model.facts.target.is_choice

@@ -288,9 +288,9 @@ STATED = frozenset({"accuracy", "loss", "mean_absolute_error"})
 
 
 def select_public(score: Score | None, data: Data) -> PublicScore | None:
-    """What is stated of a score on public records. A diverged model has no loss that could be stated: it is released
-    without a score."""
-    if score is None or not math.isfinite(score.loss):
+    """What is stated of a score on public records. A diverged model has no loss or no perplexity that could be stated:
+    it is released without a score."""
+    if score is None or not all(map(math.isfinite, (score.loss, score.full.get("perplexity", 0.0)))):
         return None
     known = score_block(describe_data(data).target).model_fields
     others = {name: value for name, value in score.full.items() if name in known and name not in STATED}

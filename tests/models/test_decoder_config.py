@@ -45,6 +45,7 @@ def test_windows_hold_where_the_family_says_so() -> None:
         ({"model_type": "mamba"}, "'mamba' are not supported"),
         ({"model_type": ["llama"]}, "are not supported"),
         ({"hidden_size": 0}, "hidden_size is '0'"),
+        ({"num_hidden_layers": 1 << 24}, "num_hidden_layers is '16777216'"),
         ({"hidden_size": True}, "hidden_size is 'True'"),
         ({"vocab_size": None}, "vocab_size is 'None'"),
         ({"vocab_size": 1 << 40}, "vocab_size"),

@@ -11,13 +11,14 @@ import pytest
 import yaml
 
 from dprecipe.faults import UsageFault
-from dprecipe.models.file import parse_description
+from dprecipe.models.file import describe_file, parse_description
 from dprecipe.recipe.read import read_source
 from dprecipe.release.facts import PublicScore
-from dprecipe.release.hub_folder import find_task, write_hub_folder
+from dprecipe.release.hub_folder import find_task, render_readme, write_hub_folder
 from dprecipe.release.rebuild import stated_source
 from dprecipe.release.schema import Statement
 from dprecipe.release.verify import verify
+from tests.languages import config_of, data_block, model_block
 from tests.recipe_texts import FULL_BATCH
 
 RECIPE = (
@@ -136,3 +137,12 @@ def test_the_task(release: tuple[Path, Statement], change: dict[str, Any], task:
     content = json.loads((release[0] / "model.json").read_text())
     file = parse_description(json.dumps(content)).model_copy(update=change)
     assert find_task(file) == task
+
+
+def test_a_language_model_writes_text(release: tuple[Path, Statement]) -> None:
+    description = describe_file(model_block(), data_block(), config_of("gpt2"), ())
+    file = parse_description(json.dumps(description))
+    assert find_task(file) == "text-generation"
+    readme = render_readme(release[1], file, "texts")
+    assert 'dprecipe.load_language_model(f"{folder}/release")' in readme
+    assert "load_model(" not in readme

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from torch import nn  # noqa: E402
 
 import dprecipe  # noqa: E402
+from dprecipe.data.facts import describe_data  # noqa: E402
 from dprecipe.data.targets import TokenTarget  # noqa: E402
 from dprecipe.faults import DataFault, PlanRefused, RecipeError  # noqa: E402
 from dprecipe.models.decoder_config import check_decoder_config  # noqa: E402
@@ -25,9 +27,13 @@ from dprecipe.models.lora import add_adapters, merge_adapters  # noqa: E402
 from dprecipe.models.schema import Lora  # noqa: E402
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model  # noqa: E402
 from dprecipe.models.zoo.checkpoint import load_decoder  # noqa: E402
+from dprecipe.release.score_blocks import state_score  # noqa: E402
+from dprecipe.training.evaluate import Score  # noqa: E402
 from dprecipe.training.losses import NextTokenLoss  # noqa: E402
 from dprecipe.training.probe.program import examine_module  # noqa: E402
+from dprecipe.training.publish import select_public  # noqa: E402
 from tests.decoders import DECODERS, LENGTH, VOCABULARY  # noqa: E402
+from tests.languages import data_block  # noqa: E402
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -108,6 +114,15 @@ def test_a_run_is_released_and_verifies(tmp_path: Path, folder: Path, family: st
     assert changed == ({name for name in base if ".c_" in name and "weight" in name} if model else set(base))
 
 
+@pytest.mark.parametrize("perplexity", [3.0, math.inf])
+def test_a_diverged_model_is_released_without_a_score(perplexity: float) -> None:
+    """Its loss is finite where its perplexity is none: what was spent ends in a release all the same."""
+    data, score = data_block(), Score(None, 900.0, 3, full={"perplexity": perplexity, "tokens": 4})
+    stated = select_public(score, data)
+    assert (stated is None) == math.isinf(perplexity)
+    assert stated is None or state_score(stated, describe_data(data).target).loss == 900.0
+
+
 def refused(folder: Path, text: str) -> str:
     with pytest.raises(DataFault) as caught:
         start(folder, text)
@@ -160,6 +175,10 @@ def test_weights_come_in_one_file_or_in_parts_with_bare_names_and_constants(tmp_
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../x.safetensors"}}))
     with pytest.raises(DataFault, match="beside it"):
         load_decoder(target, tmp_path)
+    for name in ("a\0.safetensors", "\ud800.safetensors"):
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+        with pytest.raises(DataFault, match="no such file"):
+            load_decoder(target, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +189,10 @@ def test_weights_come_in_one_file_or_in_parts_with_bare_names_and_constants(tmp_
         (lambda state: state.update({"model.norm.weight": torch.ones(3)}), r"is \[3\]"),
         (lambda state: state.update({"model.norm.weight": torch.ones(16).to(torch.int8)}), "quantised"),
         (lambda state: state.update({"model.norm.weight": torch.full((16,), torch.nan)}), "not finite"),
+        (
+            lambda state: state.update({"model.norm.weight": torch.full((16,), 1e300, dtype=torch.float64)}),
+            "not finite",
+        ),
     ],
 )
 def test_weights_of_another_model_are_refused(tmp_path: Path, change: Any, message: str) -> None:

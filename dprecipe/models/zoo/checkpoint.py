@@ -99,8 +99,9 @@ def _list_parts(index: Path) -> tuple[str, ...]:
 def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
-    except OSError as error:
-        raise DataFault(f"{file}: {error.strerror or 'no such file'}", "fetch all files of the checkpoint") from None
+    except (OSError, ValueError) as error:  # a name that no file can have
+        reason = getattr(error, "strerror", None) or "no such file"
+        raise DataFault(f"{file}: {reason}", "fetch all files of the checkpoint") from None
 
 
 def _tensors(
@@ -135,7 +136,7 @@ def _tensors(
                 f"{file}: {name!r} holds {tensor.dtype}: quantised weights have no gradients",
                 "take the checkpoint before quantisation",
             )
-        if not bool(tensor.isfinite().all()):
+        if not bool(tensor.float().isfinite().all()):  # in single precision, which they are trained in
             raise DataFault(
                 f"{file}: {name!r} holds numbers that are not finite", "name weights of a finished training"
             )
