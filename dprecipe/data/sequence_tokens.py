@@ -2,7 +2,7 @@
 
 A segment is the text of a record, a prompt, a completion, or a turn of a conversation. What a record spells never
 becomes a special token (`<|endoftext|>` in it is read as letters): only the recipe's own constants do. So no record can
-end its sequence early, or speak as another role.
+end its sequence early. What stands around a role's turns can be spelled in a record unless it is a special token.
 """
 
 from __future__ import annotations
