@@ -73,7 +73,7 @@ def read_records(path: Path, names: Sequence[str]) -> list[Record]:
         if missing or not rows:
             raise DataFault(f"{path.name}: has no {'column ' + missing[0] if missing else 'record'}", "name another")
         return [{name: str(row.get(name)) for name in names} for row in rows]
-    except (OSError, ValueError, csv.Error, ImportError) as error:
+    except (OSError, ValueError, RecursionError, csv.Error, ImportError) as error:
         raise DataFault(f"{path.name}: can't be read ({type(error).__name__})", "name a file of records") from None
 
 
@@ -89,8 +89,11 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
             if not all(isinstance(row, dict) for row in parsed):
                 raise ValueError("a line is no object")
             return parsed
-        csv.field_size_limit(MAX_FIELD)
-        return [row for row, _ in zip(csv.DictReader(stream), range(MAX_RECORDS), strict=False)]
+        usual = csv.field_size_limit(MAX_FIELD)
+        try:
+            return [row for row, _ in zip(csv.DictReader(stream), range(MAX_RECORDS), strict=False)]
+        finally:
+            csv.field_size_limit(usual)  # of the whole process, and other readers refuse longer fields
 
 
 def measure_resemblance(synthetic: Sequence[Record], public: Sequence[Record]) -> Resemblance:
