@@ -1,7 +1,7 @@
 # make demo       sets everything up and runs the quickstart: digits, DP-SGD, certificate, verification
 # make test       sets everything up and runs the tests, but for the long ones: 5 minutes *
-# make test-long  runs the long tests only (many kills, many examples, several processes): 17 minutes *
-# make test-all   runs both, which is all but what takes a GPU: 22 minutes *
+# make test-long  runs the long tests only (many kills, many examples, several processes): 13 minutes *
+# make test-all   runs both, which is all but what takes a GPU: 18 minutes *
 # make test-room  runs the tests of one mechanism's room: make test-room ROOM=dpsgd
 # make check      holds the code against ruff (lint and format) and mypy (strict types): 1 minute *
 # make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
@@ -10,7 +10,7 @@
 # make bench-check  measures the ratios of benchmarks/ratios.json again and says which have moved; some minutes
 # make schemas    writes the JSON Schemas in schemas/ anew
 #
-# * on two cores that do nothing else, once the environment is there; derived from processor seconds
+# * on two cores that do nothing else, once the environment is there
 
 PYTHON ?= python3
 VENV ?= .venv
