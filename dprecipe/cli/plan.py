@@ -83,6 +83,7 @@ def plan_lines(plan: Plan) -> list[str]:
         *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
         *plan.room.describe(),
         *_size_rows(plan),
+        *_memory_rows(plan),
         *describe_canaries(plan),
         ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}{plan.room.epsilon_note}"),
         (
@@ -195,6 +196,13 @@ def _size_rows(plan: Plan) -> list[tuple[str, str]]:
         text = f"from 1 to {data.max_units:,}, the number is protected; batches as expected of the most"
         rows.append(("units", text))
     return rows
+
+
+def _memory_rows(plan: Plan) -> list[tuple[str, str]]:
+    """How many records are in memory at once, where that is measured."""
+    if plan.runtime.physical_batch != "auto":
+        return []
+    return [("physical batch", "measured at the start of the run, from the memory there is")]
 
 
 def _position_rows(plan: Plan) -> list[tuple[str, str]]:

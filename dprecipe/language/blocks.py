@@ -22,6 +22,9 @@ from dprecipe.language.statement import ReleaseStatement
 MIN_DELTA = 1e-30
 """Far below any use; at 1e-100 the arithmetic of two libraries no longer agrees, and no release would verify."""
 
+DEFAULT_PHYSICAL_BATCH = 512
+"""Records held in memory at once, where the recipe does not say, and while nothing has been measured."""
+
 
 class Budget(SparseBlock):
     """The most that may be spent, and how it is counted."""
@@ -67,7 +70,11 @@ class Runtime(Block):
         description="compile the gradient's pass: `auto` where a run is long and gains by it; "
         "not every mechanism takes it",
     )
-    physical_batch: PositiveInt = Field(512, description="records held in memory at once")
+    physical_batch: PositiveInt | Literal["auto"] = Field(
+        DEFAULT_PHYSICAL_BATCH,
+        description="records held in memory at once; `auto` measures how many fit as the run starts; "
+        "not every mechanism takes it",
+    )
     processes: PositiveInt = Field(
         1, description="of this machine that run it together, one a GPU; not every mechanism takes it"
     )
@@ -97,6 +104,11 @@ class Runtime(Block):
         "private data",
     )
     insecure: InsecureRandomness | None = Field(None, description="tests only: makes sampling and noise repeatable")
+
+    @property
+    def physical_batch_size(self) -> int:
+        """Records held in memory at once: a number, also before memory was measured."""
+        return DEFAULT_PHYSICAL_BATCH if self.physical_batch == "auto" else self.physical_batch
 
 
 Reason = Annotated[str, Field(min_length=1, max_length=300)]

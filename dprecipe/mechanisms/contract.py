@@ -49,7 +49,7 @@ if TYPE_CHECKING:
             """The values that may be `auto`, by dotted path."""
 
 
-RuntimeOption = Literal["compile", "precision", "recompute", "processes", "sharding", "loggers"]
+RuntimeOption = Literal["compile", "precision", "recompute", "physical_batch", "processes", "sharding", "loggers"]
 """A key of `runtime` that not every mechanism reads."""
 ALL_RUNTIME_OPTIONS: frozenset[RuntimeOption] = frozenset(get_args(RuntimeOption))
 

@@ -192,6 +192,14 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
             "remove runtime.recompute",
             "runtime.recompute",
         )
+    if runtime.physical_batch == "auto" and "physical_batch" not in options:
+        able = _kinds_that_read("physical_batch")
+        yield Finding(
+            "R307",
+            f"{kind} takes a number of records at once: physical_batch: auto is for {able} alone",
+            "write a number, or remove runtime.physical_batch",
+            "runtime.physical_batch",
+        )
     options_set: tuple[tuple[RuntimeOption, str, bool], ...] = (
         ("compile", "compiles nothing", runtime.compile != "auto"),
         ("precision", "computes in a precision of its own", runtime.precision != 32),

@@ -29,6 +29,7 @@ from dprecipe.training.launch import name_launch
 
 WHEN = ("step", "epsilon")
 """The first columns of the metrics; the score's columns follow."""
+PHYSICAL_BATCH = "physical_batch.json"
 TRAINING = "training_"
 """What begins the names of scores on training records, which no release has."""
 
@@ -84,6 +85,39 @@ class RunFolder:
             raise RunFailed(
                 f"{path}: can't be read: {error.strerror}", "restore the run's own files, or start a new run with --out"
             ) from None
+
+    @property
+    def physical_batch(self) -> int | None:
+        """The records at once that the run has measured, and takes in all attempts; None before that.
+
+        Raises:
+            RunFailed: it can't be read, so nothing tells how sums were rounded.
+        """
+        path = self.private / PHYSICAL_BATCH
+        if not os.path.lexists(path):
+            return None
+        try:
+            size = json.loads(durable.read_bytes(path))["physical_batch"]
+            if type(size) is not int or size < 1:
+                raise ValueError
+        except (OSError, ValueError, KeyError, TypeError):
+            raise RunFailed(
+                f"{path}: does not hold a number of records",
+                "restore the run's own files; or write that number in runtime.physical_batch",
+            ) from None
+        return int(size)
+
+    def keep_physical_batch(self, size: int) -> None:
+        """Keep the number for later attempts.
+
+        Raises:
+            RunFailed: the disk refuses; nothing was spent.
+        """
+        path = self.private / PHYSICAL_BATCH
+        try:
+            durable.replace_file(path, json.dumps({"physical_batch": size}).encode())
+        except OSError as error:
+            raise RunFailed(f"{path}: can't be written: {error.strerror}; nothing was spent") from None
 
     @property
     def policies(self) -> tuple[PolicyRecord, ...]:

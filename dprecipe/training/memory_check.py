@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -24,8 +25,9 @@ from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.progress import report_progress
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.engine.sizes import batch_size_bound, is_out_of_memory
+from dprecipe.training.engine.sizes import batch_size_bound, one_size
 from dprecipe.training.gate import Gate
+from dprecipe.training.memory_meter import has_room
 from dprecipe.training.noisy_steps import Build
 from dprecipe.training.program import Synthetic
 from dprecipe.training.provenance import UNTESTED
@@ -52,7 +54,7 @@ def check_memory(plan: Plan, build: Build, model: nn.Module, records: RecordSour
     report_progress(f"{device}: {UNTESTED}; `make gpu-check` tries what a run relies on")
     torch.cuda.reset_peak_memory_stats(device)
     check_step(
-        plan.runtime.physical_batch,
+        plan.runtime.physical_batch_size,
         lambda max_records: run_synthetic_step(plan, build, model, records, device, max_records),
         device,
     )
@@ -66,29 +68,15 @@ def check_step(records: int, step: Step, device: torch.device) -> None:
     Raises:
         RunFailed: it has not; the most records that do, of half as many each time, are named.
     """
-    if fits_in_memory(records, step):
+    if has_room(partial(step, records)):
         return
     fewer = records // 2
-    while fewer and not fits_in_memory(fewer, step):
+    while fewer and not has_room(partial(step, fewer)):
         fewer //= 2
     raise RunFailed(
         f"a step with parts of {records} records does not fit into the memory of {device}; nothing was spent",
         f"set runtime.physical_batch to {fewer}, which fits" if fewer else "take a smaller model, or a larger device",
     )
-
-
-def fits_in_memory(records: int, step: Step) -> bool:
-    """Whether a step has room."""
-    try:
-        step(records)
-    except Exception as error:  # libraries have errors of their own for it
-        if not is_out_of_memory(error):
-            raise
-        return False
-    finally:
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-    return True
 
 
 @final
@@ -120,7 +108,10 @@ def run_synthetic_step(
     # Not compiled: that is done once, where its program is kept.
     runtime = plan.runtime.model_copy(update={"physical_batch": max_records, "compile": False})
     plan = replace(plan, runtime=runtime)
-    units = min(plan.data.max_units, max_records, math.ceil(batch_size_bound(plan.room.largest_expected_batch)))
+    rows = plan.room.copies * (1 if plan.data.unit == "record" else plan.data.unit.max_records)
+    units = min(plan.data.max_units, max(1, max_records // rows))
+    if one_size(device):  # all parts are alike, and of most batches no larger
+        units = min(units, math.ceil(batch_size_bound(plan.room.largest_expected_batch)))
     zeros = Zeros(plan, records, units)
     store = Store(zeros, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
     with tempfile.TemporaryDirectory() as folder:

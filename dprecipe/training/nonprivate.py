@@ -105,7 +105,7 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
     kept = KeptState(target, digest_of(list(begun)), resume)
     test = records.get("test")
     texts = None if test is None else test.prepared()
-    base = measure_base(module, texts, device, SCORED_TOGETHER, facts)
+    base = measure_base(module, texts, device, SCORED_TOGETHER, facts.target)
     state = learn(plan, module, records["train"], device, kept)
     score = None
     if texts is not None:

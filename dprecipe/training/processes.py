@@ -77,6 +77,9 @@ class Processes(Protocol):
     def seed(self, stream: Stream) -> int:
         """A seed that no other process has."""
 
+    def least(self, value: int) -> int:
+        """The least value of all processes, in every process."""
+
     def check_same(self, name: str, value: object) -> None:
         """Check that every process has the same value.
 
@@ -114,6 +117,9 @@ class SingleProcess:
 
     def seed(self, stream: Stream) -> int:
         return stream.seed()
+
+    def least(self, value: int) -> int:
+        return value
 
     def check_same(self, name: str, value: object) -> None:
         return
@@ -186,10 +192,18 @@ class ProcessGroup:
     def seed(self, stream: Stream) -> int:
         return int(stream.words(self.count)[self.rank] >> 1)
 
-    def check_same(self, name: str, value: object) -> None:
+    def least(self, value: int) -> int:
+        return int(min(self._values(value)))
+
+    def _values(self, value: object) -> list[Any]:
+        """Those of all processes, in order."""
         values: list[Any] = [None] * self.count
         with reporting_unreachable():
             distributed.all_gather_object(values, value, group=self._objects)
+        return values
+
+    def check_same(self, name: str, value: object) -> None:
+        values = self._values(value)
         other = next((rank for rank, result in enumerate(values) if result != values[0]), None)
         if other is not None:
             raise UsageFault(

@@ -19,7 +19,7 @@ from dprecipe.data.facts import DataFacts, describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import Records
-from dprecipe.data.targets import TokenTarget
+from dprecipe.data.targets import Target, TokenTarget
 from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
@@ -53,6 +53,8 @@ from dprecipe.training.stage_check import stage_noise
 DEVIATIONS = 8
 """A batch of Poisson sampling is larger than this many standard deviations above the expected one with a probability
 below 2^-40."""
+MAX_MEASURED = 4096
+"""`runtime.physical_batch: auto` takes no more records at once: parts that are larger are no faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class StepwiseProgram:
     """Of a model of transformers: what it is built from."""
     base_perplexity: float | None = None
     """Of a language model as its training begins, on the held-out texts; None without them."""
+    physical_batch: int | None = None
+    """Records that this process can hold in memory at once, as measured; None where the recipe has a number."""
 
     def with_constants(self, plan: Plan, constants: Sequence[StageConstants]) -> StepwiseProgram:
         """The same program on its records as they are after the paid steps that have released these constants."""
@@ -174,17 +178,16 @@ def prepare(
     sets = records()
     store = store_of(plan, sets.train, device)
     config = built.config if isinstance(built, SequenceClassifier | CausalLanguageModel) and model is None else None
-    base = measure_base(built, sets.test, device, plan.runtime.physical_batch, data_facts)
-    return StepwiseProgram(built, model is not None, store, sets, data_facts, device, checks, initial, config, base)
+    return StepwiseProgram(built, model is not None, store, sets, data_facts, device, checks, initial, config)
 
 
 def measure_base(
-    model: nn.Module, records: RecordSource | None, device: torch.device, physical_batch: int, public: DataFacts
+    model: nn.Module, records: RecordSource | None, device: torch.device, physical_batch: int, target: Target
 ) -> float | None:
     """The perplexity of a language model's first weights on held-out texts; None of other models, and without texts."""
-    if records is None or not isinstance(public.target, TokenTarget):
+    if records is None or not isinstance(target, TokenTarget):
         return None
-    held_out = HeldOut(model, records, device, physical_batch, public.target)
+    held_out = HeldOut(model, records, device, physical_batch, target)
     perplexity: float | None = held_out.score(model.state_dict()).full.get("perplexity")
     return perplexity
 
@@ -229,7 +232,8 @@ def records_at_once(plan: Plan) -> int:
     rows = plan.room.copies * (1 if unit == "record" else unit.max_records)
     expected *= plan.data.max_units / plan.data.planned_units  # a split may leave more units than are planned for
     units = min(plan.data.max_units, math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 4 * DEVIATIONS))
-    return max(1, min(max(plan.runtime.physical_batch, rows), units * rows))
+    given = plan.runtime.physical_batch
+    return max(1, min(max(MAX_MEASURED if given == "auto" else given, rows), units * rows))
 
 
 def build_started_model(plan: Plan, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -47,9 +47,10 @@ from dprecipe.training.loggers.run import RunLoggers, open_loggers
 from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.memory_check import check_memory
 from dprecipe.training.noisy_steps import Build, NoisySteps
+from dprecipe.training.physical_batch import agree_on_size, measure_physical_batch, with_size
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes import FollowerGate, Processes, is_worker, join_processes
-from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, declared_records
+from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, declared_records, measure_base
 from dprecipe.training.program import prepare as program_of
 from dprecipe.training.provenance import private_of
 from dprecipe.training.publish import Finished
@@ -76,16 +77,28 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             check_divisible([parameter for parameter in program.model.parameters() if parameter.requires_grad])
         if inputs.train is None:
             check_initial_weights(plan, root, program.initial)
+        program, plan = self._measure(plan, program)
         check_memory(plan, self.build, program.model, program.sets.train, program.device)
+        rows, target = plan.runtime.physical_batch_size, program.facts.target
+        base = measure_base(program.model, program.sets.test, program.device, rows, target)
+        program = replace(program, base_perplexity=base)
         weights = released_state(plan, program.model, program.model.state_dict())
         trained = released_names(plan, program.model)
         tensors = tensors_of(weights, trained, program.custom_model, program.initial is not None)
         check_publishable(plan, program.provenance, tensors)
         return program
 
+    def _measure(self, plan: Plan, program: StepwiseProgram) -> tuple[StepwiseProgram, Plan]:
+        """Both with the physical batch that memory allows, where the recipe leaves it to be measured."""
+        if plan.runtime.physical_batch != "auto":
+            return program, plan
+        size = measure_physical_batch(plan, self.build, program.model, program.sets.train, program.device)
+        return replace(program, physical_batch=size), with_size(plan, size)
+
     def attempt(self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start) -> Run:
         """Train from the folder's last state to the end of the plan or of the budget, and publish."""
         processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
+        plan = agree_on_size(plan, program.physical_batch, processes, folder)
         state: dict[str, Any] | None = None
 
         def check(before: Ledger | None) -> None:
@@ -156,6 +169,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             Interrupted: the leader was stopped.
         """
         processes = processes_of(plan, program)
+        plan = agree_on_size(plan, program.physical_batch, processes, None)
         # The leader sends its secrets, its checkpoint and released constants; this process reads no files of its own.
         begun = processes.agree(refuse_answer)
         if isinstance(begun, Run):
@@ -179,7 +193,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
 
     def rehearse(self, plan: Plan, steps: int = 5) -> Rehearsal:
         """Take a few steps on synthetic records."""
-        program = program_of(plan, self.tests, lambda: Sets(Synthetic(plan)))
+        program, plan = self._measure(plan, program_of(plan, self.tests, lambda: Sets(Synthetic(plan))))
         with tempfile.TemporaryDirectory() as folder:
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
             secrets = Secrets()
@@ -202,7 +216,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         parts = []
         with open_bench(plan, self.build, self.tests, lambda: request.show("program", 0, 0), request.inputs) as bench:
             if request.asks("program"):
-                tests = tuple(examine_program(bench, plan.runtime.physical_batch))
+                tests = tuple(examine_program(bench, plan.runtime.physical_batch_size))
                 parts.append(AuditEvidence(tests, remarks=remark_on(bench.program.device)))
             if request.asks("steps"):
                 parts.append(audit_steps(bench, request.steps, lambda done: request.show("steps", done, request.steps)))
@@ -262,6 +276,7 @@ def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
         processes.check_same("plan", plan.digest)
         # It is outside the plan, and decides what processes send each other and who adds noise.
         processes.check_same("runtime.sharding", plan.runtime.sharding)
+        processes.check_same("runtime.physical_batch", plan.runtime.physical_batch)
         processes.check_same("model", digest_of(p.detach().cpu().numpy() for p in program.model.state_dict().values()))
         private = private_of(program.sets.train)
         processes.check_same("set of records", None if private is None else digest_of(private))
@@ -287,7 +302,7 @@ def watch_of(
     """The callback that reports, scores and saves, into the run's own folder."""
 
     def scored(records: Scored) -> HeldOut:
-        rows, own = plan.runtime.physical_batch, program.custom_model
+        rows, own = plan.runtime.physical_batch_size, program.custom_model
         return HeldOut(
             program.model,
             records,

@@ -65,3 +65,10 @@ def test_other_accountants_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["accountant"] for row in rows if not row["holds"]} == {"strong_composition_as_printed"}
     claim = next(row for row in rows if row["accountant"] == "pld")
     assert claim["epsilon"] == alone["guarantee"]["epsilon"]
+
+
+def test_a_physical_batch_that_is_measured_is_not_planned() -> None:
+    recipe = make_starter("dpsgd", "npz", "measured")
+    assert "physical batch" not in "\n".join(plan_lines(plan(read_text(recipe))))
+    lines = plan_lines(plan(read_text(recipe.replace("seed: 0}", "seed: 0, physical_batch: auto}"))))
+    assert any(line.split()[:3] == ["physical", "batch", "measured"] for line in lines)

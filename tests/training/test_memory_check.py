@@ -16,7 +16,8 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.train import program as train
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.training import stepwise
-from dprecipe.training.memory_check import check_step, fits_in_memory, run_synthetic_step
+from dprecipe.training.memory_check import check_step, run_synthetic_step
+from dprecipe.training.memory_meter import has_room
 from dprecipe.training.program import Synthetic, build_started_model
 from dprecipe.training.records import StoredBatch
 from dprecipe.training.run import run
@@ -102,12 +103,12 @@ def test_other_errors_are_not_taken_for_it() -> None:
         raise RuntimeError("shapes don't match")
 
     with pytest.raises(RuntimeError, match="shapes"):
-        fits_in_memory(3, wrong)
+        has_room(lambda: wrong(3))
 
     def library(records: int) -> None:
         raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
 
-    assert not fits_in_memory(3, library)
+    assert not has_room(lambda: library(3))
 
 
 def test_memory_that_runs_out_in_a_step_is_a_fault(

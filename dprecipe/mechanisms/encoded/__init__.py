@@ -15,5 +15,5 @@ MECHANISM = Mechanism(
     can_be_tuned=True,
     canaries=("record",),
     audit_depths=("program", "steps"),
-    runtime_options=frozenset({"processes", "loggers"}),
+    runtime_options=frozenset({"physical_batch", "processes", "loggers"}),
 )

@@ -41,7 +41,7 @@ def make_canaries(
     """The canaries of an attempt. `records`: what `add_canaries` returned. `model`: with its initial weights."""
     if isinstance(records, WithCanaries):
         loss = choose_loss(describe_data(plan.data).target, plan.training)
-        losses = losses_on(records, model, loss, device, plan.runtime.physical_batch)
+        losses = losses_on(records, model, loss, device, plan.runtime.physical_batch_size)
         return RecordCanaries(coins, records, losses)
     replaced = plan.budget.neighbouring is Neighbouring.REPLACE_ONE
     return GradientCanaries(coins, records.unit_count, plan.digest, replaced=replaced)

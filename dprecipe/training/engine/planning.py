@@ -68,6 +68,12 @@ def plan_of(
     return plan
 
 
+def forget_plans(model: nn.Module) -> None:
+    """Let the next plan be made anew: for another number of records, or for other memory."""
+    _PLANS.pop(model, None)
+    _STORES.pop(model, None)
+
+
 def _build_plan(
     model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, expected_records: int, sums: int
 ) -> GradientPlan:

@@ -155,7 +155,7 @@ class MinimumRunner(Runner[Program]):
         weights = {name: parts[name.rsplit(".", 1)[-1]].contiguous() for name in module.state_dict()}
         test, score = program.sets.test, None
         if test is not None:
-            rows = plan.runtime.physical_batch
+            rows = plan.runtime.physical_batch_size
             score = HeldOut(module, test, torch.device("cpu"), rows, public.target).score(weights)
         return attempt.publish(Finished(weights, frozenset(weights), plan.model, score, program.sets.custom_test))
 

@@ -157,7 +157,7 @@ class ClippedSums:
 
     def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
         clipping = self.clipping(step)
-        max_rows, passes = self._runtime.physical_batch, self._passes
+        max_rows, passes = self._runtime.physical_batch_size, self._passes
         if self.several is None:
             return clipped_sum(self._module, self._loss, batch, clipping, max_rows, passes, world_size())
         rows = UnitRowsBatch(batch, self.copies)
@@ -177,7 +177,7 @@ class ClippedSums:
     def remarks(self) -> tuple[str, ...]:
         text = (f"gradients: {self._passes.remark}",) if self._passes.remark else ()
         size, rows = math.ceil(self._phases[0].divisor), 1 if self.several is None else self.copies
-        count = max(1, min(size, self._runtime.physical_batch // rows))
+        count = max(1, min(size, self._runtime.physical_batch_size // rows))
         shape = (count, *self._shape) if self.several is None else (count, rows, *self._shape)
         device = next(self._model.parameters()).device
         labels = torch.zeros(shape[: 1 if self.several is None else 2], dtype=label_type(self._target), device=device)

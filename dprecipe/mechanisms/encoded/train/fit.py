@@ -115,7 +115,7 @@ class _Gradients:
         model = build(self._recipe.model, facts.shape, facts.outputs, runtime.seed, vocabulary=facts.vocabulary)
         start_from(self._recipe.model, model, self._folder, runtime.seed)
         model.to(device)
-        size = max(1, min(runtime.physical_batch, MAX_NUMBERS // sum(p.numel() for p in model.parameters())))
+        size = max(1, min(runtime.physical_batch_size, MAX_NUMBERS // sum(p.numel() for p in model.parameters())))
         for first in range(0, len(self._chosen), size):
             arrays = self._records.batch(self._chosen[first : first + size])
             features, labels = (torch.from_numpy(array).to(device) for array in arrays)

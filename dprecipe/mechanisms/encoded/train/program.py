@@ -92,7 +92,7 @@ class Encoding:
         room = plan.room_as(EncodedPlan)
         self._loss = choose_loss(describe_data(plan.data).target, plan.training)
         self._divisor = room.divisor
-        self._physical_batch = size_on(encoder.device, room.divisor, plan.runtime.physical_batch)
+        self._physical_batch = size_on(encoder.device, room.divisor, plan.runtime.physical_batch_size)
         self._denoise = room.denoise
         self._sensitivity = room.sensitivity
         self._groups = list(room.groups)

@@ -268,7 +268,7 @@ def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
         seed=plan.runtime.seed,
         steps=steps,
         steps_per_epoch=an_epoch,
-        physical_batch=plan.runtime.physical_batch,
+        physical_batch=plan.runtime.physical_batch_size,
     )
 
 

@@ -205,7 +205,7 @@ class _Student:
     def expects(self, module: nn.Module, queries: range) -> Scores:
         """What it expects of these queries."""
         features = self._public[self._queries.records[queries.start : queries.stop]]
-        return score_student(module, features, self._device, self._plan.runtime.physical_batch)
+        return score_student(module, features, self._device, self._plan.runtime.physical_batch_size)
 
 
 def _put(
@@ -237,7 +237,7 @@ def _score(
     if program.test is None:
         return None
     target = describe_data(plan.data).target
-    held_out = HeldOut(module, program.test, program.device, plan.runtime.physical_batch, target)
+    held_out = HeldOut(module, program.test, program.device, plan.runtime.physical_batch_size, target)
     state = {name: value.clone() for name, value in module.state_dict().items()}
     score = held_out.score(state, full=True)
     keep_metrics(score, folder.private / METRICS)

@@ -310,7 +310,7 @@ def _score(
 ) -> Score:
     """The score of the released model, after the ledger was closed."""
     module, cpu = _module(plan, program.facts), torch.device("cpu")
-    held_out = HeldOut(module, test, cpu, plan.runtime.physical_batch, program.facts.target)
+    held_out = HeldOut(module, test, cpu, plan.runtime.physical_batch_size, program.facts.target)
     score = held_out.score(weights, full=True)
     folder.record(step, plan.guarantee.epsilon, score.metrics)
     keep_metrics(score, folder.private / METRICS)

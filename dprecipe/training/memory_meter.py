@@ -1,0 +1,156 @@
+"""How much memory steps take, and how much there is: of a GPU, or of this machine.
+
+| device | limit | peak |
+|---|---|---|
+| CUDA | what torch has, and `GPU_SHARE` of what is free | torch's allocator |
+| CPU | what this process has, and `MACHINE_SHARE` of what is available to it | the kernel's mark of resident memory |
+
+Available on a CPU is the least of what the machine and each control group of the process have left, divided by the
+processes of the run on this machine.
+
+The shares are estimates, not bounds: other programs, scores and checkpoints need memory too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol, final
+
+import torch
+
+from dprecipe.faults import RunFailed
+from dprecipe.training.engine.sizes import free_bytes, is_out_of_memory
+
+GPU_SHARE = 0.85
+"""Of a GPU's free memory: what is left covers fragments, libraries and compiled passes."""
+MACHINE_SHARE = 0.5
+"""Of a machine's: others use it, and memory that runs out ends a process."""
+PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+class MemoryMeter(Protocol):
+    """Bytes before, during and at the most, of one device."""
+
+    idle: int
+    """In use before any step."""
+    limit: int
+    """Steps may use so many in all."""
+    survives: bool
+    """Whether a step that has no room can be tried: the device refuses it, and the process goes on."""
+
+    def peak(self, step: Callable[[], None]) -> int | None:
+        """The most bytes in use while `step` runs; None: it had no room."""
+
+
+@final
+class CudaMeter:
+    """The memory of a CUDA device."""
+
+    survives = True
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.idle = torch.cuda.memory_allocated(device)
+        self.limit = self.idle + int(GPU_SHARE * free_bytes(device))
+
+    def peak(self, step: Callable[[], None]) -> int | None:
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return torch.cuda.max_memory_allocated(self._device) if has_room(step) else None
+
+
+@final
+class ProcessMeter:
+    """The resident memory of this process."""
+
+    survives = False
+
+    def __init__(self, sharing: int = 1, proc: Path = PROC, cgroups: Path = CGROUPS) -> None:
+        """`sharing`: processes of the run on this machine.
+
+        Raises:
+            RunFailed: the system does not tell.
+        """
+        self._proc = proc / "self"
+        try:
+            self.idle = _read_kilobytes(self._proc / "status", "VmRSS")
+            available = min([_read_kilobytes(proc / "meminfo", "MemAvailable"), *_read_limits(self._proc, cgroups)])
+        except (OSError, ValueError):
+            raise RunFailed(
+                "runtime.physical_batch: auto: this system does not tell how much memory there is",
+                "write a number of records, for instance physical_batch: 512",
+            ) from None
+        self.limit = self.idle + int(MACHINE_SHARE * max(0, available) / sharing)
+
+    def peak(self, step: Callable[[], None]) -> int | None:
+        with suppress(OSError):  # refused: the mark is then that of the whole process so far, which is no less
+            (self._proc / "clear_refs").write_text("5")
+        return _read_kilobytes(self._proc / "status", "VmHWM") if has_room(step) else None
+
+
+def meter_of(device: torch.device) -> MemoryMeter:
+    """The meter of a run's device.
+
+    Raises:
+        RunFailed: its memory can't be measured.
+    """
+    if device.type == "cuda":
+        return CudaMeter(device)
+    if device.type == "cpu":
+        return ProcessMeter(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    raise RunFailed(
+        f"runtime.physical_batch: auto: the memory of {device} can't be measured",
+        "write a number of records, for instance physical_batch: 512",
+    )
+
+
+def has_room(step: Callable[[], None]) -> bool:
+    """Whether a step ends without an error that says there is no memory; other errors are raised."""
+    try:
+        step()
+    except Exception as error:  # libraries have errors of their own for it
+        if not is_out_of_memory(error):
+            raise
+        return False
+    finally:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return True
+
+
+def _read_kilobytes(path: Path, name: str) -> int:
+    """The bytes of a line `name: … kB`."""
+    found = re.search(rf"^{name}:\s+(\d+) kB$", path.read_text(encoding="ascii", errors="replace"), re.MULTILINE)
+    if found is None:
+        raise ValueError(name)
+    return int(found[1]) * 1024
+
+
+def _read_limits(proc: Path, cgroups: Path) -> Iterator[int]:
+    """What each control group of this process, and each group above it, leaves free; none where there is no limit.
+
+    In a container a path may be that of the machine outside: folders that are not there are skipped, up to the mount.
+    """
+    try:
+        lines = (proc / "cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            names, root = ("memory.max", "memory.current", "inactive_file"), cgroups
+        elif "memory" in controllers.split(","):
+            names, root = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"), cgroups / "memory"
+        else:
+            continue
+        folder = root / path.strip("/")
+        for each in (folder, *folder.parents):
+            if not each.is_relative_to(root):
+                break
+            with suppress(OSError, ValueError):  # "max" is no number, and no limit
+                limit, used = (int((each / name).read_text()) for name in names[:2])
+                cached = re.search(rf"^{names[2]} (\d+)$", (each / "memory.stat").read_text(), re.MULTILINE)
+                yield limit - used + (int(cached[1]) if cached else 0)
