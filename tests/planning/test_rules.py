@@ -405,6 +405,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p195-network": ("runtime.loggers.1.values=covered", "runtime.loggers=[{kind: csv, values: private}]"),
     "p195-tuned": ("runtime.loggers=[]",),
     "r307-pnsgd": ("runtime.processes=1",),
+    "r307-measured": ("runtime.physical_batch=64", "runtime.physical_batch=512"),
     "r307-shards-adaptive": ("runtime.sharding=none",),
     "r307-shards-canaries": ("runtime.sharding=none",),
     "r307-recompute": ("runtime.recompute=false",),

@@ -146,10 +146,13 @@ def test_processes_agree_on_who_adds_noise_which_is_outside_the_plan(monkeypatch
     processes = SimpleNamespace(rank=0, count=2, check_same=checked.__setitem__)
     monkeypatch.setattr(stepwise, "join_processes", lambda device: processes)
     monkeypatch.setattr(stepwise, "private_of", lambda records: None)
-    plan: Any = SimpleNamespace(digest="sha256:ab", runtime=SimpleNamespace(sharding="optimizer"))
+    plan: Any = SimpleNamespace(
+        digest="sha256:ab", runtime=SimpleNamespace(sharding="optimizer", physical_batch="auto")
+    )
     program: Any = SimpleNamespace(device=CPU, model=nn.Linear(2, 1), sets=SimpleNamespace(train=None))
     stepwise.processes_of(plan, program)
     assert checked["runtime.sharding"] == "optimizer"
+    assert checked["runtime.physical_batch"] == "auto"
 
 
 def test_parameters_that_can_not_be_divided_are_refused_before_a_run_begins(monkeypatch: pytest.MonkeyPatch) -> None:
