@@ -69,6 +69,12 @@ class SequenceTokens:
         """How many tokens the tokeniser knows: the vocabulary of a model may be larger."""
         return 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
+    @property
+    def special(self) -> frozenset[int]:
+        """The tokens that no text is made of: the file names them as special, apart from its vocabulary."""
+        added = self._tokenizer.get_added_tokens_decoder()
+        return frozenset(number for number, token in added.items() if token.special)
+
     def _constant(self, text: str) -> tuple[int, ...]:
         return tuple(encode_texts(self._tokenizer, [text], self._name, special=False)[0].ids) if text else ()
 

@@ -121,7 +121,8 @@ class LanguageModel:
         fitting = Sampling(length, sampling.temperature, sampling.top_p)
         end = self.tokens.after[0] if self.tokens.after else None
         vocabulary = int(self.module.vocabulary)
-        banned = {*range(self.tokens.count, vocabulary), self.step.tokenizer.padding}
+        # Padding may be a token that texts are made of: places behind the end are ignored, whatever stands there.
+        banned = {*range(self.tokens.count, vocabulary), *(self.tokens.special & {self.step.tokenizer.padding})}
         done = continue_tokens(self._step, start, count, fitting, generator, end, banned)
         return [self._read(start, one) for one in done]
 

@@ -20,7 +20,7 @@ from dprecipe.models.load import find_file, read_description, read_tensors
 from dprecipe.models.lora import add_adapters
 from dprecipe.models.schema import CausalLm
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
-from dprecipe.models.zoo.checkpoint import load_decoder
+from dprecipe.models.zoo.checkpoint import digest_weights, load_decoder
 
 
 def load_language_model(release: str | Path, base: str | Path | None = None) -> LanguageModel:
@@ -49,8 +49,9 @@ def load_language_model(release: str | Path, base: str | Path | None = None) -> 
         module = _build(file, "meta")  # without memory, however large it claims to be
         module.load_state_dict(read_tensors(find_file(folder, WEIGHTS), module), assign=True)
     else:
+        _check_base(digest_weights(Path(base)), file, Path(base))  # before a model is built for them
         module = _build(file)
-        _load_base(module, file, Path(base))
+        _check_base(load_decoder(module, Path(base)).digest, file, Path(base))  # of what was read
         _adapt(module, file.model, folder)
     return LanguageModel(module, file, step, tokens)
 
@@ -66,12 +67,11 @@ def _build(file: ModelFile, device: str = "cpu") -> CausalLanguageModel:
     return cast(CausalLanguageModel, module)
 
 
-def _load_base(module: CausalLanguageModel, file: ModelFile, base: Path) -> None:
-    """The weights of a folder, whose digest has to be that of the release."""
-    initial = load_decoder(module, base)
-    if initial.digest != file.base:
+def _check_base(digest: str, file: ModelFile, base: Path) -> None:
+    """The digest of a folder's weights has to be that of the release."""
+    if digest != file.base:
         raise DataFault(
-            f"{base}: its weights have the digest {initial.digest}, and the adapters belong to {file.base}",
+            f"{base}: its weights have the digest {digest}, and the adapters belong to {file.base}",
             "name the folder of the weights that the training began from",
         )
 

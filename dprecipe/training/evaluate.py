@@ -5,7 +5,6 @@ units.
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,7 +26,7 @@ from dprecipe.timeline import phase
 from dprecipe.training.engine.backward import channels_last
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.losses import BinaryCrossEntropy, NextTokenLoss, cross_entropy
-from dprecipe.training.metrics import describe_metrics, measure
+from dprecipe.training.metrics import measure, render_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +197,5 @@ def _sum_errors(predicted: Tensor, labels: Tensor, target: NumberTarget | CountT
 
 def keep_metrics(score: Score, path: Path) -> None:
     """Write the full set of scores to a file in `private/`. One that can't be written does not stop the run."""
-    content = json.dumps(describe_metrics(score.full, score.records), indent=1)
     with suppress(OSError):
-        durable.replace_file(path, content.encode())
+        durable.replace_file(path, render_metrics(score.full, score.records))

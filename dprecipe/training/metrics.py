@@ -9,6 +9,8 @@ Axes: N records, C classes, K names of which any may apply.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -147,6 +149,15 @@ def _of_numbers(predicted: Floats, labels: Floats, *, counts: bool) -> dict[str,
     return {name: float(value) for name, value in result.items()}
 
 
-def describe_metrics(scores: Mapping[str, Any], records: int, schema: str = PRIVATE) -> dict[str, Any]:
-    """The content of `metrics.json`, JSON types only."""
-    return {"schema": schema, "records": records, **scores}
+def render_metrics(scores: Mapping[str, Any], records: int, schema: str = PRIVATE) -> bytes:
+    """`metrics.json`. JSON has no infinity: the scores of a diverged model are null."""
+    content = {"schema": schema, "records": records, **scores}
+    return json.dumps(_drop_infinities(content), indent=1, allow_nan=False).encode()
+
+
+def _drop_infinities(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _drop_infinities(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_drop_infinities(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -57,7 +57,7 @@ from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.evaluate import METRICS, HeldOut, Score
 from dprecipe.training.file_digests import digest_files, holding_still
 from dprecipe.training.losses import choose_loss
-from dprecipe.training.metrics import PUBLIC, describe_metrics
+from dprecipe.training.metrics import PUBLIC, render_metrics
 from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
 from dprecipe.training.program import build_from, device_of, measure_base
 from dprecipe.training.provenance import device_name
@@ -120,7 +120,7 @@ def train(plan: PublicPlan, root: Path, out: Path | None = None, resume: bool = 
         files[TOKENIZER] = tokens.content
         files |= render_library_files(parse_description(files["model.json"]), tokens.content, tensors)
     if score is not None:
-        files[METRICS] = json.dumps(describe_metrics(score.full, score.records, PUBLIC), indent=1).encode()
+        files[METRICS] = render_metrics(score.full, score.records, PUBLIC)
     public = select_public(score, plan.data)
     stated = None if public is None else state_score(public, facts.target)
     digest = write_folder(target, plan, tensors, record, files, stated)

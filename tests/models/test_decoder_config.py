@@ -28,6 +28,41 @@ def test_numbers_have_one_name_in_all_families() -> None:
     assert (llama["rope_type"], llama["rope_factor"], llama["head_dim"]) == ("llama3", 8.0, 4)
 
 
+def test_entries_of_real_checkpoints_that_change_nothing_are_dropped() -> None:
+    gpt2 = {"n_ctx": 32, "summary_type": "cls_index", "task_specific_params": {"text-generation": {"max_length": 50}}}
+    llama = {
+        "pretraining_tp": 1,
+        "use_cache": True,
+        "rope_interleaved": False,
+        "eos_token_id": [1, 2],
+        "clip_qkv": None,
+    }
+    gemma = {"hidden_activation": "gelu_pytorch_tanh", "attention_dropout": 0.1}
+    for family, dropped in (("gpt2", gpt2), ("llama", llama), ("gemma", gemma)):
+        assert check_decoder_config({**DECODERS[family], **dropped}) == check_decoder_config(DECODERS[family])
+
+
+def test_entries_of_one_family_are_refused_in_another() -> None:
+    with pytest.raises(DataFault, match="'hidden_activation'"):
+        check_decoder_config({**DECODERS["llama"], "hidden_activation": "gelu_pytorch_tanh"})
+    with pytest.raises(DataFault, match="'mlp_bias' is 'True', which a model of type gemma"):
+        check_decoder_config({**DECODERS["gemma"], "mlp_bias": True})
+    with pytest.raises(DataFault, match="hidden_size and n_embd, with two values"):
+        check_decoder_config({**DECODERS["gpt2"], "hidden_size": 32})
+
+
+def test_kinds_of_layers_are_those_of_the_window() -> None:
+    qwen = DECODERS["qwen2"]
+    whole = ["full_attention"] * 2
+    assert check_decoder_config({**qwen, "layer_types": whole}) == check_decoder_config(qwen)
+    with pytest.raises(DataFault, match=r"'layer_types'.*several kinds"):
+        check_decoder_config({**qwen, "layer_types": ["sliding_attention", "full_attention"]})
+    on = {**qwen, "use_sliding_window": True, "max_window_layers": 1}
+    assert check_decoder_config({**on, "layer_types": ["full_attention", "sliding_attention"]})["sliding_window"] == 8
+    with pytest.raises(DataFault, match="'layer_types'"):
+        check_decoder_config({**on, "layer_types": whole})
+
+
 def test_windows_hold_where_the_family_says_so() -> None:
     assert "sliding_window" not in check_decoder_config(DECODERS["qwen2"])  # not switched on
     on = {**DECODERS["qwen2"], "use_sliding_window": True, "max_window_layers": 1}
@@ -58,8 +93,20 @@ def test_windows_hold_where_the_family_says_so() -> None:
         ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "low_freq_factor is 'None'"),
         ({"rope_scaling": "llama3"}, "rope_parameters is 'llama3'"),
         ({"attention_bias": "yes"}, "attention_bias is 'yes'"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is '0.5'"),
-        ({"pretraining_tp": 2}, "pretraining_tp is '2'"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "mscale": 0.7}}, "'rope_parameters.mscale' is '0.7'"),
+        ({"rope_parameters": {"rope_type": "default"}}, "rope_scaling and rope_parameters, with two values"),
+        ({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor is '0.5'"),
+        ({"model_type": "qwen2_moe"}, "experts"),
+        ({"partial_rotary_factor": 0.5}, "'partial_rotary_factor' is '0.5'"),
+        ({"pretraining_tp": 2}, "'pretraining_tp' is '2'"),
+        ({"pretraining_tp": True}, "'pretraining_tp' is 'True'"),
+        ({"final_logit_softcapping": 30.0}, "no place for: it caps the logits"),
+        ({"residual_multiplier": 0.22}, "no place for: it scales what each layer adds"),
+        ({"use_qk_norm": True}, "no place for: it normalises"),
+        ({"sliding_window": 8}, "no place for: its attention looks back"),
+        ({"per_layer_config": {"0": {"intermediate_size": 8}}}, "no place for: its layers are of several sizes"),
+        ({"scale_attn_weights": False}, "'scale_attn_weights' is 'False', which a model of type llama"),
+        ({"an_entry_of_tomorrow": False}, "'an_entry_of_tomorrow' is 'False'.*may change what the model computes"),
     ],
 )
 def test_what_is_not_a_number_of_a_known_family_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -65,12 +65,28 @@ def test_adapters_write_what_the_merged_weights_write(tmp_path: Path) -> None:
     assert model.generate("you", 4, seed=3) == merged.generate("you", 4, seed=3)
 
 
-def test_another_base_and_a_base_too_many_or_few_are_refused(tmp_path: Path) -> None:
+def test_padding_that_texts_are_made_of_is_written(tmp_path: Path) -> None:
+    number, tokenizer = LETTERS.index("e"), {"path": "tokenizer.json", "vocabulary": len(LETTERS)}
+    module = write_release(tmp_path / "release", tokenizer={**tokenizer, "padding": number})
+    with torch.no_grad():  # a table that is also the head: a longer row is likelier
+        module.transformer.wte.weight[number] = 8 * module.transformer.ln_f.weight
+        module.transformer.ln_f.bias.copy_(module.transformer.ln_f.weight)
+    file = tmp_path / "release" / "model.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in module.state_dict().items()}, file, METADATA)
+    assert "e" in load_language_model(tmp_path / "release").generate("you", temperature=0)[0]
+    write_release(tmp_path / "special", tokenizer={**tokenizer, "padding": 2})
+    special = load_language_model(tmp_path / "special")
+    assert special.tokens.special == {0, 2, 3}
+
+
+def test_another_base_and_a_base_too_many_or_few_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_release(tmp_path / "release", "llama", adapters=True)
     file = tmp_path / "base" / "model.safetensors"
     save_file({name: tensor + 1 for name, tensor in load_file(file).items()}, file, METADATA)
-    with pytest.raises(DataFault, match="the adapters belong to sha256:"):
-        load_language_model(tmp_path / "release", tmp_path / "base")
+    with monkeypatch.context() as patch:
+        patch.setattr("dprecipe.models.load_language._build", lambda file: pytest.fail("built for another base"))
+        with pytest.raises(DataFault, match="the adapters belong to sha256:"):
+            load_language_model(tmp_path / "release", tmp_path / "base")
     with pytest.raises(UsageFault, match="adapters alone"):
         load_language_model(tmp_path / "release")
     write_release(tmp_path / "other" / "release", "llama")

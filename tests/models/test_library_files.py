@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 from safetensors.torch import load_file  # noqa: E402
 
-from dprecipe.models.decoder_config import FAMILIES  # noqa: E402
+from dprecipe.models.decoder_families import FAMILIES  # noqa: E402
 from tests.languages import tokens_of, write_release  # noqa: E402
 
 TOKENS = torch.tensor([[5, 9, 30, 4, 7, 11], [8, 8, 29, 12, 20, 6]])

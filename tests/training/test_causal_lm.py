@@ -26,7 +26,7 @@ from dprecipe.models.form import Form  # noqa: E402
 from dprecipe.models.lora import add_adapters, merge_adapters  # noqa: E402
 from dprecipe.models.schema import Lora  # noqa: E402
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model  # noqa: E402
-from dprecipe.models.zoo.checkpoint import load_decoder  # noqa: E402
+from dprecipe.models.zoo.checkpoint import digest_weights, load_decoder  # noqa: E402
 from dprecipe.release.score_blocks import state_score  # noqa: E402
 from dprecipe.training.evaluate import Score  # noqa: E402
 from dprecipe.training.losses import NextTokenLoss  # noqa: E402
@@ -169,6 +169,7 @@ def test_weights_come_in_one_file_or_in_parts_with_bare_names_and_constants(tmp_
     where = {name: f"model-{int(place >= half)}.safetensors" for place, name in enumerate(bare)}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
     initial = load_decoder(target, tmp_path)
+    assert initial.digest == digest_weights(tmp_path)
     assert initial.name == "model.safetensors.index.json"
     for name, tensor in target.state_dict().items():
         torch.testing.assert_close(tensor, source.state_dict()[name].half().float())

@@ -16,7 +16,7 @@ from dprecipe.planning.make import plan as plan_of
 from dprecipe.recipe.read import read_text
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.score_blocks import SeveralScore
-from dprecipe.training.metrics import find_calibration_error, measure
+from dprecipe.training.metrics import PRIVATE, find_calibration_error, measure, render_metrics
 from dprecipe.training.run import run
 
 GENERATOR = np.random.default_rng(0)
@@ -79,6 +79,13 @@ def test_what_can_not_be_scored() -> None:
     one = measure(np.array([[0.6, 0.4]]), np.zeros(1), ClassTarget(2))
     assert "auc" not in one
     assert one["accuracy"] == 1
+
+
+def test_json_has_no_infinity() -> None:
+    scores = {"perplexity": float("inf"), "tokens": 3, "by_name": [{"auc": float("nan")}]}
+    text = render_metrics(scores, 2)
+    expected = {"records": 2, "perplexity": None, "tokens": 3, "by_name": [{"auc": None}]}
+    assert json.loads(text, parse_constant=pytest.fail) == {"schema": PRIVATE, **expected}
 
 
 def test_names_that_may_apply() -> None:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.faults import DataFault
-from dprecipe.models.decoder_config import FAMILIES, library_config
+from dprecipe.models.decoder_config import library_config
+from dprecipe.models.decoder_families import FAMILIES
 from dprecipe.models.form import UNLEARNED
 from dprecipe.models.hub_config import Config
 from dprecipe.models.zoo.hub import import_library

@@ -26,8 +26,7 @@ MAX_PARTS, MAX_INDEX = 10_000, 64 << 20
 
 
 def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
-    """Load all weights; half precision is widened. The digest is that of the file, or of several the SHA-256 of the
-    lines `digest, two blanks, name` of its parts by name, as `sha256sum` prints them.
+    """Load all weights; half precision is widened. The digest is that of `digest_weights`.
 
     Raises:
         DataFault: there are none but pickled ones, or they are not those of the module.
@@ -37,7 +36,7 @@ def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
     lines, learned, head = [], None, None
     for name in names:
         content = _read(folder / name)
-        lines.append(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
+        lines.append(_line(hashlib.sha256(content).hexdigest(), name))
         if names == (WEIGHTS,):
             learned = parse_record(content, name)
         for own, tensor in _tensors(content, folder / name, expected, module):
@@ -57,9 +56,34 @@ def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
             "another head",
             "take config.json and weights from one checkpoint",
         )
-    whole = lines[0].split()[0] if len(lines) == 1 else hashlib.sha256("".join(lines).encode()).hexdigest()
     name = names[0] if len(names) == 1 else INDEX
-    return InitialWeights(name, f"sha256:{whole}", "taken over", learned=learned)
+    return InitialWeights(name, _join(lines), "taken over", learned=learned)
+
+
+def digest_weights(folder: Path) -> str:
+    """The digest of the weights, without reading them as such: that of the file, or of several the SHA-256 of the lines
+    `digest, two blanks, name` of its parts by name, as `sha256sum` prints them.
+
+    Raises:
+        DataFault: there are none but pickled ones, or a file can't be read.
+    """
+    lines = []
+    for name in find_weights(folder):
+        try:
+            with (folder / name).open("rb") as file:
+                lines.append(_line(hashlib.file_digest(file, "sha256").hexdigest(), name))
+        except (OSError, ValueError) as error:
+            raise _unreadable(folder / name, error) from None
+    return _join(lines)
+
+
+def _line(digest: str, name: str) -> str:
+    return f"{digest}  {name}\n"
+
+
+def _join(lines: list[str]) -> str:
+    whole = lines[0].split()[0] if len(lines) == 1 else hashlib.sha256("".join(lines).encode()).hexdigest()
+    return f"sha256:{whole}"
 
 
 def find_weights(folder: Path) -> tuple[str, ...]:
@@ -99,9 +123,13 @@ def _list_parts(index: Path) -> tuple[str, ...]:
 def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
-    except (OSError, ValueError) as error:  # a name that no file can have
-        reason = getattr(error, "strerror", None) or "no such file"
-        raise DataFault(f"{file}: {reason}", "fetch all files of the checkpoint") from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: Path, error: Exception) -> DataFault:
+    reason = getattr(error, "strerror", None) or "no such file"  # a ValueError: a name that no file can have
+    return DataFault(f"{file}: {reason}", "fetch all files of the checkpoint")
 
 
 def _tensors(
