@@ -142,6 +142,13 @@ def test_the_readme_names_targets_that_exist() -> None:
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named)
 
 
+def test_the_readme_lists_every_command() -> None:
+    (table,) = re.findall(r"^\| command \|.*?\n\n", README, re.MULTILINE | re.DOTALL)
+    listed = set(re.findall(r"`dprecipe (\w+)", table))
+    assert len(listed) > 20
+    assert listed == set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
 def test_ci_runs_what_the_readme_says_it_runs() -> None:
     (listed,) = (text.split("\n") for text in re.findall(r"what CI runs:\n\n```\n(.*?)\n```", README, re.DOTALL))
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
