@@ -180,13 +180,6 @@ def find_epsilon(charges: tuple[Charge, ...], delta: float, neighbouring: Neighb
     return SlotGroup(charges, neighbouring).find_epsilon(delta)
 
 
-def find_slots(left: Sequence[Charge], charges: Sequence[Charge], neighbouring: Neighbouring) -> None:
-    """Raises `NotInAccount`, with its remedy, where slots do not dominate these charges."""
-    from dprecipe.privacy.filters.slots import SlotGroup
-
-    SlotGroup(tuple(left), neighbouring).split(charges)
-
-
 def _make(charges: Sequence[Charge], neighbouring: Neighbouring) -> SlotGroup | None:
     """The group; None where an event can't be a slot."""
     from dprecipe.privacy.filters.cost import NotInAccount

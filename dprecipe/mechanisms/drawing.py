@@ -96,7 +96,7 @@ class Axes:
         self._parts: list[Callable[[AxisScale, AxisScale], Iterable[str]]] = []
         self._data: list[tuple[float, float]] = []
         self._labels: list[tuple[str, str, bool]] = []
-        self._names, self._is_log, self._is_whole, self._legend_at_bottom = ("", ""), False, False, False
+        self._names, self._is_log, self._is_whole = ("", ""), False, False
         self._x: Limits = (None, None)
         self._y: Limits = (None, None)
 

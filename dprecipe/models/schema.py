@@ -235,9 +235,6 @@ class GradientBoosting(Block):
 PrimedNetwork = Mlp | Cnn | WideResNet
 """Every kind of `Primed`."""
 
-Checkpoint = Transformers | CausalLm
-"""Models whose configuration comes with their weights."""
-
 Hub = Timm | Transformers | CausalLm
 """Models of other libraries, whose sizes nobody knows before they are built."""
 

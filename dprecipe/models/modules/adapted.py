@@ -19,7 +19,7 @@ from dprecipe.models.modules.draws import SEEDS, find_shared_draws
 from dprecipe.models.modules.reads import find_reads
 from dprecipe.models.modules.seeded import draw_from, drawing_from
 
-IDS, MASK = "input_ids", "attention_mask"
+MASK = "attention_mask"
 TRIAL_RECORDS, MANY_RECORDS = 3, 7
 """Records of a trial, and what a module may raise there, whose code is the user's, is anything."""
 

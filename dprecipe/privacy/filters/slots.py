@@ -30,7 +30,6 @@ from dataclasses import dataclass
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, count_by_event, order_charges
-from dprecipe.privacy.filters.cap import Cap
 from dprecipe.privacy.filters.cost import NotInAccount
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 from dprecipe.privacy.rounding import round_up
@@ -106,12 +105,6 @@ class SlotGroup:
             left[event] -= count
             taken[event] += count
         return SlotGroup(order_charges(taken), self.neighbouring), SlotGroup(order_charges(left), self.neighbouring)
-
-
-def add_caps(slots: tuple[float, float], cap: Cap) -> tuple[float, float]:
-    """(ε, δ) of an account with slots of (ε, δ) beside a filter; δ at most 1."""
-    epsilon, delta = slots
-    return round_up(epsilon + cap.epsilon), min(1.0, (delta + cap.delta) * (1 + _ROUNDING))
 
 
 def _check_pair(event: Event, relation: Neighbouring) -> None:

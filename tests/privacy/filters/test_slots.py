@@ -12,9 +12,8 @@ import pytest
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.filters.cap import Cap
 from dprecipe.privacy.filters.cost import NotInAccount
-from dprecipe.privacy.filters.slots import SlotGroup, add_caps
+from dprecipe.privacy.filters.slots import SlotGroup
 from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian, PoissonGaussian, PoissonLaplace
 from dprecipe.privacy.stages.events import NoisyCount, NoisyQuantile, PartitionSelection
 
@@ -135,10 +134,3 @@ def test_slots_need_a_fixed_pair():
         with pytest.raises(NotInAccount, match="no fixed dominating pair"):
             group((event, 1), relation=relation)
     assert group((NoisyQuantile(0.5, 4.0), 1)).take([Charge(NoisyQuantile(0.5, 4.0), 1)]).charges == ()
-
-
-def test_slots_and_filter_add():
-    epsilon, delta = add_caps((5.3, 1e-5), Cap(2.0, 1e-6))
-    assert epsilon == pytest.approx(7.3)
-    assert delta >= 1.1e-5
-    assert add_caps((5.3, 0.99), Cap(2.0, 0.1))[1] == 1
