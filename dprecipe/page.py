@@ -57,7 +57,7 @@ h2+p{{margin-top:0}}
 .numbers span{{display:block;margin-top:.15rem}}
 table+.numbers,p+.numbers{{margin-top:1.2rem}}
 .plots{{display:flex;flex-wrap:wrap;gap:1.6rem}}
-figure{{margin:0;flex:1 1 var(--plot);min-width:min(16rem,100%);max-width:27rem}}
+figure{{margin:0;flex:1 1 var(--plot);min-width:min(20rem,100%);max-width:27rem}}
 figure svg{{display:block;width:100%;height:auto}}
 figure text{{fill:var(--soft)}}
 {_FIGURES}

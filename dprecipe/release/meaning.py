@@ -94,9 +94,9 @@ def list_risk(claim: Claim) -> list[tuple[str, str]]:
     rows.append(("odds of any guess after seeing the release", f"{odds}, {failure}"))
     return rows + [
         (
-            f"who believed in it by {100 * guess.prior:g}% before",
-            f"guesses right in at most {_read_percent(guess.success)}, and believes in it by at most "
-            f"{_read_percent(guess.posterior)} then, {failure}",
+            f"a prior belief of {100 * guess.prior:g}% that it is in the data",
+            f"a guess is right in at most {_read_percent(guess.success)} of cases; the belief after seeing the release "
+            f"is at most {_read_percent(guess.posterior)}, {failure}",
         )
         for guess in stated.guesses
     ]

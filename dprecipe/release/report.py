@@ -232,7 +232,7 @@ def _history_figure(predicate: Predicate, history: Sequence[Mapping[str, float]]
     return Figure(
         "accuracy",
         f"{name[:1].upper()}{name[1:]} on records that are declared public."
-        + ("" if baseline is None else " The line is what takes no model."),
+        + ("" if baseline is None else " The dashed line is the score without a model."),
         lambda axes: plots.draw_scores(axes, history, key, baseline, nouns),
         frozenset({nouns, name}),
         f"A curve of {name} over {nouns}; its points are in metrics.json."
