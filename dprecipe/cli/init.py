@@ -1,4 +1,4 @@
-"""`dprecipe init`: a commented starter recipe that validates, with made-up columns or with those of a file."""
+"""`dprecipe init`: a commented starter recipe that validates, with example columns or with those of a file."""
 
 from __future__ import annotations
 

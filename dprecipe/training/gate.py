@@ -243,17 +243,19 @@ class Gate:
             return 0
         terms = (budget.delta, budget.neighbouring, budget.accountant)
         room = calibrate.calibrate_count(event, budget.epsilon, *terms, self._charged)
-        return self._held_of(event, room)
+        return self._count_reserved(event, room)
 
-    def _held_of(self, event: Event, room: int) -> int:
+    def _count_reserved(self, event: Event, room: int) -> int:
         """How many of `room` further events the reservation in the account covers: all of them without an account."""
-        held = self._budget.is_reserved
-        if held([*self._charged, Charge(event, room)]):
+        is_reserved = self._budget.is_reserved
+        if is_reserved([*self._charged, Charge(event, room)]):
             return room
         covered = 0
         while room - covered > 1:
             middle = (covered + room) // 2
-            covered, room = (middle, room) if held([*self._charged, Charge(event, middle)]) else (covered, middle)
+            covered, room = (
+                (middle, room) if is_reserved([*self._charged, Charge(event, middle)]) else (covered, middle)
+            )
         return covered
 
     def _settle(self) -> None:

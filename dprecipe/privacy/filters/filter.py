@@ -1,9 +1,9 @@
 """What may still be spent of a cap (the filter), and what was spent so far (the odometer).
 
-Fix an ordered pair of neighbours, P and Q the laws of everything released under the first and the second, L the sum of
-the privacy losses of all runs. Each run's cost ρ(α) bounds its Rényi divergences given everything before it, in both
-orders of the pair; which run comes next is chosen in view of all that. With weights w of the orders that are fixed
-beforehand and sum to at most 1,
+Fix an ordered pair of neighbours, P and Q the distributions of everything released under the first and the second, L
+the sum of the privacy losses of all runs. Each run's cost ρ(α) bounds its Rényi divergences given everything before it,
+in both orders of the pair; which run comes next is chosen in view of all that. With weights w of the orders that are
+fixed beforehand and sum to at most 1,
 
     Z = Σ w exp((α-1) (L - R(α))),
 

@@ -1,4 +1,4 @@
-"""Made-up records that an attack writes: of the declared form, with any values and any labels.
+"""Synthetic records that an attack writes: of the declared form, with any values and any labels.
 
 Legend: N records, U units.
 """

@@ -69,7 +69,7 @@ class Bench:
     """Called between pieces of work."""
 
     def records(self, seed: int = 0, least: int = PART + 3) -> CraftedRecords:
-        """Made-up records of the declared form."""
+        """Synthetic records of the declared form."""
         return CraftedRecords(self.plan, self.form, seed, least)
 
     def store(self, records: CraftedRecords, plan: Plan | None = None) -> Store:

@@ -1,6 +1,6 @@
 """Depth `steps` of mechanisms of noisy sums: a canary in or out of thousands of the program's own steps.
 
-In each step the canary, a made-up unit whose gradient fills the clip norm, is in the batch or not, by the auditor's
+In each step the canary, a synthetic unit whose gradient fills the clip norm, is in the batch or not, by the auditor's
 coin. The attacker knows everything else: the others' sum, the canary's gradient and the divisor. Along that gradient,
 what the optimiser gets is then a normal number of deviation 1 and mean 0, or at most μ = 1/σ; above μ/2, fixed by the
 claim beforehand, the attacker says "in".

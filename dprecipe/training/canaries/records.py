@@ -1,4 +1,4 @@
-"""Canaries that are records: made up, with made-up labels, and taken through the whole program like any other.
+"""Canaries that are records: synthetic, with synthetic labels, and taken through the whole program like any other.
 
 Their numbers are noise and their labels arbitrary: what a model knows of one it has from it alone. They are public, a
 function of the plan's digest. Whether one was in is judged by how far the released model's loss on it fell.

@@ -44,7 +44,7 @@ def noise_scale(plan: Plan) -> Check:
 
 
 def check_parts(teachers: int) -> Check:
-    """Made-up units are dealt to one teacher each, and one that is added, removed or renamed moves no other.
+    """Synthetic units are dealt to one teacher each, and one that is added, removed or renamed moves no other.
 
     Raises:
         RunFailed: they are not.
