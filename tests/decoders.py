@@ -1,4 +1,4 @@
-"""Tiny decoders of six families, from configurations as their checkpoints have them."""
+"""Tiny decoders of eight families, from configurations as their checkpoints have them."""
 
 from __future__ import annotations
 
@@ -34,5 +34,14 @@ DECODERS: dict[str, dict[str, Any]] = {
     "qwen2": {**_SIZES, "model_type": "qwen2", "tie_word_embeddings": True, "sliding_window": 8},
     "qwen3": {**_SIZES, "model_type": "qwen3", "head_dim": 8, "rope_parameters": {"rope_theta": 1e6}},
     "mistral": {**_SIZES, "model_type": "mistral", "sliding_window": None},
+    "phi3": {**_SIZES, "model_type": "phi3", "original_max_position_embeddings": 32, "resid_pdrop": 0.1},
+    "gpt_neox": {
+        **{name: value for name, value in _SIZES.items() if name != "num_key_value_heads"},
+        "model_type": "gpt_neox",
+        "rotary_pct": 0.5,
+        "rotary_emb_base": 10000,
+        "hidden_dropout": 0.1,
+        "hidden_act": "gelu",
+    },
     "gemma": {**_SIZES, "model_type": "gemma", "head_dim": 8, "num_key_value_heads": 1, "hidden_act": "gelu"},
 }

@@ -96,6 +96,28 @@ FAMILIES: Mapping[str, Family] = {
         head_dim=256,
         offset_norms=True,
     ),
+    "phi3": Family(
+        "Phi3ForCausalLM",
+        "model",
+        dropouts=("attention_dropout", "resid_pdrop", "embd_pdrop"),
+        eps=1e-5,
+        has_head_dim=False,
+        rotary_share=1.0,
+        has_window=True,
+    ),
+    "gpt_neox": Family(
+        "GPTNeoXForCausalLM",
+        "gpt_neox",
+        head="embed_out",
+        flags={"attention_bias": True, "use_parallel_residual": True},
+        names={"norm_eps": "layer_norm_eps", "rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
+        dropouts=("attention_dropout", "hidden_dropout"),
+        activation="gelu",
+        eps=1e-5,
+        is_grouped=False,
+        has_head_dim=False,
+        rotary_share=0.25,
+    ),
 }
 """Decoders that see each record by itself and keep no statistics."""
 

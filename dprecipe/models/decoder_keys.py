@@ -25,7 +25,15 @@ FOR_PROGRAMS = frozenset(
         *("gradient_checkpointing", "initializer_range", "output_attentions", "output_hidden_states", "output_past"),
         *("return_dict", "torchscript", "use_bfloat16", "use_cache", "cache_implementation", "chunk_size_feed_forward"),
         *("reorder_and_upcast_attn", "tf_legacy_loss", "tokenizer_class", "is_decoder", "transformers.js_config"),
-        *("unsloth_fixed", "unsloth_version", "is_llama_config", "n_ctx", "base_model_tp_plan", "base_model_pp_plan"),
+        *(
+            "unsloth_fixed",
+            "unsloth_version",
+            "is_llama_config",
+            "n_ctx",
+            "original_max_position_embeddings",
+            "base_model_tp_plan",
+            "base_model_pp_plan",
+        ),
     }
 )
 """How a program holds the model, and where it is from: the function is the same."""

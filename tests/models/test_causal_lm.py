@@ -1,4 +1,4 @@
-"""Decoders of six families, tiny and with random weights: equal to the library's own, and their gradients by record."""
+"""Decoders of eight families, tiny and with random weights: equal to the library's, and their gradients by record."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ def library_model(built: CausalLanguageModel) -> Any:
     arguments = library_config(built.config)
     config = transformers.AutoConfig.for_model(arguments.pop("model_type"), **arguments)
     result = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-    missing = set(result.state_dict()) - set(built.state_dict())
+    state = {name.replace("embed_out", "lm_head"): tensor for name, tensor in built.state_dict().items()}
+    missing = set(result.state_dict()) - set(state)
     assert missing == ({"lm_head.weight"} if built.is_tied else set())
-    result.load_state_dict(built.state_dict(), strict=False)
+    result.load_state_dict(state, strict=False)
     result.tie_weights()
     return result
 

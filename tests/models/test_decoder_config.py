@@ -63,6 +63,21 @@ def test_kinds_of_layers_are_those_of_the_window() -> None:
         check_decoder_config({**on, "layer_types": whole})
 
 
+def test_rotated_shares_are_those_of_the_file() -> None:
+    neox = DECODERS["gpt_neox"]
+    left_out = {name: value for name, value in neox.items() if not name.startswith("rot")}
+    shares = [
+        check_decoder_config(content)["partial_rotary_factor"]
+        for content in (neox, {**left_out, "num_attention_heads": 2})
+    ]
+    assert shares == [0.5, 0.25]
+    for wrong in (0.1, 1.5):  # nothing of a head of 4 is rotated, or more than all
+        with pytest.raises(DataFault, match="partial_rotary_factor is"):
+            check_decoder_config({**neox, "rotary_pct": wrong})
+    with pytest.raises(DataFault, match="rope_type is 'longrope'"):
+        check_decoder_config({**DECODERS["phi3"], "rope_scaling": {"type": "longrope", "long_factor": [1.0]}})
+
+
 def test_windows_hold_where_the_family_says_so() -> None:
     assert "sliding_window" not in check_decoder_config(DECODERS["qwen2"])  # not switched on
     on = {**DECODERS["qwen2"], "use_sliding_window": True, "max_window_layers": 1}

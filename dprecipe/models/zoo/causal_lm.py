@@ -24,7 +24,8 @@ from dprecipe.models.zoo.hub import import_library
 from dprecipe.models.zoo.layers import OffsetRMSNorm, TransposedLinear
 from dprecipe.models.zoo.next_tokens import NextTokens
 
-HEAD = "lm_head.weight"
+HEADS = frozenset(f"{family.head}.weight" for family in FAMILIES.values())
+"""The names that checkpoints have for the head."""
 
 
 @final
@@ -46,7 +47,8 @@ class CausalLanguageModel(nn.Module):
         self.add_module(family.backbone, backbone)
         embedding = self.embedding
         table = cast(nn.Parameter, embedding.weight)
-        self.lm_head = NextTokens(table if self.is_tied else _draw_like(table))
+        self.add_module(family.head, NextTokens(table if self.is_tied else _draw_like(table)))
+        self.head_name = f"{family.head}.weight"
         self._scale = math.sqrt(embedding.embedding_dim) if family.offset_norms else 1.0
         if self.is_tied:
             self.register_state_dict_post_hook(_drop_head)  # type: ignore[no-untyped-call]
@@ -59,6 +61,11 @@ class CausalLanguageModel(nn.Module):
         return cast(nn.Embedding, getattr(self, self.backbone_name).get_input_embeddings())
 
     @property
+    def last_layer(self) -> NextTokens:
+        """The head."""
+        return cast(NextTokens, self.get_submodule(self.head_name.removesuffix(".weight")))
+
+    @property
     def is_tied(self) -> bool:
         """Whether the head is the embedding."""
         return bool(self.config["tie_word_embeddings"])
@@ -66,7 +73,7 @@ class CausalLanguageModel(nn.Module):
     @property
     def head(self) -> frozenset[str]:
         """The name of the parameter of the last layer; of a tied one, the embedding's."""
-        return frozenset(name for name, parameter in self.named_parameters() if parameter is self.lm_head.weight)
+        return frozenset(name for name, parameter in self.named_parameters() if parameter is self.last_layer.weight)
 
     @property
     def vocabulary(self) -> int:
@@ -88,7 +95,7 @@ class CausalLanguageModel(nn.Module):
         numbers_B2L = features.nan_to_num(0.0)
         tokens_BL = numbers_B2L[:, 0].clamp(0, self.embedding.num_embeddings - 1).long()
         labels_BL = numbers_B2L[:, 1].clamp(UNLEARNED, self.embedding.num_embeddings - 1).long()
-        likelihoods = self.lm_head(self.hidden(tokens_BL), labels_BL)
+        likelihoods = self.last_layer(self.hidden(tokens_BL), labels_BL)
         # No table shows what was looked up in it, so that a record without numbers is marked: as a factor, which its
         # gradient has, too.
         marked: Tensor = likelihoods * (1.0 + (0.0 * features).sum((1, 2)))[:, None]
@@ -104,7 +111,7 @@ class CausalLanguageModel(nn.Module):
         last, and the cache with all that was read."""
         cache = import_library("transformers").DynamicCache() if cache is None else cache
         hidden_B1W = self._read(tokens_BL, cache).last_hidden_state[:, -1:]
-        return self.lm_head.logits(hidden_B1W)[:, 0], cache
+        return self.last_layer.logits(hidden_B1W)[:, 0], cache
 
     def _read(self, tokens_BL: Tensor, cache: Any) -> Any:
         """What the backbone gives; one mask and one row of positions serve all records."""
@@ -206,14 +213,14 @@ def _draw_like(weight: nn.Parameter) -> nn.Parameter:
 
 
 def _drop_head(module: nn.Module, state: dict[str, Tensor], prefix: str, _: Any) -> None:
-    state.pop(f"{prefix}{HEAD}", None)
+    state.pop(f"{prefix}{cast(Any, module).head_name}", None)
 
 
 def _add_head(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
     name = next(n for n, p in module.named_parameters() if p is cast(Any, module).embedding.weight)
     if f"{prefix}{name}" in state:
-        state[f"{prefix}{HEAD}"] = state[f"{prefix}{name}"]
+        state[f"{prefix}{cast(Any, module).head_name}"] = state[f"{prefix}{name}"]
 
 
 def _tie_head(module: nn.Module, _: Any) -> None:
-    cast(Any, module).lm_head.weight = cast(Any, module).embedding.weight
+    cast(Any, module).last_layer.weight = cast(Any, module).embedding.weight

@@ -15,12 +15,12 @@ from torch import Tensor
 from dprecipe.faults import DataFault
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.public_record import parse_record
-from dprecipe.models.zoo.causal_lm import HEAD, CausalLanguageModel
+from dprecipe.models.zoo.causal_lm import HEADS, CausalLanguageModel
 from dprecipe.models.zoo.hub import WEIGHTS
 
 INDEX = f"{WEIGHTS}.index.json"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle", "*.msgpack", "*.h5")
-IGNORED = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
+IGNORED = (".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq")
 """Ends of the names of constants that older checkpoints hold: masks and rotary frequencies."""
 MAX_PARTS, MAX_INDEX = 10_000, 64 << 20
 
@@ -40,7 +40,7 @@ def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
         if names == (WEIGHTS,):
             learned = parse_record(content, name)
         for own, tensor in _tensors(content, folder / name, expected, module):
-            if own == HEAD and HEAD not in expected:
+            if own == module.head_name and module.is_tied:
                 head = tensor
                 continue
             expected[own].copy_(tensor)
@@ -50,7 +50,7 @@ def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
             f"{folder / names[0]}: {len(missing)} tensors of the model are missing, such as {min(missing)!r}",
             "take config.json and weights from one checkpoint",
         )
-    if head is not None and not bool((head == module.lm_head.weight.detach()).all()):
+    if head is not None and not bool((head == module.last_layer.weight.detach()).all()):
         raise DataFault(
             f"{folder}: config.json says that the head is the embedding (tie_word_embeddings), and the weights have "
             "another head",
@@ -144,9 +144,9 @@ def _tensors(
     except (SafetensorError, ValueError, KeyError, OverflowError) as error:
         raise DataFault(f"{file}: is no safetensors file, or is damaged", "fetch it again") from error
     shapes = {name: tensor.shape for name, tensor in expected.items()}
-    shapes.setdefault(HEAD, module.lm_head.weight.shape)
+    shapes.setdefault(module.head_name, module.last_layer.weight.shape)
     for name, tensor in tensors.items():
-        own = name if name in shapes else f"{module.backbone_name}.{name}"
+        own = module.head_name if name in HEADS else name if name in shapes else f"{module.backbone_name}.{name}"
         if own not in shapes:
             if own.endswith(IGNORED):
                 continue
