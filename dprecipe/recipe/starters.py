@@ -17,6 +17,16 @@ name: {name}
 
 """
 
+TABLE = """\
+  # Ranges and categories are declared, never measured.
+  train: &TRAIN
+  size: 10000                # number of training records; declared, and treated as public
+  unit: record               # or {column: user_id, max_records: 8}: all records of a user
+  preprocess:
+    - one_hot: {}            # every category column to indicators
+"""
+"""What follows the first comment of a table."""
+
 DATA = {
     "digits": """\
 data:
@@ -36,36 +46,18 @@ data:
   preprocess:
     - scale: {mean: 0.1307, std: 0.3081}     # constants that are public knowledge, never measured
 """,
-    "csv": """\
+    "csv": f"""\
 data:
   # A table with a header line; paths are relative to --data-root.
-  # Ranges and categories are declared, never measured.
-  train: &TRAIN
-  size: 10000                # number of training records; declared, and treated as public
-  unit: record               # or {column: user_id, max_records: 8}: all records of a user
-  preprocess:
-    - one_hot: {}            # every category column to indicators
-""",
-    "parquet": """\
+{TABLE}""",
+    "parquet": f"""\
 data:
   # A Parquet table; paths are relative to --data-root.
-  # Ranges and categories are declared, never measured.
-  train: &TRAIN
-  size: 10000                # number of training records; declared, and treated as public
-  unit: record               # or {column: user_id, max_records: 8}: all records of a user
-  preprocess:
-    - one_hot: {}            # every category column to indicators
-""",
-    "json_lines": """\
+{TABLE}""",
+    "json_lines": f"""\
 data:
   # A table of one JSON object a line; paths are relative to --data-root.
-  # Ranges and categories are declared, never measured.
-  train: &TRAIN
-  size: 10000                # number of training records; declared, and treated as public
-  unit: record               # or {column: user_id, max_records: 8}: all records of a user
-  preprocess:
-    - one_hot: {}            # every category column to indicators
-""",
+{TABLE}""",
     "npz": """\
 data:
   # Arrays in a NumPy archive; the path is relative to --data-root.
