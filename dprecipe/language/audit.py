@@ -25,14 +25,14 @@ class AuditBlock(Block):
 
     program: bool = Field(True, description="sums, noise, batches and the ledger of the program, on synthetic records")
     steps: Annotated[PositiveInt, Field(ge=MIN_STEPS, le=MAX_STEPS)] | None = Field(
-        None, description="so many steps with a made-up canary in or out, by a coin: a lower bound of μ"
+        None, description="so many steps with a synthetic canary in or out, by a coin: a lower bound of μ"
     )
     releases: Annotated[PositiveInt, Field(ge=MIN_RELEASES, le=MAX_RELEASES)] | None = Field(
         None, description="so many small whole runs on synthetic records, of mechanisms whose steps are hidden"
     )
     canaries: Annotated[int, Field(ge=MIN_CANARIES, le=MAX_CANARIES)] | None = Field(
         None,
-        description="units that are made up, each in the run by a secret coin; whether it tells them apart is a "
+        description="synthetic units, each in the run by a secret coin; whether it tells them apart is a "
         "lower bound of ε",
     )
     canary: Literal["gradient", "record"] = Field(

@@ -199,7 +199,7 @@ def list_figures(
     spending = [
         Figure(
             "epsilon",
-            f"What was spent, {noun} by {noun}; the line is the budget.{remainder}",
+            f"What was spent, {noun} by {noun}; the dashed line is the budget.{remainder}",
             lambda axes: plots.draw_spending(axes, plots.trace_spending(plan, charges), budget.epsilon, nouns),
             frozenset({nouns, "ε spent", f"budget ε = {budget.epsilon:g}"}),
             f"A curve of the ε spent, which rises to {claim.epsilon:g} over "
