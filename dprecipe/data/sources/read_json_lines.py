@@ -164,7 +164,8 @@ def parse_object(line: bytes) -> dict[str, Any]:
     return value
 
 
-STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
+STRINGS = re.compile(r'"(?:[^"\\]+|\\.)*+"?', re.DOTALL)
+"""Texts, also one without its end: a search that failed at each quote of a long line would never come to its end."""
 
 
 def _depth(text: str) -> int:

@@ -113,3 +113,10 @@ def test_names_of_units_have_one_form_and_more_records_than_declared_are_refused
         read(lines([{**ROWS[0], "who": 7.0}]), size=1, unit={"column": "who", "max_records": 1})
     with pytest.raises(DataFault, match="does not have the number of records"):
         read(lines(ROWS), size=2)
+
+
+def test_a_text_without_an_end_is_one_text() -> None:
+    """A search that fails at each quote of a line of 4 MiB takes hours."""
+    assert read_json_lines.STRINGS.sub("", '"' + '\\"[' * 100 + "\\") == "\\"
+    with pytest.raises(ValueError, match="Unterminated"):
+        read_json_lines.parse_object(b'{"text": "' + b'\\"[' * 1_000_000)
