@@ -28,7 +28,8 @@ class SequenceTokens:
         """`tokenizer`: of the library, which neither cuts nor pads. `content`: that of its file, `name`: its name.
 
         Raises:
-            DataFault: the tokens that it adds to a text are not those that are declared.
+            DataFault: the tokens that it adds to a text are not those that are declared, or a text can spell a special
+                one.
         """
         self._tokenizer, self._name = tokenizer, name
         self.content = content
@@ -49,6 +50,7 @@ class SequenceTokens:
         self.turns = {role: (self._constant(start), self._constant(end)) for role, (start, end) in roles.items()}
         """The tokens before and after each turn, by role."""
         tokenizer.encode_special_tokens = True
+        _check_unspelled(tokenizer, self.after, name)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each segment; special ones never.
@@ -87,6 +89,27 @@ def open_sequence_tokens(step: Sequences, root: Path) -> SequenceTokens:
     """
     path = locate_file(step.tokenizer.path, root)
     return SequenceTokens(step, *read_tokenizer(path, step.tokenizer), path.name)
+
+
+def _check_unspelled(tokenizer: Any, after: Sequence[int], name: str) -> None:
+    """Check that no text becomes a special token, or what ends a text: a vocabulary that has its words among the others
+    finds them in texts. What stands for unknown letters is no such token.
+
+    Raises:
+        DataFault: one does.
+    """
+    added = tokenizer.get_added_tokens_decoder()
+    words = {number: token.content for number, token in added.items() if token.special}
+    words |= {number: tokenizer.id_to_token(number) or "" for number in after}
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    words = {number: word for number, word in words.items() if word and word != unknown}
+    for number, encoding in zip(words, encode_texts(tokenizer, list(words.values()), name, special=False), strict=True):
+        if number in encoding.ids:
+            raise DataFault(
+                f"{name}: a record that spells special token {number} would hold it, and could end its text early",
+                "name a tokeniser that makes it of no text: one of bytes or merges, without `ignore_merges` where the "
+                "model's vocabulary has special tokens",
+            )
 
 
 def _find_added(tokenizer: Any, vocabulary: int, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

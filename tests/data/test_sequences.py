@@ -244,3 +244,22 @@ def test_a_count_of_units_may_stand_beside_it_and_has_its_price() -> None:
         ]
         paid = [{"dp_count": {"share": 0.1}} if "dp_count" in step else step for step in changed]
         assert check_data(Data.model_validate({**content, "preprocess": tuple(paid)})) == []
+
+
+@pytest.mark.parametrize("kind", ["word_level", "unigram", "whole_words"])
+def test_a_tokeniser_that_takes_special_tokens_from_texts_is_refused(tmp_path: Path, kind: str) -> None:
+    """A record that spells one would end its own text early."""
+    library = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    numbers = {letter: number for number, letter in enumerate(LETTERS)}
+    kinds = {
+        "word_level": lambda: library.models.WordLevel(numbers, unk_token="<unk>"),
+        "unigram": lambda: library.models.Unigram(
+            [(word, 0.0 if word[0] == "<" else -3.0) for word in LETTERS], UNKNOWN
+        ),
+        "whole_words": lambda: library.models.BPE(numbers, [], unk_token="<unk>", ignore_merges=True),
+    }
+    made = library.Tokenizer(kinds[kind]())
+    made.add_special_tokens(["<eos>"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(DataFault, match=f"a record that spells special token {EOS} would hold it"):
+        load_rows(tmp_path, data_of(TEXT, text="text"), "text\nhi\n")
