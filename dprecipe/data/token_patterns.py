@@ -15,6 +15,8 @@ from collections.abc import Iterator
 MAX_PATTERN = 20_000
 MANY = 64
 """A bounded number of repetitions counts as unbounded from here on."""
+MAX_GROWTH = 4096
+"""How many times longer replacements may make a text, one after the other."""
 UNSEEN = ("(?~", "(?(", "(?#")
 _PIECE = re.compile(
     r"\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\(\?[~(#]|\(\?[a-wyzA-Z-]*x|[()|*+]|\{\d*,?\d*\}|.", re.DOTALL
@@ -33,6 +35,27 @@ def list_patterns(node: object) -> Iterator[str]:
     elif isinstance(node, list):
         for value in node:
             yield from list_patterns(value)
+
+
+def grows_texts(node: object) -> bool:
+    """Whether replacements of a tokeniser's file, one after the other, may make a text more than `MAX_GROWTH` times
+    longer: each of forty may double it."""
+    growth = 1.0
+    for pattern, content in _list_replacements(node):
+        literal = pattern.get("String") if isinstance(pattern, dict) else None
+        growth *= max(1.0, len(content) / max(1, len(literal) if isinstance(literal, str) else 1))
+    return growth > MAX_GROWTH
+
+
+def _list_replacements(node: object) -> Iterator[tuple[object, str]]:
+    if isinstance(node, dict):
+        if node.get("type") == "Replace" and isinstance(node.get("content"), str):
+            yield node.get("pattern"), node["content"]
+        for value in node.values():
+            yield from _list_replacements(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _list_replacements(value)
 
 
 def may_hang(pattern: str) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dprecipe.data.files import locate_file
 from dprecipe.data.schema import Tokenize, TokenizerFile
-from dprecipe.data.token_patterns import list_patterns, may_hang
+from dprecipe.data.token_patterns import grows_texts, list_patterns, may_hang
 from dprecipe.data.values import WORD, hash_bucket
 from dprecipe.faults import DataFault, UsageFault
 
@@ -81,7 +81,7 @@ def open_tokens(step: Tokenize, root: Path) -> Tokens:
 
 def check_form(content: bytes) -> None:
     """Check that a file may be a tokeniser, without the library: a mapping in JSON with a model, of a bounded size, and
-    without patterns that may take for ever (`token_patterns`).
+    without patterns that may take for ever, or replacements that make texts far longer (`token_patterns`).
 
     Raises:
         ValueError: it is none.
@@ -98,6 +98,8 @@ def check_form(content: bytes) -> None:
         raise ValueError(
             "one of its patterns may take for ever on some texts: it repeats a group that repeats or chooses"
         )
+    if grows_texts(parsed):
+        raise ValueError("its replacements, one after the other, may make a text thousands of times longer")
 
 
 def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryTokens:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.data.token_patterns import MAX_PATTERN, list_patterns, may_hang
+from dprecipe.data.token_patterns import MAX_PATTERN, grows_texts, list_patterns, may_hang
 
 PUBLISHED = [
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",  # GPT-2
@@ -39,3 +39,15 @@ def test_patterns_that_may_take_for_ever_are_not(pattern: str) -> None:
 def test_patterns_are_found_wherever_they_stand() -> None:
     inside = {"pretokenizers": [{"pattern": {"Regex": "a"}}, {"pattern": {"String": "b"}}]}
     assert list(list_patterns({"pre_tokenizer": inside, "normalizer": {"pattern": {"Regex": "c"}}})) == ["a", "c"]
+
+
+def replace(pattern: dict[str, str], content: str) -> dict[str, object]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def test_replacements_that_double_a_text_again_and_again_are_not_taken() -> None:
+    doubling = [replace({"String": "a"}, "aa")] * 40
+    assert grows_texts({"normalizer": {"type": "Sequence", "normalizers": doubling}})
+    assert grows_texts({"decoder": replace({"Regex": "."}, "a" * 5000)})
+    usual = [replace({"String": "``"}, '"'), replace({"String": " "}, "\u2581"), replace({"Regex": " {2,}"}, " ")]
+    assert not grows_texts({"normalizer": {"normalizers": usual}, "decoder": {"decoders": usual}, "version": "1.0"})
