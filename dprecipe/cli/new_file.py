@@ -9,16 +9,28 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.release.folder import CERTIFICATE_FILES
 
 
 def check_absent(out: Path) -> None:
-    """Check that there is nothing of this name.
+    """Check that there is nothing of this name, and that its folder is no release, which another file would spoil.
 
     Raises:
-        UsageFault: there is.
+        UsageFault: there is, or it is.
     """
     if os.path.lexists(out):
         raise UsageFault(f"{out} exists, and nothing is overwritten", "choose another file with --out")
+    if is_release(out.parent):
+        raise UsageFault(
+            f"{out.parent} is a release, which holds what its certificate names and nothing else",
+            "choose another folder with --out",
+        )
+
+
+def is_release(folder: Path) -> bool:
+    """Whether a folder looks like the release of a run."""
+    proofs = (os.path.lexists(folder / name) for name in sorted(CERTIFICATE_FILES))
+    return any(proofs) and os.path.lexists(folder / "model.json")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def open_records(
     path: Path, names: Sequence[str], columns: Columns, *, guard_formulas: bool = False
 ) -> Iterator[RecordFile]:
     """A file of these columns, its form by the ending of `path`. Raises `OSError`."""
-    texts = [name for name in names if _type_of(columns, name) == "string"]
+    texts = list_texts(names, columns)
     if path.suffix == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -45,6 +45,11 @@ def open_records(
             yield _LineRecords(stream)
             return
         yield _CsvRecords(stream, names, texts if guard_formulas else ())
+
+
+def list_texts(names: Sequence[str], columns: Columns) -> list[str]:
+    """The columns that hold texts; declared values among them, which whoever wrote the recipe has chosen."""
+    return [name for name in names if _type_of(columns, name) == "string"]
 
 
 def count_formulas(records: Sequence[Record], names: Collection[str]) -> int:
@@ -64,7 +69,7 @@ class _CsvRecords:
     def __init__(self, stream: TextIO, names: Sequence[str], guarded: Collection[str]) -> None:
         self._names, self._guarded = list(names), set(guarded)
         self._writer = csv.writer(stream, lineterminator="\n")
-        self._writer.writerow(self._names)
+        self._writer.writerow([_guard(name) if guarded else name for name in self._names])
 
     def write(self, records: Sequence[Record]) -> None:
         """See `RecordFile`."""
@@ -72,7 +77,11 @@ class _CsvRecords:
 
     def _field(self, record: Mapping[str, Any], name: str) -> Any:
         value = record[name]
-        return f"'{value}" if name in self._guarded and str(value).startswith(FORMULAS) else value
+        return _guard(value) if name in self._guarded else value
+
+
+def _guard(value: Any) -> Any:
+    return f"'{value}" if str(value).startswith(FORMULAS) else value
 
 
 @final

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dprecipe.cli.generate import open_language_model
 from dprecipe.cli.new_file import check_absent, writing_new
-from dprecipe.cli.record_files import ENDINGS, count_formulas, open_records
+from dprecipe.cli.record_files import ENDINGS, FORMULAS, count_formulas, list_texts, open_records
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.models.file import find_model_folder
@@ -66,12 +66,14 @@ def synthesize(
     writer = RecordWriter(model)
     total = sum(count for _, count in wanted)
     progress = Progress("synthesize", "record", total)
-    formulas = 0
+    columns = model.file.columns or {}
+    texts = list_texts(writer.names, columns)
+    formulas = sum(name.startswith(FORMULAS) for name in writer.names)
     with writing_new(out) as draft:
-        with open_records(draft, writer.names, model.file.columns or {}, guard_formulas=guard_formulas) as file:
+        with open_records(draft, writer.names, columns, guard_formulas=guard_formulas) as file:
             records = _draw(writer, wanted, (max_tokens, temperature, top_p), seed, progress)
             while chunk := list(itertools.islice(records, CHUNK)):
-                formulas += count_formulas(chunk, writer.texts)
+                formulas += count_formulas(chunk, texts)
                 file.write(chunk)
         progress.end(total, writer.tally.describe)
         said = describe_synthetic(folder, verified, draft, out.name, writer, wanted, (temperature, top_p, seed))

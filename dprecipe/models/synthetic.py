@@ -81,12 +81,6 @@ class RecordWriter:
         self.tally = Tally()
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """The columns whose fields may be any text."""
-        free = [name for name in self.names if getattr(self._columns.get(name), "kind", "text") == "text"]
-        return tuple(free)
-
-    @property
     def values(self) -> tuple[str, ...] | None:
         """The declared values of the first column, which records can be asked for; None where it has none."""
         return None if self._rows is None else declared_values(self._columns, self.names[0])

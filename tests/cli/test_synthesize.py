@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from dprecipe.cli.main import app  # noqa: E402
+from dprecipe.cli.record_files import list_texts, open_records  # noqa: E402
+from dprecipe.data.columns import Columns  # noqa: E402
 from dprecipe.models.language_model import LanguageModel, WrittenText  # noqa: E402
 from dprecipe.release.untrusted import sha256_of  # noqa: E402
 from tests.languages import SPAM, write_release  # noqa: E402
@@ -140,3 +143,21 @@ def test_records_are_compared_with_public_ones_alone(release: Path, tmp_path: Pa
     assert "beside 15 public records" in done.stderr
     assert "the most frequent value is 60.0%" in done.stderr
     assert "trained on public ones 100.0%" in done.stderr
+
+
+def test_declared_words_that_are_formulas_are_counted_and_guarded(tmp_path: Path) -> None:
+    """Whoever made a release has chosen its columns and their values."""
+    columns = TypeAdapter(Columns).validate_python({"=a": {"kind": "category", "values": ("-1", "x")}})
+    assert list_texts(["=a"], columns) == ["=a"]
+    with open_records(tmp_path / "made.csv", ["=a"], columns, guard_formulas=True) as file:
+        file.write([{"=a": "-1"}, {"=a": "x"}])
+    assert (tmp_path / "made.csv").read_text() == "'=a\n'-1\nx\n"
+
+
+def test_nothing_is_written_into_a_release(release: Path) -> None:
+    (release / "certificate.json").write_text("{}")
+    before = sorted(release.iterdir())
+    done = call(release, "--rows", 1, "--out", release / "made.csv")
+    assert done.exit_code == 2
+    assert "is a release" in done.stderr
+    assert sorted(release.iterdir()) == before
