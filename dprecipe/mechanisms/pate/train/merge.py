@@ -49,10 +49,11 @@ def make_terms(
     if records is None:
         raise UsageFault("the training records are a source of their own kind, which has no digest", "name files")
     committed = derive_key(key, "records")
+    insecure = "" if plan.runtime.insecure is None else f"insecure {plan.runtime.insecure.seed} "
     return ShardTerms(
         plan=plan.digest,
         version=__version__,
-        lesson=hashlib.sha256(lesson.model_dump_json(by_alias=True).encode()).hexdigest(),
+        lesson=hashlib.sha256(f"{insecure}{lesson.model_dump_json(by_alias=True)}".encode()).hexdigest(),
         records=commit_to_data(committed, *map(as_bytes, records)),
         queries=commit_to_data(committed, str(queries.shape).encode(), as_bytes(queries)),
         device=device.type,

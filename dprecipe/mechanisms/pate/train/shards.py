@@ -146,7 +146,10 @@ _SAME = "train these teachers again with this recipe, in another folder"
 DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "plan": ("votes of another plan", "give the same recipe, and the same --set, as `dprecipe teachers` had"),
     "version": ("votes of another version of dprecipe", "install one version on every machine"),
-    "lesson": ("votes of teachers with another runtime.seed or runtime.physical_batch", "set them as they were set"),
+    "lesson": (
+        "votes of teachers with another runtime.seed, runtime.physical_batch or runtime.insecure",
+        "set them as they were set",
+    ),
     "records": ("votes of teachers of other training records", _SAME),
     "queries": ("votes on other public records", _SAME),
     "device": ("votes of teachers on another device", "set runtime.device to the same for all shards and the run"),

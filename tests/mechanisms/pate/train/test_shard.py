@@ -269,6 +269,7 @@ def test_votes_of_another_plan_data_or_version_are_refused(
     for plan, words in (
         (few("data.train.records=[0, 990]", "data.size=990"), "votes of another plan"),
         (few("runtime.seed=1"), "another runtime.seed"),
+        (few(INSECURE), "runtime.insecure"),
     ):
         with pytest.raises(UsageFault, match=rf"shard-1-of-3\.votes: .*{words}"):
             run(plan, out, teachers=[sealed])
