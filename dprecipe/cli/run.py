@@ -49,9 +49,7 @@ def run(
         raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe}")
     _check_libraries()
     if plan.runtime.processes > 1 and not rehearse and "WORLD_SIZE" not in os.environ:
-        from dprecipe.training.processes import launch_processes
-
-        return launch_processes(plan.runtime.processes, sys.argv[1:], plan.runtime.device)
+        return _launch(plan, RunFolder(out or RunFolder.default(plan)))
     if "WORLD_SIZE" in os.environ:
         from dprecipe.training.processes import end_with_launcher
 
@@ -137,6 +135,18 @@ def _run_public(
         ]
     )
     return 0
+
+
+def _launch(plan: Plan, folder: RunFolder) -> int:
+    """Run in several processes. One that is lost once the release is written takes nothing from it."""
+    from dprecipe.training.processes import launch_processes
+
+    was_complete = folder.release.exists()
+    code = launch_processes(plan.runtime.processes, sys.argv[1:], plan.runtime.device)
+    if code and not was_complete and folder.release.exists():
+        write_note(f"a process was lost after the release was written: {folder.release}")
+        return 0
+    return code
 
 
 def _run_follower(plan: Plan, resume: bool, data_root: Path | None) -> int:

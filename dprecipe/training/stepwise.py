@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 import lightning.pytorch as lightning
-import numpy as np
 import torch
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader
 
+from dprecipe import __version__
 from dprecipe.data.paid.stage import size_share
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.mechanisms.plan import Plan
@@ -56,6 +54,7 @@ from dprecipe.training.provenance import private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.released import released_names, released_state, tensors_of
 from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.set_digest import digest_of, digest_set
 from dprecipe.training.shards import check_divisible
 from dprecipe.training.snapshot import TensorSnapshot
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
@@ -160,7 +159,9 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             guesses=None if module.canaries is None else guess_coins(plan, module.canaries, module.released_state()),
         )
         done = attempt.publish(finished)
-        return processes.agree(lambda: done)
+        with suppress(RunFailed):  # the release is there, and a process that is lost by now takes nothing from it
+            processes.agree(lambda: done)
+        return done
 
     def follow(self, plan: Plan, program: StepwiseProgram) -> Run:
         """Take part in an attempt that another process leads; returns the leader's run.
@@ -278,17 +279,9 @@ def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
         processes.check_same("runtime.sharding", plan.runtime.sharding)
         processes.check_same("runtime.physical_batch", plan.runtime.physical_batch)
         processes.check_same("model", digest_of(p.detach().cpu().numpy() for p in program.model.state_dict().values()))
-        private = private_of(program.sets.train)
-        processes.check_same("set of records", None if private is None else digest_of(private))
+        processes.check_same("version of dprecipe", __version__)
+        processes.check_same("set of records", digest_set(program.sets.train))
     return processes
-
-
-def digest_of(parts: Iterable[NDArray[Any] | bytes]) -> str:
-    """A digest of the numbers; sent to other processes of the run and never written to disk."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
-    return digest.hexdigest()
 
 
 def watch_of(

@@ -28,6 +28,7 @@ from dprecipe.training import processes as together
 from dprecipe.training.processes import PATIENCE, join_processes, launch_processes
 from dprecipe.training.program import device_of
 from dprecipe.training.run import run as run_plan
+from dprecipe.training.set_digest import digest_of, digest_set
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -345,3 +346,56 @@ def test_a_device_is_named_with_its_number(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(RunFailed, match="not available"):
         device_of("cuda")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code", "expected"), [(False, True, 4, 0), (False, False, 4, 4), (True, True, 2, 2)]
+)
+def test_a_process_that_is_lost_after_the_release_takes_nothing_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, after: bool, code: int, expected: int
+) -> None:
+    from dprecipe.cli import run as command
+    from dprecipe.training.folder import RunFolder
+
+    folder = RunFolder(tmp_path)
+
+    def launch(*_: object) -> int:
+        if after:
+            folder.release.mkdir(exist_ok=True)
+        return code
+
+    if before:
+        folder.release.mkdir()
+    monkeypatch.setattr(together, "launch_processes", launch)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    assert command._launch(make_plan(read_recipe(tmp_path / "recipe.yaml")), folder) == expected
+
+
+class OwnKind:
+    """Records of a kind that only Python knows."""
+
+    def __init__(self, features: Any, units: Any = None) -> None:
+        self.features, self.units = features, units
+
+    @property
+    def unit_count(self) -> int:
+        return len(self.features) if self.units is None else int(self.units.max()) + 1
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def batch(self, indices: Any) -> Any:
+        features = self.features[indices]
+        return features, np.zeros(len(features), np.int64)
+
+
+def test_records_of_their_own_kind_are_compared_whole() -> None:
+    """A unit that is in two parts of a batch moves the sum twice."""
+    numbers = np.arange(10_000, dtype=np.float32).reshape(5000, 2)
+    digest = digest_set(OwnKind(numbers))
+    assert digest == digest_set(OwnKind(numbers.copy()))
+    changed = numbers.copy()
+    changed[4999, 1] += 1
+    others = [OwnKind(changed), OwnKind(numbers[::-1]), OwnKind(numbers[:-1]), OwnKind(numbers, np.arange(5000) // 2)]
+    assert digest not in {digest_set(other) for other in others}
+    assert digest_of([numbers]) != digest_of([numbers.reshape(2, 5000)])

@@ -15,7 +15,7 @@ from torch import nn
 
 from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import RunFailed
-from dprecipe.training import checkpoint, stepwise
+from dprecipe.training import checkpoint, set_digest, stepwise
 from dprecipe.training.evaluate import HeldOut
 
 CPU, ELSEWHERE = torch.device("cpu"), torch.device("meta")
@@ -145,7 +145,7 @@ def test_processes_agree_on_who_adds_noise_which_is_outside_the_plan(monkeypatch
     checked = dict[str, Any]()
     processes = SimpleNamespace(rank=0, count=2, check_same=checked.__setitem__)
     monkeypatch.setattr(stepwise, "join_processes", lambda device: processes)
-    monkeypatch.setattr(stepwise, "private_of", lambda records: None)
+    monkeypatch.setattr(set_digest, "private_of", lambda records: [b"records"])
     plan: Any = SimpleNamespace(
         digest="sha256:ab", runtime=SimpleNamespace(sharding="optimizer", physical_batch="auto")
     )
@@ -153,6 +153,7 @@ def test_processes_agree_on_who_adds_noise_which_is_outside_the_plan(monkeypatch
     stepwise.processes_of(plan, program)
     assert checked["runtime.sharding"] == "optimizer"
     assert checked["runtime.physical_batch"] == "auto"
+    assert {"version of dprecipe", "set of records", "model", "plan"} <= checked.keys()
 
 
 def test_parameters_that_can_not_be_divided_are_refused_before_a_run_begins(monkeypatch: pytest.MonkeyPatch) -> None:
