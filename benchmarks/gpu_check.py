@@ -49,7 +49,7 @@ def machine() -> dict[str, Any]:
         "devices": torch.cuda.device_count(),
         "driver": driver(),
         "CUDA": torch.version.cuda,
-        "cuDNN": torch.backends.cudnn.version(),
+        "cuDNN": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         "torch": torch.__version__,
         "triton": installed("triton"),
         "lightning": installed("lightning"),

@@ -127,7 +127,9 @@ class LanguageModel:
         return [self._read(start, one) for one in done]
 
     def _step(self, tokens_BT: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        return self.module.next_logits(tokens_BT, cache)
+        # Drawn on the CPU, wherever the module is: the same seed draws the same numbers.
+        logits_BV, cache = self.module.next_logits(tokens_BT.to(self.module.embedding.weight.device), cache)
+        return logits_BV.cpu(), cache
 
     def _read(self, start: Sequence[int], one: Continuation) -> WrittenText:
         # A tokeniser may drop a blank at the beginning: so the whole is read, and its beginning taken off.

@@ -19,11 +19,12 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets, Stream
+from dprecipe.noise.lattice import lattice_spacing
 from dprecipe.training import noise
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.device_draws import draw_from
 from dprecipe.training.engine.full_precision import largest_error
-from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise, lattice_spacing
+from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise
 from dprecipe.training.noise_check import keystream_known, noise_scale
 from dprecipe.training.precision_check import MAX_ERROR, single_precision
 
@@ -174,9 +175,9 @@ def test_06_single_precision_is_single_precision(gpu: torch.device) -> None:
         assert largest_error(gpu) <= MAX_ERROR
     torch.set_float32_matmul_precision("highest")
     if hasattr(torch.backends, "fp32_precision"):
-        torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]
+        torch.backends.fp32_precision = "tf32"
         assert largest_error(gpu) <= MAX_ERROR
-        torch.backends.fp32_precision = "none"  # type: ignore[attr-defined]
+        torch.backends.fp32_precision = "none"
 
 
 def test_06_the_measurement_sees_tf32(cuda: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,6 @@ def test_23_projected_descent_is_that_of_the_cpu(gpu: torch.device, loss: Loss) 
         x = generator.random((8, 6))
         y = generator.integers(2, size=8) if not isinstance(loss, Squared) else generator.random(8)
         noise = generator.normal(size=start.size)
-        for where in (there, here):
-            where.step(where.gradient(x, y) * -0.1, 0.99, noise)
+        there.step(there.gradient(x, y) * -0.1, 0.99, noise)
+        here.step(here.gradient(x, y) * -0.1, 0.99, noise)
     assert np.abs(there.fetch() - here.fetch()).max() < 1e-12

@@ -53,6 +53,23 @@ def test_a_seed_gives_the_same_texts_and_the_likeliest_is_the_librarys(tmp_path:
     assert greedy == "".join(LETTERS[token] for token in written if token not in (2, 3))  # special ones are no text
 
 
+def test_a_module_on_another_device_gets_its_tokens_there_and_draws_are_the_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_release(tmp_path / "release")
+    model = load_language_model(tmp_path / "release")
+    seen: list[str] = []
+
+    def note_zeros(tokens: torch.Tensor, cache: object) -> tuple[torch.Tensor, object]:
+        seen.append(tokens.device.type)
+        return torch.zeros(len(tokens), len(LETTERS)), cache
+
+    monkeypatch.setattr(model.module, "next_logits", note_zeros)
+    model.module.to("meta")
+    assert len(model.generate("you", 2, max_tokens=4)) == 2
+    assert set(seen) == {"meta"}
+
+
 def test_adapters_write_what_the_merged_weights_write(tmp_path: Path) -> None:
     from dprecipe.models.lora import merge_adapters
 

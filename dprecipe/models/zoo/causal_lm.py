@@ -21,7 +21,7 @@ from dprecipe.models.decoder_families import FAMILIES
 from dprecipe.models.form import UNLEARNED
 from dprecipe.models.hub_config import Config
 from dprecipe.models.zoo.hub import import_library
-from dprecipe.models.zoo.layers import OffsetRMSNorm, TransposedLinear
+from dprecipe.models.zoo.layers import OffsetRMSNorm, TransposedLinear, WideRMSNorm
 from dprecipe.models.zoo.next_tokens import NextTokens
 
 HEADS = frozenset(f"{family.head}.weight" for family in FAMILIES.values())
@@ -196,7 +196,7 @@ def _swap_layer(layer: nn.Module, offset: bool, eps: float) -> nn.Module | None:
         return _take_over(TransposedLinear(*weight.shape), layer)
     if kind.endswith("RMSNorm"):
         width = len(cast(Tensor, layer.weight))
-        return _take_over(OffsetRMSNorm(width, eps) if offset else nn.RMSNorm(width, eps), layer)
+        return _take_over(OffsetRMSNorm(width, eps) if offset else WideRMSNorm(width, eps), layer)
     if isinstance(layer, nn.Embedding):  # of Gemma: scaled, which `hidden` does
         return _take_over(nn.Embedding(layer.num_embeddings, layer.embedding_dim), layer)
     return None

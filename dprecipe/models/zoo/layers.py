@@ -52,8 +52,25 @@ class TransposedLinear(nn.Module):
 
 
 @final
+class WideRMSNorm(nn.Module):
+    """(…, W) to (…, W): values over the root of their mean square, times weight, in the weight's precision.
+
+    torch's own takes values in bfloat16 as they are, and has no fused kernel for them beside weights in single
+    precision: it warns, and computes step by step.
+    """
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.normalized_shape, self.eps = (width,), eps
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return functional.rms_norm(inputs.to(self.weight.dtype), self.normalized_shape, self.weight, self.eps)
+
+
+@final
 class OffsetRMSNorm(nn.Module):
-    """(…, W) to (…, W): values over the root of their mean square, times 1 + weight, as in Gemma."""
+    """As `WideRMSNorm`, times 1 + weight, as in Gemma."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -61,4 +78,4 @@ class OffsetRMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.zeros(width))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return functional.rms_norm(inputs, self.normalized_shape, 1.0 + self.weight, self.eps)
+        return functional.rms_norm(inputs.to(self.weight.dtype), self.normalized_shape, 1.0 + self.weight, self.eps)

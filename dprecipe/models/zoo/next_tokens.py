@@ -14,7 +14,12 @@ import torch
 from torch import Tensor, nn
 
 LOGITS = 1 << 22
-"""Logits that exist at once."""
+"""Logits that exist at once, on a CPU; elsewhere 16 times as many, or starting the kernels would take longer."""
+
+
+def count_logits(device: torch.device) -> int:
+    """How many logits exist at once on this device."""
+    return LOGITS if device.type == "cpu" else LOGITS << 4
 
 
 @final
@@ -83,8 +88,9 @@ class _LogLikelihoods(torch.autograd.Function):
 
 
 def _pieces(*tensors: Tensor, size: int) -> Any:
-    """The tensors, a few rows at a time: as many as have `LOGITS` logits of `size` each."""
-    return zip(*(torch.split(tensor, max(1, LOGITS // size)) for tensor in tensors if len(tensor)), strict=True)
+    """The tensors, a few rows at a time: as many as may have logits at once, `size` of each."""
+    rows = max(1, count_logits(tensors[0].device) // size)
+    return zip(*(torch.split(tensor, rows) for tensor in tensors if len(tensor)), strict=True)
 
 
 def _chosen(logits_RV: Tensor, labels_R: Tensor) -> Tensor:

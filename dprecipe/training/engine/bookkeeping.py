@@ -41,6 +41,7 @@ STRATEGY_TEXTS = {
     "ghost": "norms without gradients of single records",
     "sparse": "rows of a table that were looked up",
     "tiles": "gradients of a few records and outputs at a time, for the sum only",
+    "tiles_twice": "gradients of a few records and outputs at a time, computed twice",
     "tokens": "gradients of a few records and tokens at a time, for the sum only",
 }
 ISOLATED = ", of this layer by itself"

@@ -58,7 +58,7 @@ def list_candidates(
     if not isinstance(term, Products) or not term.paired:
         return rows
     if not term.of_vectors and term.order is None and size >= MIN_TILED:
-        return {"tiles": lambda: TiledProducts(term, count)}
+        return _list_tiled(term, count, like.device)
     ghost: dict[str, StrategyFactory] = {"ghost": lambda: Ghost(term, count)}
     if term.of_vectors:
         return {"vectors": lambda: Vectors(*term.vectors(), bias=False)}
@@ -67,6 +67,17 @@ def list_candidates(
     likely = ghost | rows if by_ghost < by_rows else rows | ghost
     max_ratio = MAX_COST_RATIO if like.device.type == "cpu" else MAX_COST_RATIO_ON_GPU
     return likely if max(by_ghost, by_rows) < max_ratio * min(by_ghost, by_rows) else dict([next(iter(likely.items()))])
+
+
+def _list_tiled(term: Products, count: int, device: torch.device) -> dict[str, StrategyFactory]:
+    """Norms by pairs of positions, or from tiles that are computed twice: on a CPU by what takes fewer operations.
+    Pairs are products in double precision, which many a GPU takes 64 times as long for: there the clock decides."""
+    pairs: dict[str, StrategyFactory] = {"tiles": lambda: TiledProducts(term, count, by_pairs=True)}
+    twice: dict[str, StrategyFactory] = {"tiles_twice": lambda: TiledProducts(term, count, by_pairs=False)}
+    likely = (
+        pairs | twice if term.positions * (term.inputs + term.outputs) < term.inputs * term.outputs else twice | pairs
+    )
+    return likely if device.type != "cpu" else dict([next(iter(likely.items()))])
 
 
 def choose_cheapest(strategies: dict[str, StrategyFactory], weights: Weights, size: int) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dprecipe.models.zoo.layers import MIN_VARIANCE, OffsetRMSNorm, StandardisedConv2d, TransposedLinear
+from dprecipe.models.zoo.layers import MIN_VARIANCE, OffsetRMSNorm, StandardisedConv2d, TransposedLinear, WideRMSNorm
 from dprecipe.models.zoo.next_tokens import NextTokens
 from dprecipe.training.engine.taps import Call, Unplanned
 from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, SingleRecordTerm, Term, TokenErrors
@@ -325,11 +325,7 @@ def _layer_norm(layer: nn.LayerNorm, inputs: Tensor) -> Tensor:
     return functional.layer_norm(inputs, layer.normalized_shape, None, None, layer.eps)
 
 
-def _rms_norm(layer: nn.RMSNorm, inputs: Tensor) -> Tensor:
-    return functional.rms_norm(inputs, layer.normalized_shape, None, layer.eps)
-
-
-def _offset_rms_norm(layer: OffsetRMSNorm, inputs: Tensor) -> Tensor:
+def _rms_norm(layer: nn.RMSNorm | WideRMSNorm | OffsetRMSNorm, inputs: Tensor) -> Tensor:
     return functional.rms_norm(inputs, layer.normalized_shape, None, layer.eps)
 
 
@@ -341,7 +337,7 @@ def _instance_norm(layer: nn.modules.instancenorm._InstanceNorm, inputs: Tensor)
     return functional.instance_norm(inputs, eps=layer.eps)
 
 
-def _shape_dims(layer: nn.LayerNorm | nn.RMSNorm | OffsetRMSNorm) -> int:
+def _shape_dims(layer: nn.LayerNorm | nn.RMSNorm | WideRMSNorm | OffsetRMSNorm) -> int:
     return len(layer.normalized_shape)
 
 
@@ -360,7 +356,8 @@ LAYER_TERMS: dict[type[nn.Module], Callable[[Call], NamedTerms]] = {
     NextTokens: _next_tokens,
     nn.LayerNorm: _scale(_layer_norm, _shape_dims),
     nn.RMSNorm: _scale(_rms_norm, _shape_dims),
-    OffsetRMSNorm: _scale(_offset_rms_norm, _shape_dims),
+    WideRMSNorm: _scale(_rms_norm, _shape_dims),
+    OffsetRMSNorm: _scale(_rms_norm, _shape_dims),
     nn.GroupNorm: _scale(_group_norm, _by_channel),
     nn.InstanceNorm1d: _scale(_instance_norm, _by_channel),
     nn.InstanceNorm2d: _scale(_instance_norm, _by_channel),

@@ -20,7 +20,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from dprecipe.models.zoo.next_tokens import LOGITS
+from dprecipe.models.zoo.next_tokens import count_logits
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.engine.taps import Call, Unplanned, in_single
 
@@ -189,7 +189,7 @@ class TokenErrors:
     @property
     def at_once(self) -> int:
         """How many records' logits may exist at the same time."""
-        return max(1, LOGITS // (4 * self.states.shape[1] * len(self.weight)))
+        return max(1, count_logits(self.states.device) // (4 * self.states.shape[1] * len(self.weight)))
 
     def errors(self, part: slice) -> tuple[Tensor, Tensor]:
         """(R, T, V): gradient · (e - p), and (R, T): the logarithms of the sums that normalise p."""

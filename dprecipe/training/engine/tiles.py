@@ -16,11 +16,11 @@ from typing import final
 import torch
 from torch import Tensor
 
-from dprecipe.training.engine.strategies import CACHE, Weights, row_squares, weighted_sum
+from dprecipe.training.engine.strategies import CACHE, Weights, chunk_size, row_squares, weighted_sum
 from dprecipe.training.engine.terms import Lookups, Products, TokenErrors
 
 TOGETHER = 8
-"""Records of a tile: their rows are added up while they are in a processor's cache."""
+"""Records of a tile on a CPU: their rows are added up while they are in its cache."""
 OUTPUTS = 128
 """Of a tile at least, where its product would else be slow."""
 ROUNDING = 2.0**-24
@@ -79,22 +79,24 @@ class TileSum:
 
 @final
 class TiledProducts:
-    """A product on sequences: tiles are some of its outputs.
+    """A product on sequences: tiles are some of its outputs. Norms come from pairs of positions, or from tiles too.
 
     Source of norms by pairs of positions: X. Li et al., "Large Language Models Can Be Strong Differentially Private
     Learners", ICLR 2022.
     """
 
-    def __init__(self, term: Products, count: int) -> None:
-        self._term, self._count = term, count
-        self._by_pairs = term.positions * (term.inputs + term.outputs) < term.inputs * term.outputs
+    def __init__(self, term: Products, count: int, *, by_pairs: bool) -> None:
+        self._term, self._count, self._by_pairs = term, count, by_pairs
         self._squares_N = torch.empty(0)
 
     def squares(self) -> Tensor:
         term = self._term
         self._squares_N = torch.zeros(self._count, dtype=torch.float64, device=term.right.device)
         if self._by_pairs:
-            for part in _parts(self._count, TOGETHER):
+            per_record = term.positions * (term.inputs + term.outputs + 2 * term.positions)
+            device = term.right.device
+            together = TOGETHER if device.type == "cpu" else chunk_size(per_record, device)
+            for part in _parts(self._count, together):
                 left_RTI, right_ROT = term.left(part)[:, 0].double(), term.right[part, 0].double()
                 self._squares_N[part] = squares_of_pairs(left_RTI @ left_RTI.mT, right_ROT.mT @ right_ROT)
         else:
@@ -167,21 +169,16 @@ class TiledTokens:
         term, lookups = self._term, self._lookups
         width, vocabulary = term.states.shape[2], len(term.weight)
         total_VH, allowance = totals[0].view(vocabulary, width), Allowance(self._squares_N)
-        together, size = tile_shape(self._count, vocabulary, width, term.states.device)
+        beside = self._count * term.states.shape[1]
+        together, size = tile_shape(self._count, vocabulary, width, term.states.device, beside)
         for tile in _parts(vocabulary, size):
-            tokens = tile.stop - tile.start
             errors_NTv = term.errors_of(tile, self._normalisers_NT)
             tile_sum = TileSum(total_VH[tile].view(-1), weights, allowance)
             for part in _parts(self._count, together):
                 rows_RvH = errors_NTv[part].mT @ term.states[part]
                 if lookups is not None:
-                    places_RL = lookups.indices[part] - tile.start
-                    record_K, place_K = ((places_RL >= 0) & (places_RL < tokens)).nonzero(as_tuple=True)
-                    rows_RvH.flatten(0, 1).index_add_(
-                        0,
-                        record_K * tokens + places_RL[record_K, place_K],
-                        lookups.gradients[part][record_K, place_K].to(rows_RvH),
-                    )
+                    places_RL, counted = lookups.indices[part] - tile.start, rows_RvH.device.type == "cpu"
+                    add_lookups(rows_RvH, places_RL, lookups.gradients[part], counted=counted)
                 tile_sum.add(part, rows_RvH.flatten(1))
             tile_sum.flush()
 
@@ -205,12 +202,33 @@ def _raised(squares_R: Tensor, lengths_R: Tensor, terms: int) -> Tensor:
     return (squares_R.clamp(min=0.0).sqrt() + math.sqrt(terms) * ROUNDING * lengths_R).square() * MEASURED
 
 
-def tile_shape(count: int, outputs: int, inputs: int, device: torch.device) -> tuple[int, int]:
+def add_lookups(rows_RvH: Tensor, places_RL: Tensor, gradients_RLH: Tensor, *, counted: bool) -> None:
+    """Add gradients of what was looked up to the rows of a tile, in place; places outside of it count for nothing.
+
+    `counted`: those inside are picked out, which are few. A GPU would have to be waited for to tell how many: there
+    zeros are added for the others.
+    """
+    tokens = rows_RvH.shape[1]
+    inside_RL = (places_RL >= 0) & (places_RL < tokens)
+    if counted:
+        record_K, place_K = inside_RL.nonzero(as_tuple=True)
+        cells_K, added_KH = record_K * tokens + places_RL[record_K, place_K], gradients_RLH[record_K, place_K]
+    else:
+        firsts_R1 = tokens * torch.arange(len(places_RL), device=places_RL.device)[:, None]
+        cells_K = (firsts_R1 + torch.where(inside_RL, places_RL, 0)).flatten()
+        added_KH = torch.where(inside_RL[:, :, None], gradients_RLH, 0.0).flatten(0, 1)
+    rows_RvH.flatten(0, 1).index_add_(0, cells_K, added_KH.to(rows_RvH))
+
+
+def tile_shape(count: int, outputs: int, inputs: int, device: torch.device, beside: int = 0) -> tuple[int, int]:
     """How many records, and how many outputs of `inputs` numbers each, a tile has: as few records as let it have
-    `OUTPUTS`, since products of few outputs are slow."""
-    numbers = CACHE if device.type == "cpu" else CACHE << 8
-    together = max(1, min(TOGETHER, count, numbers // (OUTPUTS * inputs)))
-    return together, max(1, min(outputs, numbers // (together * inputs)))
+    `OUTPUTS`, since products of few outputs are slow. On a CPU few records; elsewhere large tiles, as starting kernels
+    takes long, of which each output may have `beside` numbers of its own, which count."""
+    on_cpu = device.type == "cpu"
+    numbers = CACHE if on_cpu else CACHE << 8
+    together = max(1, min(TOGETHER if on_cpu else count, count, numbers // (OUTPUTS * inputs)))
+    size = numbers // max(together * inputs, 0 if on_cpu else beside)
+    return together, max(1, min(outputs, size))
 
 
 def _parts(count: int, step: int) -> Iterator[slice]:
