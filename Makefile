@@ -52,11 +52,13 @@ check: $(BIN)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	PYTHONPATH=benchmarks $(BIN)/mypy tests/gpu benchmarks/gpu.py benchmarks/gpu_check.py
 
 chaos: $(BIN)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/chaos.py
 
 gpu-check: $(BIN)/.dev
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[hub]'
 	$(BIN)/python benchmarks/gpu_check.py
 
 BENCHMARKS := accountants encoder endtoend engine language ledger noise pate pnsgd startup trainer

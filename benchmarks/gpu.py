@@ -1,15 +1,18 @@
 """What a private step costs on a GPU against plain SGD's, where its time goes, and what it takes of memory.
 
-Cases: an MNIST CNN, WRN-16-4 (batches of 4096 in parts of 1024), a small vision transformer, a transformer of 100
-million parameters over 512 tokens. Ways: `sgd` (forward, backward, an SGD step), `engine` (clipped sum, noise and
-step, eager), `compiled`, `bf16`, and `vmap` (from gradients of single records, where these have room). Records are made
-up and on the device; the sizes of batches are drawn from a fixed seed, so that they vary as in runs. After 3 steps that
-warm up, 10 are timed, by events of CUDA and by a clock that waits: the difference is what it takes to start the
-kernels. One step more is profiled: kernels that were started, bytes over the bus, and the parts of a step by their
-ranges. In single precision nothing is rounded to TF32, for plain SGD neither.
+Cases: an MNIST CNN, WRN-16-4 (batches of 4096 in parts of 1024), WRN-40-4, a small vision transformer, a transformer of
+100 million parameters over 512 tokens, and adapters (LoRA) of a decoder of 1.2 billion parameters, built from its
+configuration. Ways: `sgd` (forward, backward, an SGD step), `engine` (clipped sum, noise and step, eager), `compiled`,
+`bf16`, `recompute` (of a decoder, blocks computed twice), `opacus` (its ghost clipping, where it is installed or
+OPACUS_PYTHON names an interpreter that has it), and `vmap` (from gradients of single records, where these have room).
+Records are made up and on the device; the sizes of batches are drawn from a fixed seed, so that they vary as in runs.
+After 3 steps that warm up, 10 are timed, by events of CUDA and by a clock that waits: the difference is what it takes
+to start the kernels. One step more is profiled: kernels that were started, bytes over the bus, and the parts of a step
+by their ranges. In single precision nothing is rounded to TF32, for plain SGD neither.
 
-Run: python benchmarks/gpu.py [--short] [--only NAME] [--against FILE] [--json FILE]
-`--short`: the first two cases and fewer steps. `--against`: fail where a ratio to `sgd` is 20 % above the one in FILE.
+Run: python benchmarks/gpu.py [--short] [--only NAME] [--against FILE] [--json FILE] [--try]
+`--short`: MNIST and WRN-16-4, with fewer steps. `--against`: fail where a ratio to `sgd` is 20 % above the one in FILE.
+`--try`: tiny cases, on a CPU where there is no GPU, to see that the script works; its figures say nothing.
 Ends with 2 where there is no CUDA device.
 """
 
@@ -25,15 +28,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor, nn
+from gpu_cases import CASES, SHORT, TRIED, Case, opacus_step
+from torch import nn
 
-from dprecipe.models.schema import WideResNet
-from dprecipe.models.zoo.cnn import PRESETS
-from dprecipe.models.zoo.wide_resnet import build_wide_resnet
+from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.training import noise
@@ -42,67 +44,14 @@ from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.full_precision import in_full_precision
+from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sizes import free_bytes
-from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise import add_noise
 
 CLIP, RATE, TOLERATED = 0.1, 1e-3, 1.2
-TOKENS = 32_000
-
-
-class Encoder(nn.Module):
-    """Classifies sequences, of tokens or of patches."""
-
-    def __init__(self, embed: nn.Module, length: int, width: int, layers: int) -> None:
-        super().__init__()
-        self.embed = embed
-        self.positions = nn.Embedding(length, width)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, width // 64, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
-            for _ in range(layers)
-        )
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.embed(x)
-        hidden = hidden + self.positions(torch.arange(hidden.shape[1], device=hidden.device))
-        for layer in self.layers:
-            hidden = layer(hidden)
-        logits: Tensor = self.head(self.norm(hidden).mean(1))
-        return logits
-
-
-class Patches(nn.Module):
-    """Images (N, 3, 32, 32) as 64 patches."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.project = nn.Conv2d(3, width, 4, stride=4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        patches: Tensor = self.project(x)
-        return patches.flatten(2).transpose(1, 2)
-
-
-class Case(NamedTuple):
-    build: Callable[[], nn.Module]
-    shape: tuple[int, ...]
-    batch: int
-    part: int
-    words: bool = False
-
-
-CASES = {
-    "MNIST CNN": Case(lambda: PRESETS["tempered-mnist"]((1, 28, 28), 10), (1, 28, 28), 1024, 512),
-    "WRN-16-4": Case(
-        lambda: build_wide_resnet(WideResNet(kind="wide_resnet", depth=16, width=4), 3, 10), (3, 32, 32), 4096, 1024
-    ),
-    "ViT-small": Case(lambda: Encoder(Patches(384), 64, 384, 12), (3, 32, 32), 1024, 512),
-    "transformer 100M": Case(lambda: Encoder(nn.Embedding(TOKENS, 768), 512, 768, 11), (512,), 256, 64, words=True),
-}
-SHORT = ("MNIST CNN", "WRN-16-4")
-WAYS = ("sgd", "engine", "compiled", "bf16", "vmap")
+ON_GPU = torch.cuda.is_available()
+WAYS = ("sgd", "engine", "compiled", "bf16", "recompute", "opacus", "vmap")
 Step = Callable[[int], int]
 """The number of a step to how many records it took."""
 
@@ -111,14 +60,14 @@ Step = Callable[[int], int]
 def named(part: str) -> Iterator[None]:
     """A part of a step, for the profile and for NVTX."""
     with torch.profiler.record_function(f"part: {part}"):
-        if not torch.cuda.is_available():
+        if not ON_GPU:
             yield
             return
-        torch.cuda.nvtx.range_push(part)
+        torch.cuda.nvtx.range_push(part)  # type: ignore[no-untyped-call]
         try:
             yield
         finally:
-            torch.cuda.nvtx.range_pop()
+            torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
 
 
 def sizes_of(case: Case, steps: int) -> list[int]:
@@ -131,14 +80,12 @@ def sizes_of(case: Case, steps: int) -> list[int]:
 def step_of(case: Case, way: str, device: torch.device, steps: int) -> Step:
     torch.manual_seed(0)
     net = case.build().to(device).train()
-    most = case.batch + 4 * round(math.sqrt(case.batch))
-    shape = (most, *case.shape)
-    features = torch.randint(TOKENS, shape, device=device) if case.words else torch.randn(shape, device=device)
-    labels = torch.randint(10, (most,), device=device)
-    optimizer = torch.optim.SGD(net.parameters(), RATE)
-    sizes, secrets = sizes_of(case, steps), Secrets()
-    clipping, model = Clipping.flat(CLIP), Reduced(net) if way == "bf16" else net
-    passes = Passes(model, cross_entropy, way == "compiled", float(case.batch), 10_000)
+    features, labels = case.records(case.batch + 4 * round(math.sqrt(case.batch)), device)
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, RATE)
+    sizes, secrets, loss = sizes_of(case, steps), Secrets(), case.loss
+    clipping, model = Clipping.flat(CLIP), wrapped(net, way)
+    passes = Passes(model, loss, way == "compiled", float(case.batch), 10_000)
 
     def plain(number: int) -> int:
         size = sizes[number]
@@ -146,7 +93,7 @@ def step_of(case: Case, way: str, device: torch.device, steps: int) -> Step:
         with named("pass"):
             for start in range(0, size, case.part):
                 part = slice(start, min(start + case.part, size))
-                torch.autograd.backward(cross_entropy(net(features[part]), labels[part]).sum() / size)
+                torch.autograd.backward(loss(net(features[part]), labels[part]).sum() / size)
         with named("optimiser"):
             optimizer.step()
         return size
@@ -157,46 +104,61 @@ def step_of(case: Case, way: str, device: torch.device, steps: int) -> Step:
             batch = BatchPart(features[:size], labels[:size])
         with named("sum"):
             if way == "vmap":
-                total = clipped_sum_of_rows(model, cross_entropy, batch, clipping, few(net, device, case.part)).value
+                total = clipped_sum_of_rows(model, loss, batch, clipping, few(net, device, case.part)).value
             else:
-                total = clipped_sum(model, cross_entropy, batch, clipping, case.part, passes).value
+                total = clipped_sum(model, loss, batch, clipping, case.part, passes).value
         with named("noise"):
             add_noise(total, Distribution("gaussian"), CLIP, secrets.stream("noise", number))
         with named("optimiser"):
             total.div_(case.batch)
             start = 0
-            for parameter in net.parameters():
+            for parameter in trained:
                 stop = start + parameter.numel()
                 parameter.grad = total[start:stop].view_as(parameter).to(parameter)
                 start = stop
             optimizer.step()
         return size
 
+    if way == "opacus":
+        made = opacus_step(case, net, CLIP, RATE)
+
+        def theirs(number: int) -> int:
+            made(features[: sizes[number]], labels[: sizes[number]])
+            return sizes[number]
+
+        return theirs
     return plain if way == "sgd" else private
+
+
+def wrapped(net: nn.Module, way: str) -> nn.Module:
+    """The model as the engine gets it."""
+    if way == "recompute" and isinstance(net, CausalLanguageModel):
+        return Recompute(net, net.blocks)
+    return Reduced(net) if way == "bf16" else net
 
 
 def few(net: nn.Module, device: torch.device, part: int) -> int:
     """Records whose gradients, twice, take at most a quarter of the memory."""
-    numbers = sum(parameter.numel() for parameter in net.parameters())
+    numbers = sum(parameter.numel() for parameter in net.parameters() if parameter.requires_grad)
     return max(1, min(part, free_bytes(device) // (32 * numbers)))
 
 
 def measured(case: Case, way: str, device: torch.device, timed: int) -> dict[str, Any]:
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats(device)
+    if ON_GPU:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
     step = step_of(case, way, device, 3 + timed + 1)
     for number in range(3):
         step(number)
-    torch.cuda.synchronize(device)
     by_event, by_clock, records = [], [], 0
     for number in range(3, 3 + timed):
-        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize(device)
+        first, last = Mark(), Mark()
+        synchronise(device)
         start = time.perf_counter()
         first.record()
         records += step(number)
         last.record()
-        torch.cuda.synchronize(device)
+        synchronise(device)
         by_clock.append(1000 * (time.perf_counter() - start))
         by_event.append(first.elapsed_time(last))
     return {
@@ -204,17 +166,42 @@ def measured(case: Case, way: str, device: torch.device, timed: int) -> dict[str
         "ms by events": statistics.median(by_event),
         "ms of all": by_clock,
         "records a second": 1000 * records / sum(by_clock),
-        "peak GiB": torch.cuda.max_memory_allocated(device) / 2**30,
+        "peak GiB": torch.cuda.max_memory_allocated(device) / 2**30 if ON_GPU else math.nan,
         **profiled(lambda: step(3 + timed), device),
     }
 
 
+class Mark:
+    """A mark in the work of the device; of a CPU, the clock's time."""
+
+    def __init__(self) -> None:
+        self._event: Any = torch.cuda.Event(enable_timing=True) if ON_GPU else None  # type: ignore[no-untyped-call]
+        self._seconds = 0.0
+
+    def record(self) -> None:
+        if self._event is None:
+            self._seconds = time.perf_counter()
+        else:
+            self._event.record()
+
+    def elapsed_time(self, later: Mark) -> float:
+        """Milliseconds."""
+        if self._event is None:
+            return 1000 * (later._seconds - self._seconds)
+        return float(self._event.elapsed_time(later._event))
+
+
+def synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def profiled(step: Callable[[], object], device: torch.device) -> dict[str, Any]:
     """Of one step: kernels started, waits, bytes over the bus, milliseconds of the device by part of the step."""
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    activities = [torch.profiler.ProfilerActivity.CPU] + [torch.profiler.ProfilerActivity.CUDA] * ON_GPU
     with torch.profiler.profile(activities=activities) as profile:
         step()
-        torch.cuda.synchronize(device)
+        synchronise(device)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
@@ -241,10 +228,10 @@ def timed(work: Callable[[], object], device: torch.device, repeats: int = 5) ->
     work()
     least = math.inf
     for _ in range(repeats):
-        torch.cuda.synchronize(device)
+        synchronise(device)
         start = time.perf_counter()
         work()
-        torch.cuda.synchronize(device)
+        synchronise(device)
         least = min(least, time.perf_counter() - start)
     return 1000 * least
 
@@ -270,12 +257,12 @@ def noise_of(count: int, device: torch.device) -> dict[str, float]:
     return {name: 1e6 / numbers * timed(work, device) for name, (work, numbers) in works.items()}
 
 
-def micro(device: torch.device, most: int) -> dict[str, Any]:
+def micro(device: torch.device, most: int, length: int) -> dict[str, Any]:
     """Noise against torch's own, the keystream alone, float64 against single products, channels last or not."""
     result: dict[str, Any] = {
         f"noise of 1e{power}: ns a number": noise_of(10**power, device) for power in range(4, most + 1)
     }
-    single = torch.randn(64, 512, 768, device=device)
+    single = torch.randn(64, length, 768, device=device)
     double = single.double()
     result["ghost: ms"] = {
         "float64": timed(lambda: double @ double.mT, device),
@@ -294,34 +281,41 @@ def micro(device: torch.device, most: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="a private step against plain SGD's on a GPU")
     parser.add_argument("--short", action="store_true")
-    parser.add_argument("--only", choices=CASES)
+    parser.add_argument("--only", choices=[*CASES, *TRIED])
+    parser.add_argument("--try", action="store_true", dest="tried")
     parser.add_argument("--against", type=Path)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    if not torch.cuda.is_available():
+    if not (ON_GPU or given.tried):
         sys.stderr.write("benchmarks/gpu.py: there is no CUDA device\n")
         return 2
-    device = torch.device("cuda", torch.cuda.current_device())
-    chosen = [given.only] if given.only else list(SHORT if given.short else CASES)
-    result: dict[str, Any] = {"device": torch.cuda.get_device_name(device), "cases": {}}
+    device = torch.device("cuda", torch.cuda.current_device()) if ON_GPU else torch.device("cpu")
+    cases = TRIED if given.tried else CASES
+    if given.only and given.only not in cases:
+        parser.error(f"{given.only} is a case {'without --try' if given.tried else 'of --try'}")
+    chosen = [given.only] if given.only else list(SHORT if given.short else cases)
+    result: dict[str, Any] = {"device": torch.cuda.get_device_name(device) if ON_GPU else "a CPU", "cases": {}}
     with in_full_precision():
         for name in chosen:
             result["cases"][name] = rows = {}
             for way in WAYS:
-                if given.short and way == "vmap":
+                if leaves_out(cases[name], way, given):
                     continue
                 try:
-                    rows[way] = measured(CASES[name], way, device, 5 if given.short else 10)
+                    rows[way] = measured(cases[name], way, device, 1 if given.tried else 5 if given.short else 10)
                 except Exception as error:  # the other ways are worth knowing
                     rows[way] = {"failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
                 print(line(name, way, rows), flush=True)
-        result["micro"] = micro(device, 6 if given.short else 8)
+        result["micro"] = micro(device, 4 if given.tried else 6 if given.short else 8, 8 if given.tried else 512)
     for what, figures in result["micro"].items():
         print(f"{what}: " + ", ".join(f"{name} {figure:.3g}" for name, figure in figures.items()))
     if given.json is not None:
         given.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     failed = [
-        f"{name}, {way}" for name, rows in result["cases"].items() for way, row in rows.items() if "failed" in row
+        f"{name}, {way}"
+        for name, rows in result["cases"].items()
+        for way, row in rows.items()
+        if "failed" in row and way != "opacus"  # which takes other layers, and may not be here
     ]
     slower = [] if given.against is None else above(result, json.loads(given.against.read_text(encoding="utf-8")))
     for what in failed:
@@ -329,6 +323,13 @@ def main() -> int:
     for what in slower:
         sys.stderr.write(f"slower than before: {what}\n")
     return 1 if failed or slower else 0
+
+
+def leaves_out(case: Case, way: str, given: argparse.Namespace) -> bool:
+    """Whether a way is not measured of a case."""
+    if way == "compiled" and given.tried:
+        return True  # a compiler takes minutes
+    return (way == "vmap" and given.short) or (way == "recompute" and not case.writes)
 
 
 def ratio(rows: dict[str, Any], way: str) -> float:

@@ -134,6 +134,9 @@ class _WithLogits(nn.Module):
             if type(layer).__name__ == "TransposedLinear":
                 parent, _, child = name.rpartition(".")
                 setattr(self.backbone.get_submodule(parent), child, nn.Linear(layer.in_features, layer.out_features))
+            if type(layer).__name__ == "WideRMSNorm":
+                parent, _, child = name.rpartition(".")
+                setattr(self.backbone.get_submodule(parent), child, nn.RMSNorm(layer.normalized_shape, layer.eps))
 
     def forward(self, tokens: Tensor) -> Tensor:
         mask = torch.full((LENGTH, LENGTH), -torch.inf).triu(1)[None, None]
