@@ -52,7 +52,7 @@ check: $(BIN)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	PYTHONPATH=benchmarks $(BIN)/mypy tests/gpu benchmarks/gpu.py benchmarks/gpu_check.py
+	$(BIN)/mypy tests/gpu benchmarks/gpu.py benchmarks/gpu_check.py
 
 chaos: $(BIN)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/chaos.py

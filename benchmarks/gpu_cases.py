@@ -92,7 +92,8 @@ class Case(NamedTuple):
 
 
 def resnet(depth: int, width: int) -> Callable[[], nn.Module]:
-    return lambda: build_wide_resnet(WideResNet(kind="wide_resnet", depth=depth, width=width), 3, 10)
+    spec = WideResNet.model_validate({"kind": "wide_resnet", "depth": depth, "width": width})
+    return lambda: build_wide_resnet(spec, 3, 10)
 
 
 def decoder(config: dict[str, Any], length: int) -> Callable[[], nn.Module]:

@@ -82,7 +82,7 @@ def write_release(folder: Path, family: str = "gpt2", adapters: bool = False, **
     torch.manual_seed(5)
     module = causal_model(config, 24)
     state = module.state_dict()
-    if adapters:
+    if adapters and model.lora is not None:
         add_adapters(module, model.lora, frozenset(), 0)
         for layer in module.modules():
             if isinstance(layer, LowRankLayer):
