@@ -159,7 +159,7 @@ def _fits_a_disk(data: Data) -> Iterator[Finding]:
         "write fewer angles or more scales" if scattered else "hash into fewer buckets, or declare fewer categories"
     )
     if sequences_step(data.preprocess) is not None:
-        remedy = "write a smaller max_length"
+        remedy = "write a smaller max_length, or fewer max_sequences"
     if needed > DENSE_LIMIT:
         yield Finding(
             "R219",

@@ -31,7 +31,7 @@ class DataFacts:
 
     shape: tuple[int, ...]
     """The shape of one record's features as the model sees them: (D,); of images, (channels, height, width); of
-    sequences, (2, max_length): input tokens and labels."""
+    sequences, (2, places): input tokens and labels."""
     target: Target
     """What the label is."""
     source_shape: tuple[int, ...]
@@ -41,6 +41,8 @@ class DataFacts:
     """The number of tokens, which are 0 … vocabulary − 1; None if the features are quantities."""
     tokenizer: TokenizerFile | None = None
     """What makes the tokens of texts; None if these are hashed words, or no texts."""
+    max_length: int | None = None
+    """Of sequences: the places of one, of which a record has one or several."""
 
     @property
     def outputs(self) -> int:
@@ -90,7 +92,7 @@ def describe_data(data: Data, role: Role = "train") -> DataFacts:
     own, tokens = tokenizer_file(data.preprocess), count_vocabulary(data.preprocess)
     sequences = sequences_step(data.preprocess)
     if sequences is not None:
-        return DataFacts(shape, TokenTarget(sequences.vocabulary), shape, columns, tokens, own)
+        return DataFacts(shape, TokenTarget(sequences.vocabulary), shape, columns, tokens, own, sequences.max_length)
     return DataFacts(shape, source.target, before, columns, tokens, own)
 
 
@@ -125,7 +127,7 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
     if step.dp_pca is not None:
         return (step.dp_pca.components,)
     if step.sequences is not None:
-        return (2, step.sequences.max_length)
+        return (2, step.sequences.places)
     return (math.prod(shape),) if step.flatten is not None else shape
 
 

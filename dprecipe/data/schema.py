@@ -127,7 +127,10 @@ class Sequences(Block):
         None, description="the token behind each text that is not cut, and learned: the checkpoint's own (`eos_token`)"
     )
     max_length: Annotated[int, Field(ge=2, le=2**16)] = Field(
-        description="tokens of a record: longer texts are cut, shorter ones padded"
+        description="tokens of a sequence: longer texts are cut, shorter ones padded"
+    )
+    max_sequences: Annotated[int, Field(ge=1, le=2**15)] = Field(
+        1, description="sequences of a record: a longer `text` is cut into several, which see nothing of each other"
     )
 
     @property
@@ -140,6 +143,11 @@ class Sequences(Block):
     def vocabulary(self) -> int:
         """The number of tokens, including padding."""
         return self.tokenizer.vocabulary
+
+    @property
+    def places(self) -> int:
+        """Tokens of a record: of all its sequences, one behind the other."""
+        return self.max_length * self.max_sequences
 
 
 class Scattering(Block):

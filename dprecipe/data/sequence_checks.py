@@ -13,6 +13,8 @@ from dprecipe.data.targets import TokenTarget
 from dprecipe.faults import Finding
 from dprecipe.text.near import nearest_word
 
+MAX_PLACES = 1 << 16
+"""Tokens of a record."""
 FORMS = "`text`, `prompt` with `completion`, `chat` with `roles`, or `row`"
 
 
@@ -41,7 +43,7 @@ def check_sequences(data: Data) -> Iterator[Finding]:
     for place, other in enumerate(data.preprocess):
         name = next(name for name, value in other if value is not None)
         if isinstance(other.operation, DpCount):
-            yield from check_paid_step(data, place, (2, step.max_length), f"data.preprocess.{place}.{name}")
+            yield from check_paid_step(data, place, (2, step.places), f"data.preprocess.{place}.{name}")
         elif place != index:
             yield Finding(
                 "R234",
@@ -152,6 +154,21 @@ def _unknown(name: str, columns: Columns, kind: str, path: str) -> Finding:
 
 
 def _check_numbers(step: Sequences, path: str) -> Iterator[Finding]:
+    if step.max_sequences > 1 and step.text is None:
+        yield Finding(
+            "R232",
+            "only a `text` is cut into several sequences: a prompt, a conversation or a row is read as a whole",
+            "remove max_sequences, and write a larger max_length; or write text:",
+            f"{path}.max_sequences",
+        )
+    if step.places > MAX_PLACES:
+        yield Finding(
+            "R232",
+            f"{step.max_sequences:,} sequences of {step.max_length:,} tokens are more than the {MAX_PLACES:,} that "
+            "a record may have",
+            f"write max_sequences: {max(1, MAX_PLACES // step.max_length)} or less",
+            f"{path}.max_sequences",
+        )
     numbers = {"tokenizer.padding": step.tokenizer.padding, "end": step.end or 0}
     for key, number in numbers.items():
         if number >= step.vocabulary:

@@ -1,12 +1,14 @@
 """Records to sequences of tokens, of which a model learns the next one: the step `sequences`.
 
-A sequence is one record's, whole or cut: nothing is packed, so no token of one record is read beside another's. Each
+A sequence is one record's, whole or cut: nothing is packed, so no token of one record is read beside another's. A text
+may be cut into several (`max_sequences`), which a model reads each by itself: they are one record, with one label. Each
 segment is made tokens by itself (`sequence_tokens`): what the tokeniser puts before a text stands once, at the
 beginning, and what it puts behind one (or `end`) once, at the end of a text that is not cut.
 
-Axes: N records, L = `max_length` places. Features are (N, 2, L) float32, exact for tokens below 2^20: row 0 the input
-tokens, padding behind the last; row 1 the token where it is learned, -100 where it is not. Labels (N,) int64 are the
-number of learned tokens that have one before them, which is what a model's outputs are for.
+Axes: N records, L places: those of `max_sequences` sequences of `max_length`, one behind the other. Features are
+(N, 2, L) float32, exact for tokens below 2^20: row 0 the input tokens, padding behind the last; row 1 the token where
+it is learned, -100 where it is not. Labels (N,) int64 are the number of learned tokens that have one before them in
+their sequence, which is what a model's outputs are for.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class SequenceEncoder:
     ) -> None:
         self._columns, self._step = columns, step
         self._problems, self._counts, self._tokens = problems, counts, tokens
-        counts.sequences.length = step.max_length
+        counts.sequences.length = step.places
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,7 +65,7 @@ class SequenceEncoder:
     @property
     def empty(self) -> NDArray[np.float32]:
         """The features of no record."""
-        return np.empty((0, 2, self._step.max_length), np.float32)
+        return np.empty((0, 2, self._step.places), np.float32)
 
     def encode(
         self, chunk: Mapping[str, Values], rows: int, place: Place
@@ -76,7 +78,7 @@ class SequenceEncoder:
             DataFault: the tokeniser has no token for a part of a text.
         """
         reports = {name: ColumnReport(name, place, self._problems) for name in self.names}
-        features = np.full((rows, 2, self._step.max_length), IGNORED, np.float32)
+        features = np.full((rows, 2, self._step.places), IGNORED, np.float32)
         features[:, 0] = self._step.tokenizer.padding
         labels = np.ones(rows, np.int64)
         self._counts.records += rows
@@ -88,13 +90,14 @@ class SequenceEncoder:
         return features, labels
 
     def _write(self, segments: Sequence[Segment], features: NDArray[np.float32]) -> int:
-        """Write one sequence; returns how many of its tokens are learned."""
-        tokens, labels, length = list(self._tokens.before), [IGNORED] * len(self._tokens.before), self._step.max_length
+        """Write the sequences of a record; returns how many of its tokens are learned."""
+        tokens, labels, length = list(self._tokens.before), [IGNORED] * len(self._tokens.before), self._step.places
         for part, learned in [*segments, (self._tokens.after, segments[-1][1])]:
             tokens.extend(part)
             labels.extend(part if learned else [IGNORED] * len(part))
         kept = min(len(tokens), length)
         features[0, :kept], features[1, :kept] = tokens[:length], labels[:length]
+        features[1, self._step.max_length :: self._step.max_length] = IGNORED  # no token of their sequence before them
         count = int(np.count_nonzero(features[1, 1:] >= 0))
         self._counts.sequences.add(kept, count, len(tokens) > length)
         return count

@@ -44,9 +44,11 @@ def build(
     seed: int,
     vocabulary: int | None = None,
     config: Config | None = None,
+    max_length: int | None = None,
 ) -> nn.Module:
     """The module: (B, *shape) float32 features to (B, outputs), which `models.outputs` interprets. `vocabulary`: how
-    many tokens there are, if it reads any; `config`: of a model of transformers.
+    many tokens there are, if it reads any; `config`: of a model of transformers; `max_length`: of a
+    sequence, where a record has several.
 
     Trees are not grown yet: one leaf, for which all classes are alike, until `load_state_dict` gives them their own.
 
@@ -79,7 +81,7 @@ def build(
             case CausalLm():
                 if config is None:
                     raise ValueError("a decoder needs its configuration")
-                return causal_model(config, shape[1])
+                return causal_model(config, max_length or shape[1])
             case RandomForest() | GradientBoosting():
                 return Forest(math.prod(shape), outputs, averaged=isinstance(model, RandomForest))
 

@@ -74,9 +74,8 @@ class ModelFile(Block):
         own, tokens = tokenizer_file(self.preprocess), count_vocabulary(self.preprocess)
         sequences = sequences_step(self.preprocess)
         if sequences is not None:
-            return DataFacts(
-                self.shape, TokenTarget(sequences.vocabulary), self.shape, vocabulary=tokens, tokenizer=own
-            )
+            learned, length = TokenTarget(sequences.vocabulary), sequences.max_length
+            return DataFacts(self.shape, learned, self.shape, vocabulary=tokens, tokenizer=own, max_length=length)
         target = choose_target(self.classes, self.target, self.count, self.several)
         if isinstance(target, ClassTarget):
             target = ClassTarget(target.classes, self.class_names)

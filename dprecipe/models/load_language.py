@@ -63,7 +63,7 @@ def _build(file: ModelFile, device: str = "cpu") -> CausalLanguageModel:
         raise DataFault(f"model.json: {reason}", "take it from the release folder, unchanged")
     public = file.facts
     with torch.device(device):
-        module = build(file.model, public.shape, public.outputs, 0, public.vocabulary, file.config)
+        module = build(file.model, public.shape, public.outputs, 0, public.vocabulary, file.config, public.max_length)
     return cast(CausalLanguageModel, module)
 
 

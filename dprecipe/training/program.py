@@ -252,7 +252,8 @@ def build_from(spec: Model, seed: int, folder: Path, public: DataFacts) -> tuple
     if isinstance(spec, Transformers | CausalLm):
         check = check_decoder_config if isinstance(spec, CausalLm) else check_config
         config = config_of(folder_of(spec, folder), check)
-    built = build(spec, public.shape, public.outputs, seed, vocabulary=public.vocabulary, config=config)
+    length = public.max_length
+    built = build(spec, public.shape, public.outputs, seed, public.vocabulary, config, max_length=length)
     if isinstance(built, SequenceClassifier | CausalLanguageModel):
         check_tokens(built, public)
     return built, start_from(spec, built, folder, seed)

@@ -78,6 +78,25 @@ def test_every_token_of_a_text_is_learned_and_padding_is_not(tmp_path: Path) -> 
     assert learned == [3, 11]
 
 
+def test_a_long_text_is_cut_into_several_sequences_of_one_record(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, before=["<bot>"])
+    data = data_of(TEXT, 3, text="text", end=EOS, max_length=4, max_sequences=3)
+    assert describe_data(data).shape == (2, 12)
+    (tmp_path / "texts.csv").write_text("text\nabcdef\nab\nabcdefghijklmnop\n", encoding="utf-8")
+    records, counts = read(data.train, data, tmp_path, "train")
+    (long, short, longest), learned = records.features.astype(int).tolist(), records.labels.tolist()
+    assert long == [
+        [BOT, *tokens_of("abcdef"), EOS, *[0] * 4],
+        [-100, *tokens_of("abc"), -100, *tokens_of("ef"), EOS, *[-100] * 4],
+    ]
+    assert short == [[BOT, *tokens_of("ab"), EOS, *[0] * 8], [-100, *tokens_of("ab"), EOS, *[-100] * 8]]
+    assert longest[0] == [BOT, *tokens_of("abcdefghijk")]
+    assert learned == [6, 3, 9]
+    assert counts.as_json()["sequences"]["truncated"] == 1
+    parsed = parse_description(json.dumps(describe_file(None, data)).encode())
+    assert (parsed.facts.shape, parsed.facts.max_length) == ((2, 12), 4)
+
+
 def test_of_a_pair_only_the_completion_is_learned(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, before=["<bot>"])
     inputs, labels, learned = load_rows(
@@ -204,6 +223,13 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         ".row.0",
     ),
     "a column twice": (TEXT, {"row": ("text", "text"), "end": 0}, "R202", ".row"),
+    "a pair cut": (
+        {**PAIR},
+        {"prompt": "prompt", "completion": "completion", "max_sequences": 2},
+        "R232",
+        ".max_sequences",
+    ),
+    "too many": (TEXT, {"text": "text", "max_sequences": 6000}, "R232", ".max_sequences"),
     "no such end": (TEXT, {"text": "text", "end": 99}, "R228", ".end"),
 }
 

@@ -100,6 +100,26 @@ def test_a_place_sees_no_later_place_and_no_other_record(family: str) -> None:
     torch.testing.assert_close(alone, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("family", ["gpt2", "qwen3"])
+def test_sequences_of_a_record_are_each_read_by_themselves(family: str) -> None:
+    one, several = make(family), make(family, length=4)
+    features, _ = records()
+    apart = features.unflatten(2, (3, 4)).transpose(1, 2)  # records, sequences, 2, places
+    expected = one(apart.flatten(0, 1)).unflatten(0, (-1, 3))
+    outputs = torch.nn.functional.pad(several(features), (1, 0)).unflatten(1, (3, 4))
+    torch.testing.assert_close(outputs[..., 1:], expected, rtol=1e-5, atol=1e-6)
+    assert not outputs[..., 0].any()  # no token of their sequence stands before them
+    loss, count = NextTokenLoss("sum"), torch.ones(len(features), dtype=torch.int64)
+    rows = per_record_gradients(one, loss, apart.flatten(0, 1), count.repeat_interleave(3))
+    summed = rows.unflatten(0, (-1, 3)).sum(1)
+    torch.testing.assert_close(per_record_gradients(several, loss, features, count), summed, rtol=1e-4, atol=1e-5)
+    norms = summed.double().norm(dim=1)
+    total, threshold = torch.zeros(summed.shape[1], dtype=torch.float64), float(norms.median())
+    add_clipped(several, loss, features, count, Clipping((threshold,)), total)  # a record is clipped once
+    clipped = (summed.double() * (threshold / norms).clamp(max=1.0)[:, None]).sum(0)
+    torch.testing.assert_close(total, clipped, rtol=1e-4, atol=1e-4)
+
+
 def test_a_head_that_is_the_embedding_is_one_parameter_and_counted_once() -> None:
     tied, own = make("gpt2"), make("gpt2", tie_word_embeddings=False)
     assert tied.lm_head.weight is tied.transformer.wte.weight

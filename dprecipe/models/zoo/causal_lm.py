@@ -34,13 +34,16 @@ class CausalLanguageModel(nn.Module):
     places 1 … L - 1, each given those before it; 0 at places that are ignored.
 
     Edge cases: what is no token is read as the nearest one, a negative label is ignored, and a record that is not
-    finite has outputs of NaN. Padding stands behind the end, so that no place that is learned sees it.
+    finite has outputs of NaN. Padding stands behind the end, so that no place that is learned sees it. A record of
+    several times `length` places has several sequences, one behind the other: each begins at position 0, sees nothing
+    of the others, and its first label is ignored.
 
     A state has the names of the library's checkpoints; a head that is the embedding is not in it twice.
     """
 
-    def __init__(self, backbone: Any, config: Config) -> None:
+    def __init__(self, backbone: Any, config: Config, length: int) -> None:
         super().__init__()
+        self.length = length
         family = FAMILIES[str(config["model_type"])]
         self.config = config
         self.backbone_name = family.backbone
@@ -95,6 +98,10 @@ class CausalLanguageModel(nn.Module):
         numbers_B2L = features.nan_to_num(0.0)
         tokens_BL = numbers_B2L[:, 0].clamp(0, self.embedding.num_embeddings - 1).long()
         labels_BL = numbers_B2L[:, 1].clamp(UNLEARNED, self.embedding.num_embeddings - 1).long()
+        if labels_BL.shape[1] > self.length:
+            labels_BL = labels_BL.index_fill(
+                1, torch.arange(0, labels_BL.shape[1], self.length, device=labels_BL.device), -1
+            )
         likelihoods = self.last_layer(self.hidden(tokens_BL), labels_BL)
         # No table shows what was looked up in it, so that a record without numbers is marked: as a factor, which its
         # gradient has, too.
@@ -102,8 +109,8 @@ class CausalLanguageModel(nn.Module):
         return marked
 
     def hidden(self, tokens_BL: Tensor) -> Tensor:
-        """(B, L, W): of each place, from the tokens up to it."""
-        hidden: Tensor = self._read(tokens_BL, None).last_hidden_state
+        """(B, L, W): of each place, from the tokens of its sequence up to it."""
+        hidden: Tensor = self._read(tokens_BL, None, self.length).last_hidden_state
         return hidden
 
     def next_logits(self, tokens_BL: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
@@ -113,22 +120,27 @@ class CausalLanguageModel(nn.Module):
         hidden_B1W = self._read(tokens_BL, cache).last_hidden_state[:, -1:]
         return self.last_layer.logits(hidden_B1W)[:, 0], cache
 
-    def _read(self, tokens_BL: Tensor, cache: Any) -> Any:
-        """What the backbone gives; one mask and one row of positions serve all records."""
-        before, length = 0 if cache is None else int(cache.get_seq_length()), tokens_BL.shape[1]
+    def _read(self, tokens_BL: Tensor, cache: Any, length: int | None = None) -> Any:
+        """What the backbone gives, for sequences of `length` places; one mask and one row of positions serve all
+        records."""
+        before = 0 if cache is None else int(cache.get_seq_length())
         embedded_BLW = self.embedding(tokens_BL)
-        mask = torch.full((length, before + length), -torch.inf, device=tokens_BL.device, dtype=embedded_BLW.dtype)
+        columns = torch.arange(before + tokens_BL.shape[1], device=tokens_BL.device)
+        rows, length = columns[before:, None], length or len(columns)
+        hidden = (columns > rows) | (columns // length != rows // length)
+        mask = torch.zeros(hidden.shape, device=tokens_BL.device, dtype=embedded_BLW.dtype)
         return getattr(self, self.backbone_name)(
             inputs_embeds=embedded_BLW * self._scale if self._scale != 1.0 else embedded_BLW,
-            attention_mask=mask.triu(before + 1)[None, None],
-            position_ids=torch.arange(before, before + length, device=tokens_BL.device)[None],
+            attention_mask=mask.masked_fill(hidden, -torch.inf)[None, None],
+            position_ids=columns[None, before:] % length,
             past_key_values=cache,
             use_cache=cache is not None,
         )
 
 
 def causal_model(config: Config, length: int) -> CausalLanguageModel:
-    """The decoder of a configuration that passed `check_decoder_config`, with weights of the seed.
+    """The decoder of a configuration that passed `check_decoder_config`, with weights of the seed. `length`: places of
+    a sequence.
 
     Raises:
         RunFailed: transformers is not installed.
@@ -152,7 +164,7 @@ def causal_model(config: Config, length: int) -> CausalLanguageModel:
             parent, _, child = name.rpartition(".")
             setattr(backbone.get_submodule(parent), child, swapped)
     _place_buffers(backbone, full)
-    return CausalLanguageModel(backbone, config)
+    return CausalLanguageModel(backbone, config, length)
 
 
 def _place_buffers(backbone: Any, full: Any) -> None:
