@@ -78,10 +78,10 @@ class Runtime(Block):
     processes: PositiveInt = Field(
         1, description="of this machine that run it together, one a GPU; not every mechanism takes it"
     )
-    sharding: Literal["none", "optimizer"] = Field(
+    sharding: Literal["none", "optimizer", "parameters"] = Field(
         "none",
         description="what several processes divide: `optimizer`: the noisy sum, the optimiser's state and the average; "
-        "not every mechanism takes it",
+        "`parameters`: the model's weights, too; not every mechanism takes it",
     )
     seed: NonNegativeInt = Field(
         0, description="of the model's initial weights; never of sampling, augmentation or noise"

@@ -178,6 +178,7 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
             "remove runtime.sharding, or audit.canaries",
             "runtime.sharding",
         )
+    yield from _check_parameters_in_shards(recipe)
     if runtime.recompute and runtime.compile is True:
         yield Finding(
             "R307",
@@ -216,6 +217,30 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
                 f"{kind} {what}" + (f": runtime.{key} is for {able} alone" if able else ""),
                 f"remove runtime.{key}",
                 f"runtime.{key}",
+            )
+
+
+def _check_parameters_in_shards(recipe: Recipe) -> Iterator[Finding]:
+    """Weights in shards are gathered block by block, for one pass of records that are units."""
+    runtime = recipe.runtime
+    if runtime.sharding != "parameters":
+        return
+    reasons = {
+        "a model of repeated blocks (model.kind: causal_lm or transformer)": getattr(recipe.model, "kind", None)
+        in ("causal_lm", "transformer"),
+        "units of one record (data.unit: record)": recipe.data.unit == "record",
+        "a number in runtime.physical_batch, which is measured with whole weights": runtime.physical_batch != "auto",
+        "a pass that is not compiled": runtime.compile is not True,
+        "recompute: true with precision: bf16, which else keeps a copy of all weights": runtime.precision == 32
+        or runtime.recompute,
+    }
+    for needs, has in reasons.items():
+        if not has:
+            yield Finding(
+                "R307",
+                f"weights in shards need {needs}",
+                "set runtime.sharding to optimizer, or remove it",
+                "runtime.sharding",
             )
 
 

@@ -122,6 +122,8 @@ class HeldOut:
         perplexity of the weights that training begins from."""
         # Parameters are not copied: those of each score's `state` take their place.
         self._model = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
+        for layer in self._model.modules():  # the model may train elsewhere
+            layer._buffers = {name: None if b is None else b.to(device) for name, b in layer._buffers.items()}
         self._records = records
         self._device = device
         self._size = physical_batch

@@ -27,6 +27,7 @@ from dprecipe.privacy.events import Event
 from dprecipe.training.canaries.contract import RunCanaries
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.sharded_sum import Shards
 from dprecipe.training.gate import Gate, Ticket
 from dprecipe.training.optimise import (
     Average,
@@ -38,6 +39,7 @@ from dprecipe.training.optimise import (
 )
 from dprecipe.training.processes import FollowerGate, Processes, SingleProcess
 from dprecipe.training.records import Store, StoredBatch
+from dprecipe.training.sharded_weights import ShardedWeights
 from dprecipe.training.shards import Shard
 from dprecipe.training.snapshot import TensorSnapshot
 
@@ -69,6 +71,13 @@ class BatchSums(Protocol):
 
     def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
         """The bounded sum of a batch."""
+
+    def divide(self, shards: Shards) -> None:
+        """From now on the model's weights are in shards, and so are sums. All processes call it.
+
+        Raises:
+            RunFailed: they can't be.
+        """
 
     def clipping(self, step: NoisyStep) -> Clipping | None:
         """What bounds a unit's gradient in a step; None where it is no norm."""
@@ -151,9 +160,15 @@ class NoisySteps(lightning.LightningModule):
             RunFailed: see `Shard`.
         """
         self.processes = processes
-        if processes.count > 1 and self._plan.runtime.sharding == "optimizer":
+        if processes.count == 1 or self._plan.runtime.sharding == "none":
+            return
+        if self._plan.runtime.sharding == "parameters":
+            # Hidden from the trainer, which would move what has no memory.
+            self.__dict__["model"] = self._modules.pop("model")
+            self._shard = ShardedWeights(processes, self.model, self._store.device)
+        else:
             self._shard = Shard(processes, self._trained)
-            self._move([self._shard.weights])
+        self._move([self._shard.weights])
 
     @property
     def is_whole(self) -> bool:
@@ -165,10 +180,7 @@ class NoisySteps(lightning.LightningModule):
         it at the same step."""
         if self._shard is not None:
             whole = optimizer_of(self._plan.training.descent, self.model).state_dict()
-            self._gathered = {
-                "optimizer": self._shard.gather_state(self._optimizer.state_dict(), whole),
-                "average": self._shard.gather_average(self.average.value),
-            }
+            self._gathered = self._shard.collect(self._optimizer.state_dict(), whole, self.average.value)
 
     @property
     def steps_left(self) -> int:
@@ -189,6 +201,8 @@ class NoisySteps(lightning.LightningModule):
 
     def on_train_start(self) -> None:
         self.model.train()
+        if isinstance(self._shard, ShardedWeights):
+            self.sums.divide(self._shard)
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """Noisy updates, until the trainer has something to do: its own work between two calls takes a third as long
@@ -328,10 +342,11 @@ class NoisySteps(lightning.LightningModule):
         self.events_done = int(state["events_done"])
         self.steps_done = int(state["steps_done"])
         self.gate.done = self.events_done
-        self.model.load_state_dict(state["model"])
         optimizer, average, self.average.count = state["optimizer"], state["average"], int(state["average_count"])
-        if self._shard is not None:
-            self._shard.read()
+        if self._shard is None:
+            self.model.load_state_dict(state["model"])
+        else:
+            self._shard.load(self.model, state["model"])
             optimizer = self._shard.cut_state(optimizer, self._optimizer.state_dict())
             average = self._shard.cut_average(average)
         self._optimizer.load_state_dict(optimizer)
@@ -347,6 +362,9 @@ class NoisySteps(lightning.LightningModule):
         return self._gathered[key]
 
     def _weights(self) -> dict[str, Tensor]:
+        if isinstance(self._shard, ShardedWeights):
+            weights: dict[str, Tensor] = self._whole("model")
+            return weights
         return self.model.state_dict() if self.snapshot is None else self.snapshot.weights()
 
     def released_state(self) -> dict[str, Tensor]:

@@ -68,6 +68,9 @@ class Processes(Protocol):
     def shard(self, size: int) -> slice:
         """This process's part of `size` coordinates; the parts partition them. Which may be empty."""
 
+    def shard_of(self, rank: int, size: int) -> slice:
+        """That of any process."""
+
     def scattered(self, value: Tensor) -> Tensor:
         """This process's shard of the sum over all processes, of (P,), which is overwritten."""
 
@@ -107,6 +110,9 @@ class SingleProcess:
         return noisy()
 
     def shard(self, size: int) -> slice:
+        return slice(0, size)
+
+    def shard_of(self, rank: int, size: int) -> slice:
         return slice(0, size)
 
     def scattered(self, value: Tensor) -> Tensor:
@@ -161,7 +167,7 @@ class ProcessGroup:
         return shared.to(value.device)
 
     def shard(self, size: int) -> slice:
-        return self._shard_of(self.rank, size)
+        return self.shard_of(self.rank, size)
 
     def scattered(self, value: Tensor) -> Tensor:
         whole = value.to(self._device)
@@ -181,11 +187,11 @@ class ProcessGroup:
     def _parts(self, whole: Tensor) -> Iterator[tuple[int, Tensor]]:
         """Each process and its shard, where it has one."""
         for rank in range(self.count):
-            part = whole[self._shard_of(rank, len(whole))]
+            part = whole[self.shard_of(rank, len(whole))]
             if len(part):
                 yield rank, part
 
-    def _shard_of(self, rank: int, size: int) -> slice:
+    def shard_of(self, rank: int, size: int) -> slice:
         length = -(-size // self.count)
         return slice(min(size, rank * length), min(size, (rank + 1) * length))
 

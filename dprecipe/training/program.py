@@ -48,6 +48,7 @@ from dprecipe.training.provenance import RunProvenance
 from dprecipe.training.records import RecordSource, Store
 from dprecipe.training.released import refuse_python_tensors
 from dprecipe.training.runner import PythonInputs
+from dprecipe.training.sharded_weights import whole_on
 from dprecipe.training.stage_check import stage_noise
 
 DEVIATIONS = 8
@@ -152,7 +153,7 @@ def prepare(
     if model is not None:
         refuse_python_tensors(plan, built)
     device = device_for(plan.runtime.device, device, built, data_facts.shape, plan.room.largest_expected_batch)
-    built.to(device)
+    built.to(whole_on(plan, device))
     form = form_of(plan, data_facts, built, python_records)
     if model is not None:
         built, form, single = adapt_module(built, form)

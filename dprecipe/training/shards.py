@@ -21,9 +21,9 @@ Legend: P trained parameters, S of them in a shard.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,6 @@ def check_divisible(trained: Sequence[nn.Parameter]) -> None:
         )
 
 
-@final
 class Shard:
     """This process's part of the trained parameters, which `weights` (S,) holds."""
 
@@ -63,8 +62,13 @@ class Shard:
         self.place = processes.shard(self._size)
         self.weights = nn.Parameter(self._cut(self._trained))
 
-    def read(self) -> None:
-        """Take this shard of the model's weights."""
+    def load(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
+        """Give the model the weights in `state`, and take this shard of them.
+
+        Raises:
+            RuntimeError: they are not of this model.
+        """
+        model.load_state_dict(state)
         with torch.no_grad():
             self.weights.copy_(self._cut(self._trained))
 
@@ -83,9 +87,13 @@ class Shard:
         """What all shards have, in the shapes of the parameters."""
         return cut_like(self._processes.gathered(own_S.detach(), self._size), self._trained)
 
-    def gather_average(self, own_S: Tensor | None) -> Tensor | None:
-        """(P,): the average of all shards."""
-        return None if own_S is None else self._processes.gathered(own_S, self._size)
+    def collect(self, optimizer: dict[str, Any], fresh: dict[str, Any], average_S: Tensor | None) -> dict[str, Any]:
+        """The optimiser's state and the average whole, in every process; `fresh`: see `gather_state`. Where weights are
+        in shards, the weights, too, and all of it in the leader alone."""
+        return {
+            "optimizer": self.gather_state(optimizer, fresh),
+            "average": None if average_S is None else self._processes.gathered(average_S, self._size),
+        }
 
     def gather_state(self, own: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
         """An optimiser's state of all parameters, from those of the shards: the state that one process would have.

@@ -55,6 +55,7 @@ from dprecipe.training.publish import Finished
 from dprecipe.training.released import released_names, released_state, tensors_of
 from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.set_digest import digest_of, digest_set
+from dprecipe.training.sharded_weights import check_in_blocks, gathers_weights, whole_on
 from dprecipe.training.shards import check_divisible
 from dprecipe.training.snapshot import TensorSnapshot
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
@@ -72,14 +73,17 @@ class StepwiseRunner(Runner[StepwiseProgram]):
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> StepwiseProgram:
         """The program of a plan, on its own records or on those from Python: see `training.program.prepare`."""
         program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
-        if is_worker() and plan.runtime.sharding != "none":
+        if gathers_weights(plan):
+            check_in_blocks(program.model, program.device)
+        elif is_worker() and plan.runtime.sharding != "none":
             check_divisible([parameter for parameter in program.model.parameters() if parameter.requires_grad])
         if inputs.train is None:
             check_initial_weights(plan, root, program.initial)
-        program, plan = self._measure(plan, program)
-        check_memory(plan, self.build, program.model, program.sets.train, program.device)
+        if not gathers_weights(plan):  # a synthetic step has the weights whole
+            program, plan = self._measure(plan, program)
+            check_memory(plan, self.build, program.model, program.sets.train, program.device)
         rows, target = plan.runtime.physical_batch_size, program.facts.target
-        base = measure_base(program.model, program.sets.test, program.device, rows, target)
+        base = measure_base(program.model, program.sets.test, whole_on(plan, program.device), rows, target)
         program = replace(program, base_perplexity=base)
         weights = released_state(plan, program.model, program.model.state_dict())
         trained = released_names(plan, program.model)
@@ -299,7 +303,7 @@ def watch_of(
         return HeldOut(
             program.model,
             records,
-            program.device,
+            whole_on(plan, program.device),
             rows,
             program.facts.target,
             from_python=own,

@@ -408,6 +408,8 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r307-measured": ("runtime.physical_batch=64", "runtime.physical_batch=512"),
     "r307-shards-adaptive": ("runtime.sharding=none",),
     "r307-shards-canaries": ("runtime.sharding=none",),
+    "r307-parameters": ("runtime.sharding=optimizer",),
+    "r307-parameters-laplace": ("runtime.sharding=optimizer",),
     "r307-recompute": ("runtime.recompute=false",),
     "r306-pnsgd-batch-size": ("training.batch_size=null",),
     "p200-unit": ("budget.account=records.db",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.planted.bug import Edit, bug
 
 GATE, NOISE, STEPS = "training/gate.py", "training/noise.py", "training/noisy_steps.py"
+EXCHANGE, SHARDED = "training/shard_exchange.py", "training/engine/sharded_sum.py"
 BATCHES, PROCESSES = "mechanisms/noisy_sum/batches.py", "training/processes.py"
 ENTROPY, DPSGD = "noise/entropy.py", "mechanisms/dpsgd/train/program.py"
 SCALE = "scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)"
@@ -402,6 +403,62 @@ PROCESS_BUGS = (
         PROCESSES,
         "return whole.to(own.device)",
         "whole[: len(own)] = own\n        return whole.to(own.device)",
+    ),
+    bug(
+        "noise_missing_beside_gathered_weights",
+        "two_gathered",
+        "with weights in shards, the second process adds no noise to its own",
+        PROCESSES,
+        SHARD_RELEASED,
+        "return clipped.value",
+    ),
+    bug(
+        "noise_doubled_beside_gathered_weights",
+        "two_gathered",
+        "with weights in shards, the second process adds noise to its own twice",
+        PROCESSES,
+        SHARD_RELEASED,
+        "self._noise.release(ticket, clipped, shard + 1)\n        ticket.used -= 1\n        " + SHARD_RELEASED,
+    ),
+    bug(
+        "shards_a_number_short",
+        "two_gathered",
+        "the last number of each shard of the weights has no owner",
+        EXCHANGE,
+        "start, stop = max(shard.start, place.start), min(shard.stop, place.stop)",
+        "start, stop = max(shard.start, place.start), min(shard.stop - 1, place.stop)",
+    ),
+    bug(
+        "sums_averaged_over_processes",
+        "two_gathered",
+        "sums of processes are averaged, as other libraries do: the noise is twice what was planned",
+        EXCHANGE,
+        "distributed.reduce(total, dst=rank)",
+        "distributed.reduce(total, dst=rank)\n                    total /= self._processes.count",
+    ),
+    bug(
+        "sum_added_in_one_process_alone",
+        "two_gathered",
+        "the second process keeps nothing of the sums that are sent to it",
+        EXCHANGE,
+        "if rank == self._processes.rank:\n                    self._take",
+        "if rank == self._processes.rank == 0:\n                    self._take",
+    ),
+    bug(
+        "part_skipped_beside_gathered_weights",
+        "two_gathered",
+        "each process leaves out the first part of its records",
+        SHARDED,
+        "parts = iter(batch.parts(passes.records))",
+        "parts = iter([*batch.parts(passes.records)][1:])",
+    ),
+    bug(
+        "padding_added",
+        "two_gathered",
+        "the zeros of a process that has no more records count as a record",
+        SHARDED,
+        "by_group = weigh_shares(shares, clipping, len(part.labels), block_size",
+        "by_group = weigh_shares(shares, clipping, len(part.labels) or 1, block_size",
     ),
 )
 

@@ -157,6 +157,9 @@ RECIPES = {
     "units": of_sums(PATIENTS),
     "two_processes": of_sums(processes=2),
     "two_shards": of_sums(processes=2, sharding="optimizer"),
+    "two_gathered": of_sums(
+        TEXTS, "{kind: transformer, width: 8, layers: 2, heads: 2}", processes=2, sharding="parameters"
+    ),
     "count": of_sums("train: {source: digits, split: train}\n  size: 1438\n  preprocess: [{dp_count: {share: 0.2}}]"),
     "moments": of_sums(PATIENTS + "\n  preprocess: [{dp_standardize: {share: 0.2}}]"),
     "quantiles": of_sums(

@@ -1,6 +1,7 @@
 """A process of a run that `torchrun` starts, and starts again.
 
-Counts draws of noise in a file of its own, independently of the ledger: one byte for each, before the draw.
+Counts draws of noise in a file of its own, independently of the ledger: one byte for each, before the draw: the last
+digit of the rank.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main(recipe: str, out: str) -> None:
 
     def counted(value: torch.Tensor, *terms: object) -> torch.Tensor:
         if len(value) != DRAWS:  # the check before a run draws noise onto zeros
-            os.write(counter, b".")
+            os.write(counter, os.environ["RANK"][-1].encode())
         return noise.add_noise(value, *terms)  # type: ignore[arg-type]
 
     gate.add_noise = counted  # type: ignore[assignment]

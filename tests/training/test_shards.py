@@ -35,7 +35,7 @@ class Ranks:
         self.rank, self.count, self.shelf = rank, count, shelf
 
     shard = ProcessGroup.shard
-    _shard_of = ProcessGroup._shard_of
+    shard_of = ProcessGroup.shard_of
 
     def gathered(self, own: Tensor, size: int) -> Tensor:
         """The shards of all, of the state whose part this is."""
@@ -163,16 +163,45 @@ release: {report: false}
 def test_two_processes_with_shards_make_the_sums_and_updates_of_one(tmp_path: Path) -> None:
     """Noise is left out, so that what remains is the same in both: sums, optimiser, average, and a resume."""
     (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    hold_equal(tmp_path, 305)
+
+
+def hold_equal(tmp_path: Path, numbers: int) -> None:
+    """Two processes with so many trained numbers each do what one does with all of them."""
     starts = {"one": [sys.executable], "two": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]}
     for name, start in starts.items():
         command = [*start, str(DRIVER), str(tmp_path / "recipe.yaml"), str(tmp_path / name)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "DPRECIPE_DATA": str(tmp_path)}
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=170, env=environment)
         assert done.returncode == 0, done.stderr[-3000:]
     one, two = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in starts)
-    assert two["sizes"] == [305, 305], "each process kept half of the optimiser's numbers"
+    assert two["sizes"] == [numbers, numbers], "each process kept half of the optimiser's numbers"
     for rank in range(2):  # in each of 40 steps, each process would draw for its shard, once: for every number in all
-        assert (tmp_path / f"two.draws{rank}").read_text(encoding="utf-8") == str([305] * 40)
+        assert (tmp_path / f"two.draws{rank}").read_text(encoding="utf-8") == str([numbers] * 40)
     for name in ("released", "optimizer"):
         scale = float(one[name].abs().max())
         assert float((one[name] - two[name]).abs().max()) < 1e-5 * scale, name
+
+
+TEXTS = """\
+  train:
+    source: csv
+    path: texts.csv
+    columns: {text: {kind: text}}
+    label: {column: label, values: [ham, spam]}
+  size: 400
+  preprocess: [{tokenize: {column: text, buckets: 64, length: 8}}]
+model: {kind: transformer, width: 8, layers: 2, heads: 2}
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_with_weights_in_shards_make_the_sums_and_updates_of_one(tmp_path: Path) -> None:
+    """Momentum in the place of Adam, which makes steps of rounding where a gradient is zero: that of a key's bias."""
+    rows = (f"{('ham', 'spam')[row % 2]},w{row % 7} w{row % 11} w{row % 2}" for row in range(400))
+    (tmp_path / "texts.csv").write_text("\n".join(("label,text", *rows)), encoding="utf-8")
+    head, rest = RECIPE.split("data:\n")[0], RECIPE[RECIPE.index("mechanism:") :]
+    recipe = f"{head}data:\n{TEXTS}{rest}".replace("sharding: optimizer", "sharding: parameters, physical_batch: 7")
+    recipe = recipe.replace("{kind: adam, lr: 0.05}", "{kind: sgd, lr: 0.5, momentum: 0.9}")
+    (tmp_path / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    hold_equal(tmp_path, 1181)

@@ -250,11 +250,18 @@ def check_count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 
 def check_sharding(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Where processes divide the noisy sum, none needs it whole."""
-    if facts.sharded and isinstance(spec.clip, AdaptiveClip):
+    if facts.sharding != "none" and isinstance(spec.clip, AdaptiveClip):
         yield Finding(
             "R307",
             "adaptive clipping moves the clip norm by a noisy number that only one of the processes would have",
             "remove runtime.sharding",
+            "runtime.sharding",
+        )
+    if facts.sharding == "parameters" and phases(spec.noise)[0][1].family == "laplace":
+        yield Finding(
+            "R307",
+            "laplace noise is for sums clipped in the L1 norm, which need each record's gradient whole",
+            "set runtime.sharding to optimizer, or remove it",
             "runtime.sharding",
         )
 

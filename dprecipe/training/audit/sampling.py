@@ -25,6 +25,7 @@ from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import Rig
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.sharded_sum import Shards
 from dprecipe.training.noisy_steps import BatchSums, NoisyStep
 from dprecipe.training.records import Store, StoredBatch
 
@@ -49,6 +50,9 @@ class CountedSums:
         self._units = records.units
         self.batches: list[UnitNumbers] = []
         """Units of each batch; one that was there twice is there twice."""
+
+    def divide(self, shards: Shards) -> None:
+        self._sums.divide(shards)
 
     def group(self, units: UnitNumbers) -> UnitNumbers:
         return self._sums.group(units)

@@ -27,6 +27,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.audit.results import Equality
 from dprecipe.privacy.events import Charge, Event, charge_from_json
+from dprecipe.training.audit.gathered import compare_gathered, sum_gathered
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import SumNoise, Ticket, distribution_of, multiplier_of
@@ -55,7 +56,8 @@ def examine_processes(plan: Plan) -> Iterator[AuditFinding]:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         event = None if plan.runtime.sharding == "none" else plan.room.events[0].event
         content = None if event is None else Charge(event, 1).to_json()
-        (Path(folder) / "event.json").write_text(json.dumps(content), encoding="utf-8")
+        facts = {"event": content, "gathers": plan.runtime.sharding == "parameters"}
+        (Path(folder) / "event.json").write_text(json.dumps(facts), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         second = subprocess.Popen(
             [sys.executable, "-c", COMMAND, folder], env=environment, stderr=subprocess.PIPE, text=True
@@ -73,6 +75,8 @@ def examine_processes(plan: Plan) -> Iterator[AuditFinding]:
     yield from _compare(own, other)
     if event is not None:
         yield from _compare_shards(own, other, event)
+    if plan.runtime.sharding == "parameters":
+        yield from compare_gathered(own["gathered"], other["gathered"])
 
 
 def follow(folder: str) -> None:
@@ -141,8 +145,8 @@ def _groups_of(units: list[int]) -> set[int]:
 def _take_part(folder: Path, rank: int) -> dict[str, Any]:
     """What a process has of each round. Its own sums are of its rank; the noisy one is of the leader alone."""
     results: dict[str, Any] = {key: [] for key in ("parts", "given", "sums", "noisy", "released", "seeds", "shards")}
-    content = json.loads((folder / "event.json").read_text("utf-8"))
-    event = None if content is None else charge_from_json(content).event
+    facts = json.loads((folder / "event.json").read_text("utf-8"))
+    event = None if facts["event"] is None else charge_from_json(facts["event"]).event
     with _joined(folder, rank):
         processes = ProcessGroup(torch.device("cpu"))
         for number in range(ROUNDS):
@@ -158,6 +162,8 @@ def _take_part(folder: Path, rank: int) -> dict[str, Any]:
             results["seeds"].append(processes.seed(Secrets(number).stream("augmentation", number)))
             if event is not None:
                 results["shards"].append(_release_shard(processes, event, number))
+        if facts["gathers"]:
+            results["gathered"] = sum_gathered(processes)
     return results
 
 

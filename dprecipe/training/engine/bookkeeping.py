@@ -124,6 +124,15 @@ def _add(
     shares: list[Share], clipping: Clipping, count: int, block_size: int, total_P: Tensor, *, fresh: bool = False
 ) -> None:
     """Add the first `count` records of the shares."""
+    by_group = weigh_shares(shares, clipping, count, block_size, total_P, fresh=fresh)
+    for share in shares:
+        share.strategy.add([total_P[place] for place in share.slices], by_group[share.group])
+
+
+def weigh_shares(
+    shares: list[Share], clipping: Clipping, count: int, block_size: int, total_P: Tensor, *, fresh: bool
+) -> list[Weights]:
+    """Of each group, the weights of the first `count` records of the shares; zero those of others, which only pad."""
     squares_by_share = [share.strategy.squares() for share in shares]
     if len(shares) == 1 and len(clipping.thresholds) == 1:
         squares_GN = squares_by_share[0][None]
@@ -136,9 +145,7 @@ def _add(
     if squares_GN.shape[1] > count:
         weights_GN = nn.functional.pad(weights_GN, (0, squares_GN.shape[1] - count))
     sound = bool((weights_GN > 0).all())
-    by_group = [Weights(weights_N, sound, block_size, fresh) for weights_N in weights_GN]
-    for share in shares:
-        share.strategy.add([total_P[place] for place in share.slices], by_group[share.group])
+    return [Weights(weights_N, sound, block_size, fresh) for weights_N in weights_GN]
 
 
 def weigh_gradients(squares_GN: Tensor, clipping: Clipping, total_P: Tensor) -> Tensor:

@@ -245,6 +245,8 @@ class SingleRecordTerm:
         if len(self._output_dims) < len(outputs) or any(count > 1 for count in rows):
             raise Unplanned(f"a {type(call.layer).__name__} that does not return one row for each record")
         self.parameters = {name: parameter.detach() for name, parameter in call.parameters.items()}
+        if not all(parameter.untyped_storage().size() for parameter in self.parameters.values()):
+            raise Unplanned(f"a {type(layer).__name__} is differentiated by itself, and its weights are in shards")
         self.row_cost: int = sum(
             leaf.numel() // leaf.shape[dim[0]] for leaf, dim in zip(self._leaves, self._dims, strict=True) if dim
         )

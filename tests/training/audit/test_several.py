@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import pytest
 
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.audit.results import Equality
 from dprecipe.privacy.noisy_sums import Gaussian
 from dprecipe.recipe.read import read_text
+from dprecipe.training.audit.gathered import compare_gathered, sum_gathered
 from dprecipe.training.audit.several import (
     GROUP,
     ROUNDS,
@@ -17,6 +22,7 @@ from dprecipe.training.audit.several import (
     _compare_shards,
     examine_processes,
 )
+from dprecipe.training.processes import SingleProcess
 from tests.planted.recipes import RECIPES
 
 PARTS = [[unit for unit in range(UNITS) if unit // GROUP % 2 == rank] for rank in range(2)]
@@ -84,8 +90,28 @@ def test_each_fault_of_a_second_shard_fails_its_test() -> None:
     assert "processes_shard_noise" in failed_of_shards(noisy=shards(0)["noisy"])
 
 
+def test_each_fault_of_weights_in_shards_fails_its_test() -> None:
+    alone = sum_gathered(SingleProcess())
+    sums, cut = [np.array(one) for one in alone["sums"]], len(alone["sums"][0]) // 2
+
+    def failed_of_gathered(change: Callable[[dict[str, Any]], object]) -> set[str]:
+        both = [{**alone, "sums": [one[part].tolist() for one in sums]} for part in (slice(0, cut), slice(cut, None))]
+        change(both[1])
+        tests = list(compare_gathered(*both))
+        return {t.id for t in tests if isinstance(t.evidence, Equality) and t.evidence.differing}
+
+    assert failed_of_gathered(lambda second: None) == set()
+    assert failed_of_gathered(lambda second: second["sums"][0].pop()) == {"processes_gathered_sums"}
+    assert failed_of_gathered(lambda second: second.update(bound=0.4)) == {"processes_gathered_sums"}
+    halved = [(one[cut:] / 2).tolist() for one in sums]
+    assert failed_of_gathered(lambda second: second.update(sums=halved)) == {"processes_gathered_sums"}
+    moved = [1.01 * value for value in alone["outputs"]]
+    assert failed_of_gathered(lambda second: second.update(outputs=moved)) == {"processes_gathered_weights"}
+
+
 @pytest.mark.slow
 def test_two_real_processes_with_shards_accuse_nothing() -> None:
-    tests = list(examine_processes(make_plan(read_text(RECIPES["two_shards"]))))
-    assert {test.id for test in tests} >= {"processes_shards", "processes_shard_noise"}
+    tests = list(examine_processes(make_plan(read_text(RECIPES["two_gathered"]))))
+    of_shards = {"processes_shards", "processes_shard_noise"}
+    assert {test.id for test in tests} >= of_shards | {"processes_gathered_sums", "processes_gathered_weights"}
     assert all(isinstance(test.evidence, Equality) and not test.evidence.differing for test in tests)

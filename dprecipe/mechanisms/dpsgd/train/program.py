@@ -25,6 +25,7 @@ from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import Reduced
+from dprecipe.training.engine.sharded_sum import PassSizes, Shards, plan_passes, sharded_clipped_sum
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.gate import Gate, multiplier_of
 from dprecipe.training.losses import choose_loss
@@ -142,12 +143,22 @@ class ClippedSums:
             processes=world_size(),
         )
         self._adapted = self._phases[0].clip_norm if room.clip.adaptation is not None else None
+        self._expected = room.largest_expected_batch / world_size()
+        self._sharded: tuple[Shards, PassSizes] | None = None
 
     def clipping(self, step: NoisyStep) -> Clipping:
         """The clipping of a step, after the adaptation of earlier steps; its noise is that of the charged event."""
         clip_norm = self._phase(step).clip_norm if self._adapted is None else self._adapted
         shares = step.event.shares if isinstance(step.event, GroupedGaussian) else None
         return clipping_of(self._clip, self._model, clip_norm, multiplier_of(step.event), shares)
+
+    def divide(self, shards: Shards) -> None:
+        if self.several is not None:
+            raise RunFailed(
+                "runtime.sharding: parameters is for units of one record each", "set runtime.sharding to optimizer"
+            )
+        most, expected = self._runtime.physical_batch_size, self._expected
+        self._sharded = shards, plan_passes(self._module, self._loss, self._zeros(1), most, expected, shards)
 
     def group(self, units: UnitNumbers) -> UnitNumbers:
         return units
@@ -156,6 +167,9 @@ class ClippedSums:
         return store.batch(units, seed)
 
     def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
+        if self._sharded is not None:
+            shards, sizes = self._sharded
+            return sharded_clipped_sum(self._module, self._loss, batch, self.clipping(step), sizes, shards)
         clipping = self.clipping(step)
         max_rows, passes = self._runtime.physical_batch_size, self._passes
         if self.several is None:
@@ -178,13 +192,17 @@ class ClippedSums:
         text = (f"gradients: {self._passes.remark}",) if self._passes.remark else ()
         size, rows = math.ceil(self._phases[0].divisor), 1 if self.several is None else self.copies
         count = max(1, min(size, self._runtime.physical_batch_size // rows))
-        shape = (count, *self._shape) if self.several is None else (count, rows, *self._shape)
-        device = next(self._model.parameters()).device
-        labels = torch.zeros(shape[: 1 if self.several is None else 2], dtype=label_type(self._target), device=device)
-        batch = BatchPart(torch.zeros(shape, device=device), labels)
+        batch = self._zeros(count)
         model = self._module if self.several is None else self.several
         clipping = clipping_of(self._clip, self._model, 1.0, self._phases[0].noise_multiplier)
         return (*text, *find_fallbacks(model, self._loss, batch, clipping, self._model))
+
+    def _zeros(self, count: int) -> BatchPart:
+        """So many units, which are all zeros."""
+        rows = () if self.several is None else (self.copies,)
+        device = next(self._model.parameters()).device
+        labels = torch.zeros((count, *rows), dtype=label_type(self._target), device=device)
+        return BatchPart(torch.zeros((count, *rows, *self._shape), device=device), labels)
 
     def state(self) -> dict[str, Any]:
         return dict(self.figures())

@@ -22,6 +22,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
+from dprecipe.training.engine.sharded_sum import Shards
 from dprecipe.training.engine.sizes import size_on
 from dprecipe.training.gate import Gate, distribution_of, multiplier_of
 from dprecipe.training.losses import choose_loss
@@ -112,6 +113,9 @@ class Encoding:
         order = np.argsort(self._slot_of[units], kind="stable")
         _, groups = np.unique(self._slot_of[units][order], return_inverse=True)
         return store.batch(units[order], seed, groups)
+
+    def divide(self, shards: Shards) -> None:
+        raise RunFailed("runtime.sharding is for mechanism dpsgd", "remove runtime.sharding")
 
     def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
         encoded = encoded_sum(model, self._loss, batch, self._encoder, self._physical_batch)

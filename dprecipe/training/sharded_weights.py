@@ -1,0 +1,297 @@
+"""Weights in shards: each of several processes keeps its part of all weights, and a block's are gathered while it
+computes.
+
+What a process keeps of the trained weights, where it adds noise, and what its optimiser moves is as in
+`dprecipe.training.shards`; nor are sums whole anywhere (`dprecipe.training.engine.sharded_sum`). Of weights that are
+not trained each process keeps a part in the same way.
+
+The model keeps its own parameters, so that names and places in a sum hold. Outside of a pass they have no memory: to
+read one then is an error of the caller. In a pass the memory of one block is there at a time, besides the parameters
+that are in no block (embedding, last norm, head).
+
+| case | what happens |
+|---|---|
+| a parameter of two blocks, or of a block and of what is outside | it is one of those that are in no block |
+| a model without blocks, or of one | refused before anything is spent |
+| another number of processes after a resume | a checkpoint has everything whole, and is divided anew |
+| the leader saves, scores or publishes | it collects the shards in the machine's memory |
+
+Not torch's `fully_shard`, whose rule of gathering this is: it puts other parameters into the model for each pass, and
+averages gradients of the batch in their own precision, where here clipped sums are added up in float64.
+Source: Rajbhandari et al. 2020 (stage 3), and Y. Zhao et al. 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded
+Data Parallel". Legend: P trained numbers, F others, S of either in a shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.models.zoo.causal_lm import CausalLanguageModel
+from dprecipe.models.zoo.transformer import TextTransformer
+from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.processes import Processes, is_worker
+from dprecipe.training.shard_exchange import ShardSum, collect, fill
+from dprecipe.training.shards import Shard, check_divisible
+
+
+def gathers_weights(plan: Plan) -> bool:
+    """Whether this process keeps a part of the model's weights."""
+    return is_worker() and plan.runtime.sharding == "parameters"
+
+
+def whole_on(plan: Plan, device: torch.device) -> torch.device:
+    """Where the model is while it is whole: where it trains, or in the machine's memory, if its weights are gathered
+    on the device block by block."""
+    return torch.device("cpu") if gathers_weights(plan) else device
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The repeated blocks of a model, in the order in which records pass them; empty of one that has none."""
+    if isinstance(model, CausalLanguageModel):
+        return model.blocks
+    return list(model.layers) if isinstance(model, TextTransformer) else []
+
+
+def check_in_blocks(model: nn.Module, device: torch.device) -> None:
+    """The weights of this model can be in shards.
+
+    Raises:
+        RunFailed: they can't.
+    """
+    if device.type == "mps":
+        raise _refused("needs a device whose processes can reach each other, and mps is none")
+    if len(blocks_of(model)) < 2:
+        raise _refused("needs a model of several blocks, and this one has none or one")
+    for parameters in _by_kind(model):
+        check_divisible(parameters)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Parameters that follow one another in the vector of their kind, as one tensor."""
+
+    whole: Tensor
+    """Without memory where it is not gathered; the parameters are views of it."""
+    place: slice
+    trained: bool
+
+    def free(self) -> None:
+        self.whole.untyped_storage().resize_(0)
+
+    def allocate(self) -> None:
+        self.whole.untyped_storage().resize_(self.whole.numel() * self.whole.element_size())
+
+
+@final
+class ShardedWeights(Shard):
+    """This process's shard of a model's weights, which from now on have memory within `gathering` alone."""
+
+    def __init__(self, processes: Processes, model: nn.Module, device: torch.device) -> None:
+        """`device`: where it trains; the model, which is whole, may be elsewhere until now. Its buffers stay whole.
+
+        Raises:
+            RunFailed: see `check_in_blocks`.
+        """
+        check_in_blocks(model, device)
+        trained, frozen = _by_kind(model)
+        super().__init__(processes, trained)
+        self.weights.data = self.weights.data.to(device)
+        self.count = processes.count
+        self._model, self._frozen, self._device = model, frozen, device
+        self._frozen_size = sum(parameter.numel() for parameter in frozen)
+        at = processes.shard(self._frozen_size)
+        self._own_frozen = _cut_flat(frozen, at).to(device)
+        for layer in model.modules():
+            layer._buffers = {name: None if b is None else b.to(device) for name, b in layer._buffers.items()}
+        blocks = blocks_of(model)
+        of_blocks = _parameters_by_block(model, blocks)
+        inside = {id(parameter) for parameters in of_blocks for parameter in parameters}
+        self._rest = self._take_over([p for p in model.parameters() if id(p) not in inside])
+        self._blocks = [(b, self._take_over(own)) for b, own in zip(blocks, of_blocks, strict=True)]
+        self._gathered: list[Piece] = []
+
+    def _take_over(self, parameters: Sequence[nn.Parameter]) -> list[Piece]:
+        """The pieces of these parameters, which are views of them from now on, without memory."""
+        pieces = []
+        own = {id(parameter) for parameter in parameters}
+        for kind in (self._trained, self._frozen):
+            start, run = 0, list[nn.Parameter]()
+            for parameter in [*kind, None]:
+                if parameter is not None and id(parameter) in own:
+                    run.append(parameter)
+                elif run:
+                    numbers = sum(p.numel() for p in run)
+                    pieces.append(_make_piece(run, slice(start - numbers, start), kind is self._trained, self._device))
+                    run = []
+                start += 0 if parameter is None else parameter.numel()
+        return pieces
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """Inside, passes through the model have its weights; every process makes the same passes.
+
+        Raises:
+            RunFailed: another process can't be reached.
+        """
+        handles = []
+        try:
+            self._gather(self._rest)
+            for block, pieces in self._blocks:
+
+                def before(*_: object, pieces: list[Piece] = pieces) -> None:
+                    self._exchange(pieces)
+
+                def after(_: object, __: object, outputs: Any, pieces: list[Piece] = pieces) -> None:
+                    for output in pytree.tree_leaves(outputs):
+                        if isinstance(output, Tensor) and output.requires_grad:
+                            output.register_hook(lambda _: self._exchange(pieces))  # type: ignore[no-untyped-call]
+
+                handles += [block.register_forward_pre_hook(before), block.register_forward_hook(after)]
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for piece in [*self._rest, *self._gathered]:
+                piece.free()
+            self._gathered = []
+
+    def _exchange(self, pieces: list[Piece]) -> None:
+        """Gather a block, in the place of the one that is there: passes go from block to block."""
+        if pieces is not self._gathered:
+            for piece in self._gathered:
+                piece.free()
+            self._gather(pieces)
+            self._gathered = pieces
+
+    def _gather(self, pieces: Sequence[Piece]) -> None:
+        with torch.no_grad():
+            for piece in pieces:
+                piece.allocate()
+                own, size = (self.weights, self._size) if piece.trained else (self._own_frozen, self._frozen_size)
+                fill(self._processes, piece.whole, piece.place, own.detach(), size)
+
+    def largest(self, number: int) -> int:
+        return -self._processes.least(-number)
+
+    def begin_sum(self) -> ShardSum:
+        return ShardSum(self._processes, self._size, self._device)
+
+    def keep(self, clipped: ClippedSum) -> ClippedSum:
+        """The sum is in shards already."""
+        return clipped
+
+    def spread(self) -> None:
+        """Each process keeps what it has moved: weights are gathered in each pass."""
+
+    def load(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
+        """Take this shard of the weights in `state`.
+
+        Raises:
+            KeyError, ValueError: they are not of this model.
+        """
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        trained, frozen = ([state[names[id(p)]] for p in kind] for kind in (self._trained, self._frozen))
+        with torch.no_grad():
+            self.weights.copy_(self._cut(trained))
+            self._own_frozen.copy_(_cut_flat(frozen, self._processes.shard(self._frozen_size)))
+
+    def collect(self, optimizer: dict[str, Any], fresh: dict[str, Any], average_S: Tensor | None) -> dict[str, Any]:
+        """Everything whole, on the CPU, in the leader; nothing in the others."""
+        trained = collect(self._processes, self.weights, self._size)
+        frozen = collect(self._processes, self._own_frozen, self._frozen_size)
+        names = [name for name, value in optimizer["state"].get(0, {}).items() if isinstance(value, Tensor)]
+        by_name = {
+            name: value if (value := optimizer["state"][0][name]).dim() == 0 else self._collected(value)
+            for name in names
+        }
+        average = None if average_S is None else self._collected(average_S)
+        if trained is None or frozen is None:
+            return {}
+        state = {
+            number: {
+                name: value.clone() if value.dim() == 0 else self._parts(value)[number].clone()
+                for name, value in by_name.items()
+            }
+            for number in range(len(self._trained))
+        }
+        whole = {id(p): part for p, part in zip(self._trained, self._parts(trained), strict=True)}
+        whole |= {id(p): part for p, part in zip(self._frozen, _cut_parts(frozen, self._frozen), strict=True)}
+        named = dict(self._model.named_parameters(remove_duplicate=False))
+        weights = {
+            name: whole[id(named[name])] if name in named else value.detach().cpu()
+            for name, value in self._model.state_dict().items()
+        }
+        return {"model": weights, "optimizer": {**fresh, "state": state if by_name else {}}, "average": average}
+
+    def _collected(self, own_S: Tensor) -> Tensor:
+        """(P,) in the leader, nothing in the others."""
+        whole = collect(self._processes, own_S, self._size)
+        return torch.empty(0) if whole is None else whole
+
+    def _parts(self, whole_P: Tensor) -> list[Tensor]:
+        return _cut_parts(whole_P, self._trained)
+
+
+def _by_kind(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The trained parameters and the others."""
+    parameters = list(model.parameters())
+    return [p for p in parameters if p.requires_grad], [p for p in parameters if not p.requires_grad]
+
+
+def _parameters_by_block(model: nn.Module, blocks: Sequence[nn.Module]) -> list[list[nn.Parameter]]:
+    """Of each block the parameters that nothing outside of it has."""
+    inside = [set(block.modules()) for block in blocks]
+    others = {layer for layer in model.modules() if not any(layer in layers for layers in inside)}
+    owners: dict[int, set[int]] = {}
+    for number, layers in enumerate([others, *inside]):
+        for layer in layers:
+            for parameter in layer._parameters.values():
+                owners.setdefault(id(parameter), set()).add(number)
+    return [[p for p in block.parameters() if owners[id(p)] == {n}] for n, block in enumerate(blocks, 1)]
+
+
+def _make_piece(parameters: Sequence[nn.Parameter], place: slice, trained: bool, device: torch.device) -> Piece:
+    whole = torch.empty(place.stop - place.start, dtype=parameters[0].dtype, device=device)
+    for parameter, part in zip(parameters, _cut_parts(whole, parameters), strict=True):
+        parameter.data = part
+    piece = Piece(whole, place, trained)
+    piece.free()
+    return piece
+
+
+def _cut_parts(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    sizes = [parameter.numel() for parameter in parameters]
+    return [part.view(p.shape) for part, p in zip(torch.split(flat, sizes), parameters, strict=True)]
+
+
+def _cut_flat(values: Sequence[Tensor], place: slice) -> Tensor:
+    """These numbers of tensors one after the other, copied.
+
+    Raises:
+        ValueError: there are not so many.
+    """
+    start, parts = 0, [torch.empty(0) if not values else values[0].detach().new_empty(0)]
+    for value in values:
+        stop = start + value.numel()
+        low, high = max(start, place.start), min(stop, place.stop)
+        if low < high:
+            parts.append(value.detach().reshape(-1)[low - start : high - start])
+        start = stop
+    result = torch.cat(parts)
+    if len(result) != place.stop - place.start:
+        raise ValueError(f"{start} numbers, fewer than {place.stop}")
+    return result
+
+
+def _refused(reason: str) -> RunFailed:
+    return RunFailed(f"runtime.sharding: parameters {reason}", "set runtime.sharding to optimizer, or remove it")
