@@ -123,6 +123,9 @@ class Sequences(Block):
         None, description="columns that are written as lines `name: value`, in this order; all of it is learned"
     )
     tokenizer: TokenizerFile
+    begin: NonNegativeInt | None = Field(
+        None, description="the token before each text, not learned: the checkpoint's own (`bos_token`)"
+    )
     end: NonNegativeInt | None = Field(
         None, description="the token behind each text that is not cut, and learned: the checkpoint's own (`eos_token`)"
     )

@@ -169,7 +169,7 @@ def _check_numbers(step: Sequences, path: str) -> Iterator[Finding]:
             f"write max_sequences: {max(1, MAX_PLACES // step.max_length)} or less",
             f"{path}.max_sequences",
         )
-    numbers = {"tokenizer.padding": step.tokenizer.padding, "end": step.end or 0}
+    numbers = {"tokenizer.padding": step.tokenizer.padding, "begin": step.begin or 0, "end": step.end or 0}
     for key, number in numbers.items():
         if number >= step.vocabulary:
             yield Finding(

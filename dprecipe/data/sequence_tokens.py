@@ -33,7 +33,13 @@ class SequenceTokens:
         """
         self._tokenizer, self._name = tokenizer, name
         self.content = content
-        self.before, added = _find_added(tokenizer, step.vocabulary, name)
+        first, added = _find_added(tokenizer, step.vocabulary, name)
+        self.before = first if step.begin is None else (step.begin,)
+        if first not in ((), self.before):
+            raise DataFault(
+                f"{name}: puts token {', '.join(map(str, first))} before each text, and `begin` is {step.begin}",
+                f"write begin: {first[0]}" if len(first) == 1 else "remove `begin`",
+            )
         self.after = added if step.end is None else (step.end,)
         if added not in ((), self.after):
             raise DataFault(
@@ -50,7 +56,7 @@ class SequenceTokens:
         self.turns = {role: (self._constant(start), self._constant(end)) for role, (start, end) in roles.items()}
         """The tokens before and after each turn, by role."""
         tokenizer.encode_special_tokens = True
-        _check_unspelled(tokenizer, self.after, name)
+        _check_unspelled(tokenizer, (*self.before, *self.after), name)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each segment; special ones never.
@@ -91,16 +97,16 @@ def open_sequence_tokens(step: Sequences, root: Path) -> SequenceTokens:
     return SequenceTokens(step, *read_tokenizer(path, step.tokenizer), path.name)
 
 
-def _check_unspelled(tokenizer: Any, after: Sequence[int], name: str) -> None:
-    """Check that no text becomes a special token, or what ends a text: a vocabulary that has its words among the others
-    finds them in texts. What stands for unknown letters is no such token.
+def _check_unspelled(tokenizer: Any, around: Sequence[int], name: str) -> None:
+    """Check that no text becomes a special token, or what begins or ends a text: a vocabulary that has its words
+    among the others finds them in texts. What stands for unknown letters is no such token.
 
     Raises:
         DataFault: one does.
     """
     added = tokenizer.get_added_tokens_decoder()
     words = {number: token.content for number, token in added.items() if token.special}
-    words |= {number: tokenizer.id_to_token(number) or "" for number in after}
+    words |= {number: tokenizer.id_to_token(number) or "" for number in around}
     unknown = getattr(tokenizer.model, "unk_token", None)
     words = {number: word for number, word in words.items() if word and word != unknown}
     for number, encoding in zip(words, encode_texts(tokenizer, list(words.values()), name, special=False), strict=True):

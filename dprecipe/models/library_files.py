@@ -56,9 +56,13 @@ def render_library_files(file: ModelFile, tokenizer: bytes, tensors: Collection[
     if file.base is not None:
         files["adapter_config.json"] = _describe_adapters(file.model, file, tensors)
     else:
-        own = {"bos_token_id": None, "eos_token_id": step.end, "dtype": "float32"}
+        own = {"bos_token_id": step.begin, "eos_token_id": step.end, "dtype": "float32"}
         files["config.json"] = {**library_config(file.config), **own}
-        files["generation_config.json"] = {"eos_token_id": step.end, "pad_token_id": step.tokenizer.padding}
+        files["generation_config.json"] = {
+            **({} if step.begin is None else {"bos_token_id": step.begin}),
+            "eos_token_id": step.end,
+            "pad_token_id": step.tokenizer.padding,
+        }
     return {name: (json.dumps(files[name], indent=2, sort_keys=True) + "\n").encode() for name in files}
 
 
@@ -120,7 +124,8 @@ def _describe_adapters(model: CausalLm, file: ModelFile, tensors: Collection[str
 def _describe_tokenizer(step: Sequences, content: bytes, file: ModelFile) -> dict[str, Any]:
     """The special tokens are named where `tokenizer.json` itself says that they are special."""
     special = _read_special(content)
-    named = {"eos_token": special.get(step.end), "pad_token": special.get(step.tokenizer.padding)}
+    own = {"bos_token": step.begin, "eos_token": step.end, "pad_token": step.tokenizer.padding}
+    named = {name: special.get(number) for name, number in own.items()}
     places = (file.config or {}).get("max_position_embeddings", step.max_length)
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",

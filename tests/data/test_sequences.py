@@ -202,6 +202,19 @@ def test_a_tokeniser_must_agree_with_the_recipe_on_what_is_around_a_text(tmp_pat
         load_rows(tmp_path, data_of(TEXT, text="text", max_length=2), "text\nab\n")
 
 
+def test_what_stands_before_a_text_is_declared_or_the_tokenisers(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    inputs, labels, learned = load_rows(tmp_path, data_of(TEXT, text="text", begin=BOT, end=EOS), "text\nab\n")
+    assert inputs[0][:4] == [BOT, *tokens_of("ab"), EOS]
+    assert (labels[0][:4], learned) == ([-100, *tokens_of("ab"), EOS], [3])
+    write_tokenizer(tmp_path, before=["<bot>"])
+    again, _, _ = load_rows(tmp_path, data_of(TEXT, text="text", begin=BOT, end=EOS), "text\nab\n")
+    assert again == inputs  # once
+    with pytest.raises(DataFault, match="puts token 3 before each text, and `begin` is 2") as caught:
+        load_rows(tmp_path, data_of(TEXT, text="text", begin=USER), "text\nab\n")
+    assert caught.value.remedy == "write begin: 3"
+
+
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "no form": (TEXT, {}, "R232", ""),
     "two forms": ({**TEXT, **CHAT}, {"text": "text", "chat": "chat", "roles": ROLES}, "R232", ""),
@@ -230,6 +243,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         ".max_sequences",
     ),
     "too many": (TEXT, {"text": "text", "max_sequences": 6000}, "R232", ".max_sequences"),
+    "no such beginning": (TEXT, {"text": "text", "begin": 99}, "R228", ".begin"),
     "no such end": (TEXT, {"text": "text", "end": 99}, "R228", ".end"),
 }
 

@@ -119,6 +119,10 @@ def test_what_a_text_starts_from(tmp_path: Path) -> None:
     write_release(tmp_path / "chat", **CHAT)
     chat = load_language_model(tmp_path / "chat")
     assert chat.begin("hi") == (2, *tokens_of("hi\n"), 3)
+    write_release(tmp_path / "begun", begin=2)
+    assert load_language_model(tmp_path / "begun").begin("hi") == (2, *tokens_of("hi"))
+    named = json.loads((tmp_path / "begun" / "tokenizer_config.json").read_text())
+    assert (named["bos_token"], named["eos_token"]) == ("<user>", "<eos>")
     write_release(tmp_path / "endless", end=None)
     with pytest.raises(UsageFault, match="no token before the first"):
         load_language_model(tmp_path / "endless").begin("")

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from dprecipe.faults import RunFailed
+from dprecipe.models.decoder_config import check_decoder_config
+from dprecipe.models.zoo.causal_lm import causal_model
 from dprecipe.training.engine import compiled, shares
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
@@ -23,7 +25,8 @@ from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sizes import STEP, size_for
 from dprecipe.training.engine.synthetic import synthetic_records
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.losses import NextTokenLoss, cross_entropy
+from tests.decoders import DECODERS, LENGTH, VOCABULARY
 from tests.sweeps import sweep
 
 CLASSES = 5
@@ -108,6 +111,21 @@ def test_sums_are_those_of_the_eager_engine_whatever_the_size_of_the_batch(name:
                 distance(clipped_sum(model, cross_entropy, whole_batch, clipping, 512, passes).value, expected) < 1e-5
             )
     assert passes.remark.startswith("compiled for 24 records")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_decoders_are_compiled_with_the_sums_of_the_eager_engine(family: str) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(1)
+    model = causal_model(check_decoder_config(DECODERS[family]), LENGTH)
+    tokens = torch.randint(VOCABULARY, (16, 1, LENGTH)).expand(16, 2, LENGTH).float()
+    batch, loss = BatchPart(tokens, torch.full((16,), LENGTH - 1)), NextTokenLoss()
+    passes = passes_of(model, loss=loss)
+    expected = clipped_sum(model, loss, batch, Clipping.flat(0.3), 512).value
+    for _ in range(2):
+        assert distance(clipped_sum(model, loss, batch, Clipping.flat(0.3), 512, passes).value, expected) < 1e-5
+    assert passes.remark.startswith("compiled for"), passes.remark
 
 
 def test_one_program_takes_all_records_however_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
