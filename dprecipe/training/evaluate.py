@@ -78,6 +78,9 @@ class Scored(Protocol):
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]: ...
 
 
+MAX_TEXTS = 128
+"""Records of tokens that are scored at once on a CPU, at most: what attention makes of more of them leaves its cache,
+and takes up to twice as long."""
 MIN_SAMPLE, MAX_SAMPLE = 100, 1000
 """Training records that are scored along a run, at least and at most: between these, a twentieth of all."""
 
@@ -126,7 +129,8 @@ class HeldOut:
             layer._buffers = {name: None if b is None else b.to(device) for name, b in layer._buffers.items()}
         self._records = records
         self._device = device
-        self._size = physical_batch
+        embeds = any(isinstance(layer, nn.Embedding) for layer in model.modules())
+        self._size = min(physical_batch, MAX_TEXTS) if embeds and device.type == "cpu" else physical_batch
         self._target, self._base = target, base
         convolves = any(isinstance(layer, nn.Conv2d) for layer in self._model.modules())
         self._channels_last = convolves and device.type == "cpu" and not from_python

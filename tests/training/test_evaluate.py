@@ -14,7 +14,7 @@ from dprecipe.data.several import pack_answers  # noqa: E402
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.schema import Cnn, LeastSquares, Linear, SoftmaxRegression  # noqa: E402
-from dprecipe.training.evaluate import HeldOut, Score  # noqa: E402
+from dprecipe.training.evaluate import MAX_TEXTS, HeldOut, Score  # noqa: E402
 
 CPU = torch.device("cpu")
 GENERATOR = np.random.default_rng(0)
@@ -108,3 +108,26 @@ def test_images_of_a_module_from_python_keep_their_order_in_memory() -> None:
     records = Records(GENERATOR.normal(size=(5, 2, 2, 2)).astype(np.float32), np.zeros(5, np.int64))
     score = HeldOut(module, records, CPU, 4, ClassTarget(4), from_python=True).score(state_of(module))
     assert score.records == 5
+
+
+def test_texts_are_scored_a_few_at_a_time() -> None:
+    sizes: list[int] = []
+
+    class Words(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(7, 4)
+
+        def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(tokens_BT))
+            outputs: torch.Tensor = self.table(tokens_BT.long()).mean(1)
+            return outputs
+
+    count = 2 * MAX_TEXTS + 5
+    tokens, labels = GENERATOR.integers(7, size=(count, 3)), GENERATOR.integers(4, size=count)
+    module, records = Words(), Records(tokens, labels)
+    whole, parts = (HeldOut(module, records, CPU, batch, ClassTarget(4)) for batch in (1024, 9))
+    scores = [each.score(module.state_dict()) for each in (whole, parts)]
+    assert sizes[:3] == [MAX_TEXTS, MAX_TEXTS, 5]
+    assert max(sizes[3:]) == 9
+    assert (scores[0].accuracy, scores[0].loss) == (scores[1].accuracy, pytest.approx(scores[1].loss, rel=1e-5))
