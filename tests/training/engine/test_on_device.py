@@ -301,6 +301,15 @@ def test_codes_are_made_of_blocks_of_one_size(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("size", [40, 5000])  # sorted, and counted
+def test_codes_are_made_without_waiting_for_the_device(size: int) -> None:
+    """On a device of shapes alone, whoever asks for a number fails."""
+    book, shapes = codebook.draw_gaussian_codebook((size,), 6, 1e-5, 0), torch.device("meta")
+    total = encoded_sum.Encoder(book, 1.0, shapes).sum([torch.empty(3, size, device=shapes)])
+    assert (total.device, total.shape) == (shapes, (size,))
+
+
+@pytest.mark.usefixtures("gpu")
 def test_rows_of_gradients_come_from_products_of_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records there are, and whether they are units by themselves or not."""
     model, real = classifier(Seen()), gradient_rows._write
