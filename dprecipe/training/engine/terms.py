@@ -213,7 +213,7 @@ class TokenErrors:
         errors = logits.sub_(normalisers[:, :, None]).exp_().neg_()
         errors.scatter_add_(2, torch.where(inside, places, 0)[:, :, None], inside[:, :, None].to(errors))
         gradients = torch.where(self.targets[part] >= 0, self.gradients[part], 0.0)[:, :, None]
-        return torch.where(gradients == 0, 0.0, errors.mul_(gradients))
+        return errors.mul_(gradients).masked_fill_(gradients == 0, 0.0)
 
     def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
         return _written((self.errors(part)[0].mT @ self.states[part]).flatten(1), out_RP)

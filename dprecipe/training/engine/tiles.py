@@ -1,8 +1,8 @@
 """Sums of large products on sequences, a tile of the parameter at a time: no record's whole gradient is ever in memory.
 
-Norms are computed from pairs of positions in double precision, or from tiles. What is then added is measured: the rows
-of a tile may use up no more of a record's squared norm than was stated for it, and are shrunk where they would. So what
-a record adds has at most the stated norm times its weight, however rows were rounded.
+Norms are computed from pairs of positions, or from tiles. What is then added is measured: the rows of a tile may use up
+no more of a record's squared norm than was stated for it, and are shrunk where they would. So what a record adds has at
+most the stated norm times its weight, however rows and norms were rounded: pairs need only single precision.
 
 Legend: N records, R some of them, T positions, I inputs, O outputs, P numbers of a tile, V tokens, H width.
 """
@@ -26,6 +26,8 @@ OUTPUTS = 128
 ROUNDING = 2.0**-24
 """Of single precision. A norm is raised by this much of the sum of its terms' lengths, times the root of how many terms
 there are: the usual rounding of rows, so that a tile is hardly ever shrunk."""
+PAIRS = 4.0
+"""Of a squared norm: it is raised by so many times the standard error of its pairs, computed in single precision."""
 MEASURED = 1 + 2.0**-16
 """Squared norms are raised by more than `row_squares` raises what it measures."""
 
@@ -97,8 +99,9 @@ class TiledProducts:
             device = term.right.device
             together = TOGETHER if device.type == "cpu" else chunk_size(per_record, device)
             for part in _parts(self._count, together):
-                left_RTI, right_ROT = term.left(part)[:, 0].double(), term.right[part, 0].double()
-                self._squares_N[part] = squares_of_pairs(left_RTI @ left_RTI.mT, right_ROT.mT @ right_ROT)
+                left_RTI, right_ROT = term.left(part)[:, 0], term.right[part, 0]
+                pairs = left_RTI @ left_RTI.mT, right_ROT.mT @ right_ROT
+                self._squares_N[part] = squares_of_pairs(*pairs, terms=max(term.inputs, term.outputs))
         else:
             for part, _, rows_RP in self._tiles():
                 self._squares_N[part] += row_squares(rows_RP)
@@ -150,12 +153,13 @@ class TiledTokens:
 
     def _squares(self, part: slice) -> tuple[Tensor, Tensor]:
         term, lookups = self._term, self._lookups
-        states_RTH = term.states[part].double()
+        states_RTH = term.states[part]
         errors_RTV, normalisers_RT = term.errors(part)
-        errors_RTV = errors_RTV.double()
-        pairs_RTT, states_RTT = errors_RTV @ errors_RTV.mT, states_RTH @ states_RTH.mT
         if lookups is None:
-            return squares_of_pairs(states_RTT, pairs_RTT), normalisers_RT
+            pairs = states_RTH @ states_RTH.mT, errors_RTV @ errors_RTV.mT
+            return squares_of_pairs(*pairs, terms=len(term.weight)), normalisers_RT
+        states_RTH, errors_RTV = states_RTH.double(), errors_RTV.double()
+        pairs_RTT, states_RTT = errors_RTV @ errors_RTV.mT, states_RTH @ states_RTH.mT
         indices_RL, gradients_RLH = lookups.indices[part], lookups.gradients[part].double()
         same_RLL = indices_RL[:, :, None] == indices_RL[:, None, :]
         looked_up_RLL = gradients_RLH @ gradients_RLH.mT
@@ -183,10 +187,14 @@ class TiledTokens:
             tile_sum.flush()
 
 
-def squares_of_pairs(left_RTT: Tensor, right_RTT: Tensor) -> Tensor:
+def squares_of_pairs(left_RTT: Tensor, right_RTT: Tensor, terms: int = 1) -> Tensor:
     """(R,) float64: the squared norms of sums of outer products, from the products of their factors at each two
-    positions; raised by what rounding usually adds."""
-    return _raised(_products(left_RTT, right_RTT), _lengths(left_RTT, right_RTT), left_RTT.shape[1])
+    positions; raised by what rounding usually adds. `terms`: numbers that were added for each, in single precision."""
+    left_RTT, right_RTT = left_RTT.double(), right_RTT.double()
+    squares_RT = (left_RTT.diagonal(dim1=1, dim2=2) * right_RTT.diagonal(dim1=1, dim2=2)).clamp(min=0.0)
+    # Errors of pairs are independent, in the root of their number; those of one pair and its mirror are the same.
+    pairs_R = PAIRS * math.sqrt(terms) * ROUNDING * squares_RT.sum(1)
+    return _raised(_products(left_RTT, right_RTT) + pairs_R, squares_RT.sqrt().sum(1), left_RTT.shape[1])
 
 
 def _products(left_RTL: Tensor, right_RTL: Tensor) -> Tensor:
