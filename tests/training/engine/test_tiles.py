@@ -135,6 +135,21 @@ def test_no_record_adds_more_than_its_stated_norm(positions: int, scale: float) 
     assert stated >= float(exact)
 
 
+@pytest.mark.parametrize("alike", [0.0, 1.0, 100.0])
+@pytest.mark.parametrize("positions", [16, 64])
+def test_a_norm_of_pairs_is_hardly_more_than_the_true_one(positions: int, alike: float) -> None:
+    """Pairs are in single precision; positions that are nearly `alike` round alike."""
+    generator = torch.Generator().manual_seed(positions)
+    left, right = (torch.randn(3, positions, size, generator=generator) for size in (512, 384))
+    left, right = left + alike * left[:, :1], right + alike * right[:, :1]
+    term = Products(lambda part: left[part, None], right.mT[:, None], 512)
+    strategy = TiledProducts(term, 3)
+    stated_N = strategy.squares()
+    exact_N = (right.mT.double() @ left.double()).square().sum((1, 2))
+    assert bool((stated_N >= exact_N).all())
+    assert bool((stated_N <= exact_N * (1 + 5e-4)).all())
+
+
 def test_tiles_beyond_the_stated_norm_are_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the norm were stated too small by any factor, a record would still add no more than stated."""
     rows_RP = torch.randn(3, 1000)
