@@ -71,7 +71,7 @@ def list_candidates(
 
 def _list_tiled(term: Products, count: int, device: torch.device) -> dict[str, StrategyFactory]:
     """Norms by pairs of positions, or from tiles that are computed twice: on a CPU by what takes fewer operations.
-    Pairs are products in double precision, which many a GPU takes 64 times as long for: there the clock decides."""
+    A GPU has products of few positions that are slower than those of rows: there the clock decides."""
     pairs: dict[str, StrategyFactory] = {"tiles": lambda: TiledProducts(term, count, by_pairs=True)}
     twice: dict[str, StrategyFactory] = {"tiles_twice": lambda: TiledProducts(term, count, by_pairs=False)}
     likely = (

@@ -143,7 +143,7 @@ def test_a_norm_of_pairs_is_hardly_more_than_the_true_one(positions: int, alike:
     left, right = (torch.randn(3, positions, size, generator=generator) for size in (512, 384))
     left, right = left + alike * left[:, :1], right + alike * right[:, :1]
     term = Products(lambda part: left[part, None], right.mT[:, None], 512)
-    strategy = TiledProducts(term, 3)
+    strategy = TiledProducts(term, 3, by_pairs=True)
     stated_N = strategy.squares()
     exact_N = (right.mT.double() @ left.double()).square().sum((1, 2))
     assert bool((stated_N >= exact_N).all())
