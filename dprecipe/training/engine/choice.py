@@ -70,8 +70,8 @@ def list_candidates(
 
 
 def _list_tiled(term: Products, count: int, device: torch.device) -> dict[str, StrategyFactory]:
-    """Norms by pairs of positions, or from tiles that are computed twice: on a CPU by what takes fewer operations.
-    A GPU has products of few positions that are slower than those of rows: there the clock decides."""
+    """Norms by pairs of positions, or from tiles that are computed twice: on a CPU by what takes fewer operations,
+    on a GPU by the clock."""
     pairs: dict[str, StrategyFactory] = {"tiles": lambda: TiledProducts(term, count, by_pairs=True)}
     twice: dict[str, StrategyFactory] = {"tiles_twice": lambda: TiledProducts(term, count, by_pairs=False)}
     likely = (
