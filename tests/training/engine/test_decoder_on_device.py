@@ -133,11 +133,10 @@ def test_lookups_of_a_record_that_is_not_finite_stay_its_own() -> None:
 
 @pytest.mark.parametrize("slow", [True, False])
 @pytest.mark.parametrize("positions", [6, 300])
-def test_where_double_precision_is_slow_norms_come_from_tiles(
+def test_off_a_cpu_the_clock_decides_where_norms_of_tiles_come_from(
     positions: int, slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pairs of positions take products in double precision. Off a CPU both are tried, by the clock; the sums of both
-    are the same."""
+    """Pairs of positions, or the tiles themselves: the sums of both are the same."""
     torch.manual_seed(0)
     left, right = torch.randn(3, positions, 260), torch.randn(3, 256, positions)
     term = Products(lambda part: left[part, None], right[:, None], 260)
@@ -149,9 +148,9 @@ def test_where_double_precision_is_slow_norms_come_from_tiles(
     assert set(tried) == {"tiles", "tiles_twice"}
     time, real = [0.0], tiles.squares_of_pairs
 
-    def timed(*given: Any) -> torch.Tensor:
+    def timed(*given: Any, **named: Any) -> torch.Tensor:
         time[0] += 1.0
-        return real(*given)
+        return real(*given, **named)
 
     monkeypatch.setattr(tiles, "squares_of_pairs", timed)
     monkeypatch.setattr(choice, "read_clock", lambda device: time[0] if slow else -time[0])
