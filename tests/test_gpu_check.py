@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
@@ -26,7 +27,9 @@ def loaded(name: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    beside = [str(ROOT / "benchmarks"), *sys.path]
+    with mock.patch.object(sys, "path", beside):  # as for a script that Python runs
+        spec.loader.exec_module(module)
     return module
 
 

@@ -68,7 +68,7 @@ def test_it_is_written_beside_the_release_and_only_of_one_that_verifies(copy: An
     key = write_key(tmp_path / "key.pem", ec.generate_private_key(ec.SECP256R1()))
     inside = call(copy.release, "--format", "model-signing", "--key", key, "--out", copy.release / "model.sig")
     assert inside.exit_code == 2
-    assert "beside it" in inside.stderr
+    assert "is a release" in inside.stderr
     out = tmp_path / "model.sig"
     assert call(copy.release, "--format", "model-signing", "--key", key, "--out", out).exit_code == 0
     assert json.loads(out.read_text(encoding="utf-8"))["mediaType"].startswith("application/vnd.dev.sigstore.bundle")
