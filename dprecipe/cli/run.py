@@ -20,7 +20,7 @@ from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
 from dprecipe.training.folder import RunFolder, hold_to_policies
-from dprecipe.training.launch import is_of_launch
+from dprecipe.training.launch import is_of_launch, is_restart_of_complete
 
 
 @measure_run(PROCESS_START)
@@ -43,13 +43,16 @@ def run(
         return _run_public(loaded, out, data_root, resume, [option for option, given in options.items() if given])
     with phase("plan"):
         plan = make_plan(loaded)
-        resume = resume or is_of_launch(out or RunFolder.default(plan))
+        path = out or RunFolder.default(plan)
+        if is_restart_of_complete(path):
+            return _end_restart(RunFolder.find(path, plan))
+        resume = resume or is_of_launch(path)
         plan = hold_to_policies(plan, out, resume)
     if plan.tuning is not None:
         raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe}")
     _check_libraries()
     if plan.runtime.processes > 1 and not rehearse and "WORLD_SIZE" not in os.environ:
-        return _launch(plan, RunFolder(out or RunFolder.default(plan)))
+        return _launch(plan, RunFolder(path))
     if "WORLD_SIZE" in os.environ:
         from dprecipe.training.processes import end_with_launcher
 
@@ -147,6 +150,22 @@ def _launch(plan: Plan, folder: RunFolder) -> int:
         write_note(f"a process was lost after the release was written: {folder.release}")
         return 0
     return code
+
+
+def _end_restart(folder: RunFolder) -> int:
+    """Verify the release of a run that was complete when the launcher started it again; the run's exit code.
+
+    Raises:
+        CertificateInvalid: it does not verify.
+    """
+    if int(os.environ.get("RANK", "0")) > 0:
+        return 0  # the first process answers for all
+    from dprecipe.release.no_model import has_no_model
+    from dprecipe.release.verify import verify
+
+    verified = verify(folder.release)
+    write_output([f"this run was complete before it was started again, and its release verifies: {folder.release}"])
+    return BudgetSpent.exit_code if has_no_model(verified.statement.predicate) else 0
 
 
 def _run_follower(plan: Plan, resume: bool, data_root: Path | None) -> int:

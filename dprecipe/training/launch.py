@@ -5,6 +5,7 @@ When a process of a run is lost, `torchrun --max-restarts` ends the others and s
 | the folder | what the command does |
 |---|---|
 | was made by this launch | continues: a new attempt, for which all that was reserved counts as spent |
+| the same, and the run is complete, on one machine | verifies its release: what was lost ended after it |
 | is of another launch, or of none | refuses, as a first start does: a run folder is never overwritten |
 | is not there, on one machine | begins: what was lost had not begun |
 | is not there, on several machines, after a restart | refuses: it may be on another of them |
@@ -39,11 +40,8 @@ def is_of_launch(path: Path) -> bool:
     launch = name_launch()
     if launch is None:
         return False
-    restarts, machines, rank = (
-        int(os.environ.get(key, usual))
-        for key, usual in (("TORCHELASTIC_RESTART_COUNT", "0"), ("GROUP_WORLD_SIZE", "1"), ("RANK", "0"))
-    )
-    if restarts and machines > 1 and rank == 0 and not os.path.lexists(path):
+    restarts, machines = _count_restarts(), _count_machines()
+    if restarts and machines > 1 and int(os.environ.get("RANK", "0")) == 0 and not os.path.lexists(path):
         raise UsageFault(
             f"{path}: not on this machine, which leads the run since the launcher restarted it",
             "give all machines one folder for --out; or continue on the machine that has it, with --resume",
@@ -52,3 +50,17 @@ def is_of_launch(path: Path) -> bool:
         return durable.read_bytes(path / "private" / NAME).decode("utf-8", "replace") == launch
     except OSError:
         return False
+
+
+def is_restart_of_complete(path: Path) -> bool:
+    """Whether the launcher has started this command again after its run was complete: a process was lost so late that
+    nothing is left to do. On several machines never: the others may not see the folder, and would wait for this one."""
+    return _count_restarts() > 0 and _count_machines() == 1 and is_of_launch(path) and os.path.lexists(path / "release")
+
+
+def _count_restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def _count_machines() -> int:
+    return int(os.environ.get("GROUP_WORLD_SIZE", "1"))

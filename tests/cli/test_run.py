@@ -1,4 +1,4 @@
-"""What a run says of private data: in a log, and in a terminal."""
+"""What a run says of private data, in a log and in a terminal; and what a restart finds that has nothing left to do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from dprecipe.cli.run import run
+from dprecipe.faults import CertificateInvalid, UsageFault
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -45,3 +50,31 @@ def test_the_exact_number_of_private_records_is_for_a_terminal_alone(tmp_path: P
     os.close(leader)
     assert b"in this terminal only: 1,438 records" in output
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_restart_that_finds_the_run_complete_verifies_its_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "run"
+    recipe.write_text(RECIPE.replace("1437", "1438") + "release: {report: false}\n", encoding="utf-8")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    assert run(recipe, out=out) == 0
+    with pytest.raises(UsageFault, match="this run is complete"):  # no restart: somebody's second start
+        run(recipe, out=out)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    capsys.readouterr()
+    assert run(recipe, out=out) == 0
+    assert "complete before it was started again, and its release verifies" in capsys.readouterr().out
+    with pytest.raises(UsageFault, match="follows another plan"):
+        run(recipe, ["training.steps=3"], out=out)
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    with pytest.raises(UsageFault, match="this run is complete"):
+        run(recipe, out=out)
+    monkeypatch.delenv("GROUP_WORLD_SIZE")
+    (out / "release" / "README.md").write_text("better", encoding="utf-8")
+    with pytest.raises(CertificateInvalid):
+        run(recipe, out=out)
+    monkeypatch.setenv("RANK", "1")
+    assert run(recipe, out=out) == 0

@@ -17,7 +17,7 @@ import dprecipe
 from dprecipe.faults import UsageFault
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
-from dprecipe.training.launch import is_of_launch, name_launch
+from dprecipe.training.launch import is_of_launch, is_restart_of_complete, name_launch
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -150,3 +150,19 @@ def test_a_restart_on_a_machine_without_the_folder_is_refused(tmp_path: Path, mo
         is_of_launch(tmp_path / "run")
     monkeypatch.setenv("RANK", "1")
     assert not is_of_launch(tmp_path / "run")
+
+
+def test_a_complete_run_is_one_with_a_release_after_a_restart_on_one_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "launch").write_text(name_launch() or "", encoding="utf-8")
+    assert not is_restart_of_complete(tmp_path)
+    (tmp_path / "release").mkdir()
+    assert is_restart_of_complete(tmp_path)
+    for name, value in (("TORCHELASTIC_RESTART_COUNT", "0"), ("GROUP_WORLD_SIZE", "2"), ("TORCHELASTIC_RUN_ID", "two")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert not is_restart_of_complete(tmp_path)
