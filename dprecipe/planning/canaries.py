@@ -53,7 +53,7 @@ def assume_canaries(recipe: Recipe) -> tuple[Assumption, ...]:
     if block is None or block.canaries is None:
         return ()
     text = (
-        f"batches are drawn from {block.canaries} further units that are made up; each is in the run by a secret coin, "
+        f"batches are drawn from {block.canaries} further synthetic units; each is in the run by a secret coin, "
         "and what is published of them follows from noisy sums and coins"
     )
     return (Assumption("canaries", text, "code"),)

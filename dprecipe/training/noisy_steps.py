@@ -277,7 +277,7 @@ class NoisySteps(lightning.LightningModule):
 
     def try_out(self, ticket: Ticket, units: UnitNumbers) -> None:
         """All that takes memory in a step with these units, of which nothing is kept: neither weights nor what noisy
-        sums decide move. The gate and the records have to be made up."""
+        sums decide move. The gate and the records have to be synthetic."""
         training = self.model.training
         self.model.train()
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]

@@ -327,7 +327,7 @@ def check_width(plan: Plan, records: RecordSource) -> None:
 
 @final
 class Synthetic:
-    """As many units as the recipe declares, each with all the records that it may have, made up when asked for."""
+    """As many units as the recipe declares, each with all the records that it may have, made when asked for."""
 
     def __init__(self, plan: Plan) -> None:
         self._facts = describe_data(plan.data)

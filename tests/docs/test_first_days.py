@@ -1,4 +1,4 @@
-"""What the README and docs/first-days.md show is typed again: each command of a transcript, on made-up data."""
+"""What the README and docs/first-days.md show is typed again: each command of a transcript, on synthetic data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One attempt of the compiled program on synthetic records, with its doors watched: what goes to the gate, what comes
 out, what the optimiser gets, which streams are drawn from, and what the ledger held at each draw.
 
-Nothing of the program is replaced: records are made up, and its gate and its secrets are called through watchers that
+Nothing of the program is replaced: records are synthetic, and its gate and its secrets are called through watchers that
 pass everything on. The ledger is in a temporary folder.
 
 Legend: P trained parameters.

@@ -1,4 +1,4 @@
-"""Record canaries: made up, in batches where their coin says so, and scored by the released model alone."""
+"""Record canaries: synthetic, in batches where their coin says so, and scored by the released model alone."""
 
 from __future__ import annotations
 
