@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
 import torch
+from torch import Tensor
 
 from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.tokens import TOKENIZER, read_tokenizer
@@ -20,7 +22,7 @@ from dprecipe.models.load import find_file, read_description, read_tensors
 from dprecipe.models.lora import add_adapters
 from dprecipe.models.schema import CausalLm
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
-from dprecipe.models.zoo.checkpoint import digest_weights, load_decoder
+from dprecipe.models.zoo.checkpoint import check_decoder, digest_weights, load_decoder
 
 
 def load_language_model(release: str | Path, base: str | Path | None = None) -> LanguageModel:
@@ -50,9 +52,14 @@ def load_language_model(release: str | Path, base: str | Path | None = None) -> 
         module.load_state_dict(read_tensors(find_file(folder, WEIGHTS), module), assign=True)
     else:
         _check_base(digest_weights(Path(base)), file, Path(base))  # before a model is built for them
+        adapters = read_adapters(find_file(folder, ADAPTERS))
+        draft = _build(file, "meta")  # without memory, until base and adapters are known to have its shapes
+        check_decoder(draft, Path(base))
+        with torch.device("meta"):
+            _adapt(draft, file.model, adapters)
         module = _build(file)
         _check_base(load_decoder(module, Path(base)).digest, file, Path(base))  # of what was read
-        _adapt(module, file.model, folder)
+        _adapt(module, file.model, adapters)
     return LanguageModel(module, file, step, tokens)
 
 
@@ -76,7 +83,7 @@ def _check_base(digest: str, file: ModelFile, base: Path) -> None:
         )
 
 
-def _adapt(module: CausalLanguageModel, model: object, folder: Path) -> None:
+def _adapt(module: CausalLanguageModel, model: object, adapters: Mapping[str, Tensor]) -> None:
     if isinstance(model, CausalLm) and model.lora is not None:
         add_adapters(module, model.lora, frozenset(), 0)
-    load_adapters(module, read_adapters(find_file(folder, ADAPTERS)))
+    load_adapters(module, adapters)

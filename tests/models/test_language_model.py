@@ -13,9 +13,11 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from dprecipe.faults import DataFault, UsageFault  # noqa: E402
+from dprecipe.models.file import ModelFile  # noqa: E402
 from dprecipe.models.library_files import METADATA  # noqa: E402
 from dprecipe.models.load import load  # noqa: E402
 from dprecipe.models.load_language import load_language_model  # noqa: E402
+from dprecipe.models.zoo.causal_lm import CausalLanguageModel  # noqa: E402
 from tests.languages import LETTERS, tokens_of, write_release  # noqa: E402
 
 CHAT = {
@@ -109,6 +111,45 @@ def test_another_base_and_a_base_too_many_or_few_are_refused(tmp_path: Path, mon
     write_release(tmp_path / "other" / "release", "llama")
     with pytest.raises(UsageFault, match="needs no base"):
         load_language_model(tmp_path / "other" / "release", tmp_path / "base")
+
+
+@pytest.mark.parametrize("change", [{"vocab_size": 1 << 24}, {"num_hidden_layers": 3}])
+def test_a_network_that_is_not_the_bases_is_not_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, int]
+) -> None:
+    """Its configuration may claim any size; the digest of the base says nothing of it."""
+    write_release(tmp_path / "release", "llama", adapters=True)
+    file = tmp_path / "release" / "model.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "config": {**content["config"], **change}}))
+    _forbid_memory(monkeypatch)
+    with pytest.raises(DataFault):
+        load_language_model(tmp_path / "release", tmp_path / "base")
+
+
+def test_adapters_of_another_rank_are_refused_before_a_network_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_release(tmp_path / "release", "llama", adapters=True)
+    file = tmp_path / "release" / "model.json"
+    content = json.loads(file.read_text())
+    content["model"]["lora"]["rank"] = 1024
+    file.write_text(json.dumps(content))
+    _forbid_memory(monkeypatch)
+    with pytest.raises(DataFault, match="not the adapters"):
+        load_language_model(tmp_path / "release", tmp_path / "base")
+
+
+def _forbid_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks may be built on the meta device alone."""
+    from dprecipe.models import load_language
+
+    def build_draft(file: ModelFile, device: str = "cpu") -> CausalLanguageModel:
+        assert device == "meta", "built in memory"
+        return built(file, device)
+
+    built = load_language._build
+    monkeypatch.setattr(load_language, "_build", build_draft)
 
 
 def test_what_a_text_starts_from(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -39,17 +39,13 @@ def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
         lines.append(_line(hashlib.sha256(content).hexdigest(), name))
         if names == (WEIGHTS,):
             learned = parse_record(content, name)
-        for own, tensor in _tensors(content, folder / name, expected, module):
+        for own, tensor in _tensors(content, folder / name, module):
             if own == module.head_name and module.is_tied:
                 head = tensor
                 continue
             expected[own].copy_(tensor)
             missing.discard(own)
-    if missing:
-        raise DataFault(
-            f"{folder / names[0]}: {len(missing)} tensors of the model are missing, such as {min(missing)!r}",
-            "take config.json and weights from one checkpoint",
-        )
+    _check_missing(missing, folder / names[0])
     if head is not None and not bool((head == module.last_layer.weight.detach()).all()):
         raise DataFault(
             f"{folder}: config.json says that the head is the embedding (tie_word_embeddings), and the weights have "
@@ -58,6 +54,28 @@ def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
         )
     name = names[0] if len(names) == 1 else INDEX
     return InitialWeights(name, _join(lines), "taken over", learned=learned)
+
+
+def check_decoder(module: CausalLanguageModel, folder: Path) -> None:
+    """Compare the names and shapes of all weights with the module's, which may be on the meta device. Of the files only
+    the headers are read.
+
+    Raises:
+        DataFault: they are not those of the module, or a file can't be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    names, shapes, missing = find_weights(folder), _list_shapes(module), set(module.state_dict())
+    for file in (folder / name for name in names):
+        try:
+            with safe_open(file, "pt") as opened:
+                found = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+        except OSError as error:
+            raise _unreadable(file, error) from None
+        except (SafetensorError, ValueError, OverflowError) as error:
+            raise _damaged(file) from error
+        missing -= {_match(name, shape, shapes, module, file) for name, shape in found.items()}
+    _check_missing(missing, folder / names[0])
 
 
 def digest_weights(folder: Path) -> str:
@@ -132,9 +150,7 @@ def _unreadable(file: Path, error: Exception) -> DataFault:
     return DataFault(f"{file}: {reason}", "fetch all files of the checkpoint")
 
 
-def _tensors(
-    content: bytes, file: Path, expected: Mapping[str, Tensor], module: CausalLanguageModel
-) -> Iterator[tuple[str, Tensor]]:
+def _tensors(content: bytes, file: Path, module: CausalLanguageModel) -> Iterator[tuple[str, Tensor]]:
     """Those that the module has, by its names; checked."""
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -142,23 +158,12 @@ def _tensors(
     try:
         tensors = load(content)
     except (SafetensorError, ValueError, KeyError, OverflowError) as error:
-        raise DataFault(f"{file}: is no safetensors file, or is damaged", "fetch it again") from error
-    shapes = {name: tensor.shape for name, tensor in expected.items()}
-    shapes.setdefault(module.head_name, module.last_layer.weight.shape)
+        raise _damaged(file) from error
+    shapes = _list_shapes(module)
     for name, tensor in tensors.items():
-        own = module.head_name if name in HEADS else name if name in shapes else f"{module.backbone_name}.{name}"
-        if own not in shapes:
-            if own.endswith(IGNORED):
-                continue
-            raise DataFault(
-                f"{file}: its tensors are not those of the model: it has no {name!r}",
-                "take config.json and weights from one checkpoint",
-            )
-        if tensor.shape != shapes[own]:
-            raise DataFault(
-                f"{file}: {name!r} is {list(tensor.shape)}, the model's is {list(shapes[own])}",
-                "take config.json and weights from one checkpoint",
-            )
+        own = _match(name, tensor.shape, shapes, module, file)
+        if own is None:
+            continue
         if not tensor.is_floating_point() or tensor.itemsize < 2:
             raise DataFault(
                 f"{file}: {name!r} holds {tensor.dtype}: quantised weights have no gradients",
@@ -169,3 +174,46 @@ def _tensors(
                 f"{file}: {name!r} holds numbers that are not finite", "name weights of a finished training"
             )
         yield own, tensor
+
+
+def _list_shapes(module: CausalLanguageModel) -> dict[str, list[int]]:
+    """Of all tensors that a checkpoint of the module may have; of a tied head, too."""
+    shapes = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
+    shapes.setdefault(module.head_name, list(module.last_layer.weight.shape))
+    return shapes
+
+
+def _match(
+    name: str, shape: Sequence[int], shapes: Mapping[str, list[int]], module: CausalLanguageModel, file: Path
+) -> str | None:
+    """The module's name of a checkpoint's tensor; None for one that is a constant.
+
+    Raises:
+        DataFault: the module has none of this name and shape.
+    """
+    own = module.head_name if name in HEADS else name if name in shapes else f"{module.backbone_name}.{name}"
+    if own not in shapes:
+        if own.endswith(IGNORED):
+            return None
+        raise DataFault(
+            f"{file}: its tensors are not those of the model: it has no {name!r}",
+            "take config.json and weights from one checkpoint",
+        )
+    if list(shape) != shapes[own]:
+        raise DataFault(
+            f"{file}: {name!r} is {list(shape)}, the model's is {shapes[own]}",
+            "take config.json and weights from one checkpoint",
+        )
+    return own
+
+
+def _check_missing(missing: Collection[str], file: Path) -> None:
+    if missing:
+        raise DataFault(
+            f"{file}: {len(missing)} tensors of the model are missing, such as {min(missing)!r}",
+            "take config.json and weights from one checkpoint",
+        )
+
+
+def _damaged(file: Path) -> DataFault:
+    return DataFault(f"{file}: is no safetensors file, or is damaged", "fetch it again")
