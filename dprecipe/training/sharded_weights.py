@@ -61,14 +61,18 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     return list(model.layers) if isinstance(model, TextTransformer) else []
 
 
-def check_in_blocks(model: nn.Module, device: torch.device) -> None:
+def check_in_blocks(model: nn.Module, device: torch.device, *, from_python: bool = False) -> None:
     """The weights of this model can be in shards.
+
+    `from_python`: it is a caller's module, whose weights are compared around each step.
 
     Raises:
         RunFailed: they can't.
     """
     if device.type == "mps":
         raise _refused("needs a device whose processes can reach each other, and mps is none")
+    if from_python:
+        raise _refused("needs the recipe's own model, and this one came from Python")
     if len(blocks_of(model)) < 2:
         raise _refused("needs a model of several blocks, and this one has none or one")
     for parameters in _by_kind(model):

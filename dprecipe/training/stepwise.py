@@ -74,7 +74,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         """The program of a plan, on its own records or on those from Python: see `training.program.prepare`."""
         program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
         if gathers_weights(plan):
-            check_in_blocks(program.model, program.device)
+            check_in_blocks(program.model, program.device, from_python=program.custom_model)
         elif is_worker() and plan.runtime.sharding != "none":
             check_divisible([parameter for parameter in program.model.parameters() if parameter.requires_grad])
         if inputs.train is None:

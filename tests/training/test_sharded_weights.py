@@ -245,6 +245,8 @@ def test_models_that_need_their_weights_whole_are_refused(monkeypatch: pytest.Mo
             check_in_blocks(model, CPU)
     with pytest.raises(RunFailed, match="mps is none"):
         check_in_blocks(make(), torch.device("mps"))
+    with pytest.raises(RunFailed, match="this one came from Python"):
+        check_in_blocks(make(), CPU, from_python=True)
     mixed = make()
     mixed.head.to(torch.float64)
     with pytest.raises(RunFailed, match="several types of numbers"):

@@ -66,7 +66,7 @@ class Call:
     def tensors(self) -> list[Tensor]:
         if not self.kwargs and len(self.args) == 1 and isinstance(self.args[0], Tensor):
             return [self.args[0]]
-        return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
+        return _tensors(self.args, self.kwargs)
 
     def input(self) -> Tensor:
         """(N, …): the first input, records first."""
@@ -76,6 +76,10 @@ class Call:
         """(N, …): the gradient with respect to the first output, records first."""
         gradient = self.gradients[0]
         return None if gradient is None else in_single(records_first(gradient, self.places.outputs[0]))
+
+
+def _tensors(*values: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
 def in_single(tensor: Tensor) -> Tensor:
@@ -211,7 +215,12 @@ class Taps:
         return reached[: len(inputs)]
 
     def _recomputed(self, block: nn.Module) -> Callable[..., Tensor]:
+        learns = any(parameter.requires_grad for parameter in block.parameters())
+
         def forward(*args: Any, **kwargs: Any) -> Tensor:
+            if not learns and not any(x.requires_grad for x in _tensors(args, kwargs)):
+                output: Tensor = type(block).forward(block, *args, **kwargs)
+                return output  # nothing of it is stored for a backward pass
             start = self._cursor
 
             def again(compute: Callable[[], Tensor], inputs: Sequence[Tensor], gradient: Tensor) -> list[Tensor | None]:

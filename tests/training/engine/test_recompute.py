@@ -92,6 +92,18 @@ def test_blocks_are_computed_twice_and_adapters_keep_rows_alone() -> None:
     assert all(call.terms is not None and not call.tensors() and not call.gradients for call in found)
 
 
+def test_a_block_before_all_that_is_trained_is_not_computed_again() -> None:
+    """Nothing of it is differentiated: neither its weights nor its inputs."""
+    model = deep("all")
+    for parameter in [*model.first.parameters(), *model.blocks[0].parameters()]:
+        parameter.requires_grad_(False)
+    check_sums(Recompute(model, list(model.blocks)), torch.randn(7, 6, 5))
+    texts = describe_plan(
+        Recompute(model, list(model.blocks)), cross_entropy, torch.randn(3, 6, 5), torch.zeros(3, dtype=torch.int64)
+    )
+    assert not any("whole model" in text for text in texts.values())
+
+
 class Counting(nn.Module):
     """Calls its layer more often each time."""
 
