@@ -1,5 +1,5 @@
-"""The attacker's bench, on synthetic models: the attack finds members of models that know their records by heart, and no
-others; its rates count what they say. The page shows the committed results."""
+"""The attacker's bench, on synthetic models: the attack finds members of models that know their records by heart, and
+no others; its rates count what they say. The page shows the committed results."""
 
 from __future__ import annotations
 

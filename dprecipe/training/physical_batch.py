@@ -1,8 +1,9 @@
 """`runtime.physical_batch: auto`: the largest number of records whose step leaves a margin of memory.
 
-Measured before anything is spent, on synthetic records of the run's shapes: nothing here depends on private data. Sizes
-are powers of two and three times powers of two, so machines with nearly the same memory choose the same. The choice
-decides how sums are rounded, so it is kept with the run, and all processes take one.
+Measured before anything is spent, on synthetic records of the run's shapes. What is free also depends on how much the
+loaded records take: on their number and sizes, not on what they say. Sizes are powers of two and three times powers of
+two, so nearly the same memory gives the same choice. It decides how sums are rounded, and no bound depends on it; so it
+is kept with the run and stays private, and all processes take one.
 """
 
 from __future__ import annotations
