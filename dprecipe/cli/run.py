@@ -12,10 +12,12 @@ from dprecipe.cli.plan import plan_lines
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import BudgetSpent, Interrupted, UsageFault
 from dprecipe.libraries import importing_libraries
+from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_public
+from dprecipe.privacy.ledger import read as read_ledger
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
@@ -147,6 +149,8 @@ def _launch(plan: Plan, folder: RunFolder) -> int:
     was_complete = folder.release.exists()
     code = launch_processes(plan.runtime.processes, sys.argv[1:], plan.runtime.device)
     if code and not was_complete and folder.release.exists():
+        if read_ledger(folder.ledger).stop_reason == NO_MODEL:
+            return BudgetSpent.exit_code
         write_note(f"a process was lost after the release was written: {folder.release}")
         return 0
     return code

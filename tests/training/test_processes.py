@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -349,10 +350,23 @@ def test_a_device_is_named_with_its_number(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "code", "expected"), [(False, True, 4, 0), (False, False, 4, 4), (True, True, 2, 2)]
+    ("before", "after", "reason", "code", "expected"),
+    [
+        (False, True, "budget", 4, 0),
+        (False, True, "no_model", 3, 3),
+        (False, True, "no_model", 4, 3),
+        (False, False, None, 4, 4),
+        (True, True, "budget", 2, 2),
+    ],
 )
 def test_a_process_that_is_lost_after_the_release_takes_nothing_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, after: bool, code: int, expected: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: bool,
+    after: bool,
+    reason: str | None,
+    code: int,
+    expected: int,
 ) -> None:
     from dprecipe.cli import run as command
     from dprecipe.training.folder import RunFolder
@@ -367,6 +381,7 @@ def test_a_process_that_is_lost_after_the_release_takes_nothing_from_it(
     if before:
         folder.release.mkdir()
     monkeypatch.setattr(together, "launch_processes", launch)
+    monkeypatch.setattr(command, "read_ledger", lambda _: SimpleNamespace(stop_reason=reason))
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     assert command._launch(make_plan(read_recipe(tmp_path / "recipe.yaml")), folder) == expected
 

@@ -306,6 +306,24 @@ def test_t3_subtracting_the_batch_mean_fails_however_small_its_weight(weight: fl
     assert "GroupNorm" in caught.value.remedy
 
 
+class Blind(nn.Module):
+    """Sees of each record only whether it is finite: those of two labels have opposite gradients."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 1.0 + 0.0 * x
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_gradients_that_cancel_are_no_difference_of_the_sums(seed: int) -> None:
+    """Of two classes: each pair of clipped gradients adds up to rounding, which no order of adding keeps."""
+    torch.manual_seed(seed)
+    module = nn.Sequential(Blind(), nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 2))
+    checks = examine_module(
+        module, cross_entropy, (5,), 2, per_record_gradients, clipping_tests(clipped_sum), largest=160
+    )
+    assert {check.id: check.measured for check in checks if not check.passed} == {}
+
+
 def test_t3_mixing_that_no_nan_shows() -> None:
     assert "records_independent" in failed(with_layer(Sorting()))
 

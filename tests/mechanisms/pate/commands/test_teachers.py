@@ -15,7 +15,13 @@ from dprecipe.cli.main import app
 from dprecipe.release.verify import verify
 from tests.mechanisms.pate.conftest import AGGREGATORS, DIGITS, VOTES
 
-FEW = ("mechanism.teachers.training=null", "mechanism.teachers.count=4", "mechanism.queries.max=10")
+FEW = (
+    "mechanism.teachers.training=null",
+    "mechanism.teachers.count=4",
+    "mechanism.queries.max=10",
+    # Four votes pass it: a run without a single answer is one in 10^5.
+    "mechanism.aggregator.selection={threshold: 1, noise: {family: gaussian, multiplier: 2}}",
+)
 DPSGD = """\
 recipe: dprecipe/v1
 name: example

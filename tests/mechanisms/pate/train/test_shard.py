@@ -75,7 +75,13 @@ def _votes_in(folder: Path, shard: TeacherShard) -> Any:
     return merge.read_votes(path, shard, terms, shard_folder.read_key(folder))
 
 
-FEW = ("mechanism.teachers.training=null", "mechanism.teachers.count=6", "mechanism.queries.max=10")
+FEW = (
+    "mechanism.teachers.training=null",
+    "mechanism.teachers.count=6",
+    "mechanism.queries.max=10",
+    # Six votes pass it: a run without a single answer is one in 10^5.
+    "mechanism.aggregator.selection={threshold: 1, noise: {family: gaussian, multiplier: 2}}",
+)
 
 
 @pytest.fixture
@@ -190,8 +196,9 @@ def test_a_folder_of_something_else_is_left_alone(few: Planned, tmp_path: Path) 
         train_shard(few(), TeacherShard(1, 2), tmp_path / "mine" / "letter.txt", tmp_path)
 
 
-def test_paid_steps_come_before_the_teachers(few: Planned, tmp_path: Path) -> None:
-    paid = few(
+def test_paid_steps_come_before_the_teachers(digits: Planned, tmp_path: Path) -> None:
+    paid = digits(
+        *FEW[:3],
         "data.preprocess=[{flatten: {}}, {dp_standardize: {bounds: [0, 16], share: 0.1}}]",
         "mechanism.aggregator={kind: gnmax, noise: {family: gaussian, multiplier: auto}}",
         "budget.epsilon=9",
