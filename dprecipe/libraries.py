@@ -23,6 +23,11 @@ def own_process() -> None:
     _is_own_process = True
 
 
+def is_own_process() -> bool:
+    """Whether this process runs a command and nothing else."""
+    return _is_own_process
+
+
 @contextmanager
 def importing_libraries(package: str = PACKAGE) -> Iterator[None]:
     """Turns import errors inside the block into faults. `package`: whose modules are imported; an error of its own is

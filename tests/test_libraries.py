@@ -22,6 +22,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 BROKEN = {
     "torchvision": "import torch\ntorch.library.register_fake('torchvision::nms')(lambda: None)\n",
     "torchmetrics": "raise OSError('libcublas.so.12: cannot open shared object file')\n",
+    "lightning_utilities": "raise OSError('libcublas.so.12: cannot open shared object file')\n",
 }
 
 
@@ -72,38 +73,58 @@ def run_beside(folder: Path, package: str, *command: str) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize("package", [pytest.param("torchvision", marks=pytest.mark.slow), "torchmetrics"])
-def test_a_broken_library_is_named_with_the_command_that_mends_it(tmp_path: Path, package: str) -> None:
+def test_a_broken_library_is_named_with_the_command_that_mends_it(tmp_path: Path) -> None:
     done = run_beside(
-        tmp_path, package, "-m", "dprecipe", "run", str(RECIPES / "quickstart.yaml"), "--out", str(tmp_path / "run")
+        tmp_path,
+        "lightning_utilities",
+        *("-m", "dprecipe", "run", str(RECIPES / "quickstart.yaml"), "--out", str(tmp_path / "run")),
     )
     assert done.returncode == 4
-    assert f"error: {package} can't be imported" in done.stderr
-    assert f"pip uninstall {package}" in done.stderr
+    assert "error: lightning_utilities can't be imported" in done.stderr
+    assert "pip uninstall lightning_utilities" in done.stderr
     assert "internal error" not in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
-    if package == "torchvision":
-        minor = int(torch.__version__.split(".")[1])
-        assert f"pip install 'torchvision==0.{minor + 15}.*'" in done.stderr
 
 
 @pytest.mark.slow
-def test_from_python_it_is_a_fault_too(tmp_path: Path) -> None:
-    code = f"""
+@pytest.mark.parametrize("package", ["torchvision", "torchmetrics"])
+def test_a_command_runs_beside_broken_libraries_that_it_does_not_need(tmp_path: Path, package: str) -> None:
+    command = ("run", str(RECIPES / "quickstart.yaml"), "--out", str(tmp_path / "run"))
+    done = run_beside(tmp_path, package, "-m", "dprecipe", *command, "--set", "training.steps=2")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "release").is_dir()
+
+
+FROM_PYTHON = f"""
 import dprecipe
 from dprecipe.faults import RunFailed
 plan = dprecipe.plan(dprecipe.load({str(RECIPES / "quickstart.yaml")!r}))
 try:
-    dprecipe.run(plan, {str(tmp_path / "run")!r})
+    dprecipe.run(plan, "run")
 except RunFailed as fault:
-    print(fault.message)
+    print(fault.message, fault.remedy, sep="\\n")
 """
-    done = run_beside(tmp_path, "torchvision", "-c", code)
-    assert done.stdout.startswith(
-        "torchvision can't be imported (RuntimeError: operator torchvision::nms does not exist"
-    )
+
+
+@pytest.mark.parametrize(
+    ("package", "message", "remedy"),
+    [
+        pytest.param(
+            "torchvision",
+            "torchvision can't be imported (RuntimeError: operator torchvision::nms does not exist",
+            "pip install 'torchvision==0.{}.*'",
+            marks=pytest.mark.slow,
+        ),
+        ("torchmetrics", "torchmetrics can't be imported (OSError: libcublas.so.12", "pip uninstall torchmetrics"),
+    ],
+)
+def test_from_python_it_is_a_fault_too(tmp_path: Path, package: str, message: str, remedy: str) -> None:
+    done = run_beside(tmp_path, package, "-c", FROM_PYTHON)
+    assert done.stdout.startswith(message)
+    assert remedy.format(int(torch.__version__.split(".")[1]) + 15) in done.stdout
     assert done.stderr == ""
+    assert not (tmp_path / "run").exists()
 
 
 def test_mechanisms_that_need_no_trainer_import_none(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
 
-import lightning.pytorch as lightning
 import torch
 from torch import Tensor, nn
 
@@ -42,6 +41,7 @@ from dprecipe.training.records import Store, StoredBatch
 from dprecipe.training.sharded_weights import ShardedWeights
 from dprecipe.training.shards import Shard
 from dprecipe.training.snapshot import TensorSnapshot
+from dprecipe.training.trainer_library import lightning
 
 CALL_SECONDS = 0.2
 """The trainer is called back at least so often: shown progress moves, and Ctrl-C is heard in every step anyway."""

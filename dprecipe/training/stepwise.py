@@ -13,9 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-import lightning.pytorch as lightning
 import torch
-from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -58,6 +56,7 @@ from dprecipe.training.set_digest import digest_of, digest_set
 from dprecipe.training.sharded_weights import check_in_blocks, gathers_weights, whole_on
 from dprecipe.training.shards import check_divisible
 from dprecipe.training.snapshot import TensorSnapshot
+from dprecipe.training.trainer_library import lightning
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
 
 
@@ -332,7 +331,7 @@ def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, step
             accelerator={"cuda": "gpu"}.get(device.type, device.type),
             devices=1,
             # Processes communicate through `Processes`; the trainer sees a single device.
-            strategy=SingleDeviceStrategy(device),
+            strategy=lightning.strategies.SingleDeviceStrategy(device),
             max_epochs=1,
             precision="32-true",
             logger=False,

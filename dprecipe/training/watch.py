@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, final
 
-import lightning.pytorch as lightning
-
 from dprecipe.mechanisms.plan import Length, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
@@ -23,6 +21,7 @@ from dprecipe.training.evaluate import HeldOut, Score, size_sample
 from dprecipe.training.folder import TRAINING
 from dprecipe.training.loggers.run import RunLoggers
 from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.trainer_library import lightning
 
 POINTS = 24
 SCORING_SHARE = 0.1

@@ -35,7 +35,7 @@ from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.records import Store
 from dprecipe.training.stepwise import fit_steps
-from dprecipe.training.watch import lightning
+from dprecipe.training.trainer_library import lightning
 
 LEVEL = 5e-9
 SIZE, FEATURES, CLASSES, STEPS = 120, 12, 3, 60

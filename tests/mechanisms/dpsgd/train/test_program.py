@@ -36,7 +36,7 @@ from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.records import Store
 from dprecipe.training.stepwise import fit_steps
-from dprecipe.training.watch import lightning
+from dprecipe.training.trainer_library import lightning
 
 RECIPE = """\
 recipe: dprecipe/v1

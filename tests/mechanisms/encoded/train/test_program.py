@@ -30,7 +30,7 @@ from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.records import Store
 from dprecipe.training.run import run
 from dprecipe.training.stepwise import fit_steps
-from dprecipe.training.watch import lightning
+from dprecipe.training.trainer_library import lightning
 
 RECIPE = """\
 recipe: dprecipe/v1
