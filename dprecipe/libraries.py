@@ -29,6 +29,19 @@ def is_own_process() -> bool:
 
 
 @contextmanager
+def leaving_out(*names: str) -> Iterator[None]:
+    """Inside, an import of these libraries fails as if they were not installed, where this process runs a command and
+    nothing else: for libraries that import others which no command needs of them. What was imported before stays."""
+    hidden = [name for name in names if _is_own_process and name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: it is not there
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+@contextmanager
 def importing_libraries(package: str = PACKAGE) -> Iterator[None]:
     """Turns import errors inside the block into faults. `package`: whose modules are imported; an error of its own is
     raised unchanged.

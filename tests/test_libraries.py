@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from dprecipe import libraries
 from dprecipe.faults import RunFailed
-from dprecipe.libraries import importing_libraries
+from dprecipe.libraries import importing_libraries, leaving_out
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("lightning", reason="lightning is not installed")
@@ -56,6 +57,20 @@ def test_collection_is_on_again_after_a_failed_import_and_stays_off_where_it_was
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_a_library_is_left_out_in_a_process_of_its_own(
+    is_own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is there again afterwards; what has been imported stays there."""
+    (tmp_path / "of_no_use.py").write_text("", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(libraries, "_is_own_process", is_own)
+    with pytest.raises(ImportError) if is_own else nullcontext(), leaving_out("of_no_use", "numpy"):
+        assert import_module("numpy") is sys.modules["numpy"]
+        import_module("of_no_use")
+    assert import_module("of_no_use") is sys.modules.pop("of_no_use")
 
 
 def run_beside(folder: Path, package: str, *command: str) -> subprocess.CompletedProcess[str]:

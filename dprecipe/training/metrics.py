@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.targets import ClassTarget, CountTarget, SeveralTarget, Target, TokenTarget, name_classes
+from dprecipe.libraries import leaving_out
 from dprecipe.release.scores import BASELINE
 
 Floats = NDArray[np.float64]
@@ -51,10 +52,16 @@ def measure(predicted: Floats, labels: Floats, target: Target) -> dict[str, Any]
     return _of_numbers(predicted[:, 0], labels, counts=isinstance(target, CountTarget))
 
 
+def _import_metrics() -> Any:
+    """scikit-learn's, without pandas, which it imports where it is installed, and takes no table of here."""
+    with leaving_out("pandas"):
+        from sklearn import metrics
+    return metrics
+
+
 def _of_classes(probabilities: Floats, labels: NDArray[np.int64]) -> dict[str, Any]:
     """The baseline says the commonest class of these records, with the probabilities that the classes have in them."""
-    from sklearn import metrics
-
+    metrics = _import_metrics()
     count, classes = probabilities.shape
     shares = np.bincount(labels, minlength=classes) / count
     chosen, commonest = probabilities.argmax(1), np.full(count, shares.argmax())
@@ -88,8 +95,7 @@ def _of_names(probabilities: Floats, answers: NDArray[np.bool_], names: tuple[st
     The baseline of F1 always says yes, which no other constant answer beats; of `accuracy` it is the commonest
     combination of these records. AUC and average precision are of names that have both answers here.
     """
-    from sklearn import metrics
-
+    metrics = _import_metrics()
     said = probabilities > THRESHOLD
     _, combinations = np.unique(answers, axis=0, return_counts=True)
     yes = np.ones_like(answers)
@@ -132,8 +138,7 @@ def find_calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> floa
 
 def _of_numbers(predicted: Floats, labels: Floats, *, counts: bool) -> dict[str, Any]:
     """The baseline predicts the mean label of these records; of the absolute error, their median, which is better."""
-    from sklearn import metrics
-
+    metrics = _import_metrics()
     mean, median = np.full(len(labels), labels.mean()), np.full(len(labels), np.median(labels))
     result = {
         "mean_absolute_error": metrics.mean_absolute_error(labels, predicted),

@@ -24,7 +24,7 @@ from dprecipe.training.signals import stopping_on_signals
 from dprecipe.training.trainer_library import lightning
 
 POINTS = 24
-SCORING_SHARE = 0.1
+SCORING_SHARE = 0.05
 """Of the work of training, at most, for scores on the way."""
 FORWARD = 1 / 3
 """The work of a score over that of a gradient."""
@@ -60,8 +60,8 @@ class SpentCurve:
 def steps_between_scores(length: Length, records: int, held_out: int) -> int:
     """After how many steps the held-out records are scored, of a run that learns from so many `records` in an epoch:
     up to twenty times in a run, at its end at least, and more rarely than after each epoch if scoring would take more
-    than about a tenth of the work. Only numbers that the recipe declares and that of the held-out records decide it,
-    never time.
+    than about a twentieth of the work. Only numbers that the recipe declares and that of the held-out records decide
+    it, never time.
     """
     steps, epoch = length.steps, length.steps_per_epoch
     usual = max(steps // 20, min(epoch, steps // 5))

@@ -39,7 +39,7 @@ def test_what_is_shown_as_spent_is_no_less_than_that_and_never_more_than_the_bud
     [
         (30, 5, 0, 5),  # after each epoch
         (30, 5, 100, 5),
-        (30, 5, 1000, 12),  # a score of as many records as 12 steps learn from takes a third of their time
+        (30, 5, 1000, 24),  # the work of 24 steps is that of twenty scores
         (30, 5, 10**9, 30),  # at its end alone
         (3000, 5, 100, 150),  # twenty times
         (1, 1, 10**9, 1),
