@@ -123,7 +123,7 @@ class TiledProducts:
         together, outputs = tile_shape(self._count, term.outputs, term.inputs, term.right.device)
         buffer = term.right.new_empty(together * outputs * term.inputs)
         for tile in _parts(term.outputs, outputs):
-            right_NoT = term.right[:, 0, tile].contiguous()
+            right_NoT = term.right[:, 0, tile]
             for part in _parts(self._count, together):
                 left_RTI, right_RoT = term.left(part)[:, 0], right_NoT[part]
                 shape = len(right_RoT), right_RoT.shape[1], term.inputs
