@@ -144,13 +144,13 @@ def settle(run: str | Path) -> Completed:
     return complete_run(Path(run))
 
 
-def load_language_model(release: str | Path, base: str | Path | None = None) -> LanguageModel:
+def load_language_model(release: str | Path, base: str | Path | None = None, device: str = "cpu") -> LanguageModel:
     """A released language model that writes texts: see `dprecipe.models.load_language.load_language_model` and
     `LanguageModel`.
 
     Raises:
         DataFault: a file is missing or damaged, it is another kind of model, or `base` holds other weights.
-        UsageFault: `base` is missing, or given where the release has all weights.
+        UsageFault: `base` is missing, or given where the release has all weights; or the device is not there.
         RunFailed: torch or transformers is not installed.
     """
     from dprecipe.libraries import importing_libraries
@@ -158,7 +158,7 @@ def load_language_model(release: str | Path, base: str | Path | None = None) -> 
     with importing_libraries():
         from dprecipe.models.load_language import load_language_model as load_released
 
-    return load_released(release, base)
+    return load_released(release, base, device)
 
 
 def load_model(release: str | Path, module: nn.Module | None = None) -> Released:

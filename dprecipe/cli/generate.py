@@ -25,6 +25,7 @@ def generate(
     top_p: float = 1.0,
     seed: int = 0,
     base: Path | None = None,
+    device: str = "auto",
     output: str = "text",
     check: bool = True,
     public_key: Path | None = None,
@@ -33,13 +34,13 @@ def generate(
     with a line between them; with "json" as one document.
 
     Raises:
-        UsageFault: a number is out of its range, or the prompt too long.
+        UsageFault: a number is out of its range, the prompt too long, or the device not there.
         CertificateInvalid: the release does not verify; nothing of it was loaded.
         DataFault: the release, or the base of its adapters, is not what it should be.
     """
     if output not in ("text", "json"):
         raise UsageFault(f"{output!r} is no output", "choose text or json with --output")
-    model, _ = open_language_model(release, base, check=check, public_key=public_key)
+    model, _ = open_language_model(release, base, device, check=check, public_key=public_key)
     texts = model.generate(prompt, count, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
     if output == "json":
         show_document(as_json({"schema": "dprecipe.generated/v1", "prompt": prompt, "texts": texts}))
@@ -51,7 +52,7 @@ def generate(
 
 
 def open_language_model(
-    release: Path, base: Path | None, *, check: bool, public_key: Path | None
+    release: Path, base: Path | None, device: str, *, check: bool, public_key: Path | None
 ) -> tuple[LanguageModel, Verified | None]:
     """The released model, and its certificate where that is checked.
 
@@ -70,4 +71,4 @@ def open_language_model(
         raise UsageFault("a key is of a signature that is checked", "remove --no-verify or --public-key")
     with importing_libraries():
         from dprecipe.models.load_language import load_language_model
-    return load_language_model(folder, base), verified
+    return load_language_model(folder, base, device), verified

@@ -15,6 +15,7 @@ Base = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Of released adapters: the weights that they belong to.", show_default=False),
 ]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="auto: a GPU where there is one.")]
 MaxTokens = Annotated[
     int | None, typer.Option(help="New tokens of a text; up to the length of training when left out.")
 ]
@@ -92,6 +93,7 @@ def generate(
     top_p: TopP = 1.0,
     seed: Seed = 0,
     base: Base = None,
+    device: Device = "auto",
     output: Annotated[str, typer.Option(metavar="text|json")] = "text",
     no_verify: NoVerify = False,
     public_key: PublicKey = None,
@@ -108,6 +110,7 @@ def generate(
         top_p=top_p,
         seed=seed,
         base=base,
+        device=device,
         output=output,
         check=not no_verify,
         public_key=public_key,
@@ -135,6 +138,7 @@ def synthesize(
         typer.Option(metavar="PUBLIC", help="Print how they compare with these public records.", show_default=False),
     ] = None,
     base: Base = None,
+    device: Device = "auto",
     no_verify: NoVerify = False,
     public_key: PublicKey = None,
 ) -> None:
@@ -153,6 +157,7 @@ def synthesize(
         guard_formulas=guard_formulas,
         compare=compare,
         base=base,
+        device=device,
         check=not no_verify,
         public_key=public_key,
     )

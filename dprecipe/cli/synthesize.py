@@ -41,6 +41,7 @@ def synthesize(
     guard_formulas: bool = False,
     compare: Path | None = None,
     base: Path | None = None,
+    device: str = "auto",
     check: bool = True,
     public_key: Path | None = None,
 ) -> None:
@@ -48,7 +49,8 @@ def synthesize(
     has this value. Beside `out`: a copy of the certificate, and a statement that binds the two.
 
     Raises:
-        UsageFault: a number is out of its range, a file exists, or the model writes no records.
+        UsageFault: a number is out of its range, a file exists, the model writes no records, or the device is not
+            there.
         CertificateInvalid: the release does not verify; nothing of it was loaded.
         RunFailed: too few of the texts are records, or the disk refuses; nothing is written then.
     """
@@ -60,7 +62,7 @@ def synthesize(
     copy, statement = out.with_name(f"{out.name}.{proof}"), out.with_name(out.name + STATEMENT)
     for path in (out, copy, statement):
         check_absent(path)
-    model, verified = open_language_model(release, base, check=check, public_key=public_key)
+    model, verified = open_language_model(release, base, device, check=check, public_key=public_key)
     with importing_libraries():
         from dprecipe.models.synthetic import RecordWriter
     writer = RecordWriter(model)

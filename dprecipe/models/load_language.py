@@ -25,17 +25,19 @@ from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.checkpoint import check_decoder, digest_weights, load_decoder
 
 
-def load_language_model(release: str | Path, base: str | Path | None = None) -> LanguageModel:
+def load_language_model(release: str | Path, base: str | Path | None = None, device: str = "cpu") -> LanguageModel:
     """The language model of a release folder; also of a folder that holds one, as `release/`. `base`: where adapters
-    are released alone, the folder of the weights that they belong to, whose digest is checked.
+    are released alone, the folder of the weights that they belong to, whose digest is checked. `device`: see
+    `find_device`.
 
     Check the folder with `dprecipe verify` first: this reads the model, not the certificate. No code is read from it.
 
     Raises:
         DataFault: a file is missing or damaged, it is another kind of model, or `base` holds other weights.
-        UsageFault: `base` is missing, or given where the release has all weights.
+        UsageFault: `base` is missing, or given where the release has all weights; or the device is not there.
         RunFailed: transformers is not installed.
     """
+    place = find_device(device)
     folder = find_model_folder(Path(release))
     file = read_description(folder)
     step = find_sequences(file)
@@ -60,7 +62,25 @@ def load_language_model(release: str | Path, base: str | Path | None = None) -> 
         module = _build(file)
         _check_base(load_decoder(module, Path(base)).digest, file, Path(base))  # of what was read
         _adapt(module, file.model, adapters)
-    return LanguageModel(module, file, step, tokens)
+    try:
+        return LanguageModel(module.to(place), file, step, tokens)
+    except torch.OutOfMemoryError:
+        raise UsageFault(f"the weights do not fit into the memory of {place}", "choose the device cpu") from None
+
+
+def find_device(name: str) -> torch.device:
+    """The device of this name; of `auto` a GPU where there is one, else the CPU.
+
+    Raises:
+        UsageFault: it is not there, or no device has this name.
+    """
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device("cuda" if there["cuda"] else "cpu")
+    if not there.get(name, False):
+        reason = "is not available here" if name in there else f"is none of auto, {', '.join(there)}"
+        raise UsageFault(f"device {name!r} {reason}", "choose auto, which takes a GPU where there is one")
+    return torch.device(name)
 
 
 def _build(file: ModelFile, device: str = "cpu") -> CausalLanguageModel:

@@ -54,6 +54,7 @@ def test_a_release_without_a_certificate_is_refused_unless_asked(release: Path) 
         (("--seed", "-1"), "the seed is -1"),
         (("--output", "xml"), "'xml' is no output"),
         (("--base", "elsewhere"), "needs no base"),
+        (("--device", "tpu"), "'tpu' is none of auto, cpu, cuda, mps"),
     ],
 )
 def test_wrong_use_is_told_in_a_line(release: Path, flags: tuple[str, ...], message: str) -> None:

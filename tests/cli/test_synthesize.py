@@ -111,6 +111,7 @@ def test_formulas_can_be_guarded(release: Path, tmp_path: Path) -> None:
         (("--count", "ham=1", "--count", "ham=2"), "twice"),
         (("--count", "eggs=1"), "no column of ham, spam that can be 'eggs'"),
         (("--rows", 1, "--temperature", "nan"), "the temperature"),
+        (("--rows", 1, "--device", "tpu"), "'tpu' is none of auto"),
     ],
 )
 def test_wrong_use_is_told_and_leaves_nothing(

@@ -16,7 +16,7 @@ from dprecipe.faults import DataFault, UsageFault  # noqa: E402
 from dprecipe.models.file import ModelFile  # noqa: E402
 from dprecipe.models.library_files import METADATA  # noqa: E402
 from dprecipe.models.load import load  # noqa: E402
-from dprecipe.models.load_language import load_language_model  # noqa: E402
+from dprecipe.models.load_language import find_device, load_language_model  # noqa: E402
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel  # noqa: E402
 from tests.languages import LETTERS, tokens_of, write_release  # noqa: E402
 
@@ -38,6 +38,34 @@ def test_tokens_read_one_by_one_have_the_logits_of_all_at_once(tmp_path: Path, f
             torch.testing.assert_close(logits, whole[:, place], atol=1e-5, rtol=1e-5)
         logits, _ = module.next_logits(tokens)
     torch.testing.assert_close(logits, whole[:, -1], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "has_gpu", "expected"),
+    [("auto", False, "cpu"), ("auto", True, "cuda"), ("cpu", True, "cpu"), ("cuda", True, "cuda")],
+)
+def test_auto_takes_a_gpu_where_there_is_one(
+    name: str, has_gpu: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert find_device(name) == torch.device(expected)
+
+
+def test_a_device_that_is_not_there_is_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that has no room for the weights."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageFault, match="'cuda' is not available here"):
+        load_language_model(tmp_path / "absent", device="cuda")
+    with pytest.raises(UsageFault, match="'tpu' is none of auto, cpu, cuda, mps"):
+        find_device("tpu")
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    write_release(tmp_path / "release", "gpt2")
+    monkeypatch.setattr(CausalLanguageModel, "to", full)
+    with pytest.raises(UsageFault, match="do not fit into the memory of cpu"):
+        load_language_model(tmp_path / "release")
 
 
 def test_a_seed_gives_the_same_texts_and_the_likeliest_is_the_librarys(tmp_path: Path) -> None:
