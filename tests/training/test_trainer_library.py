@@ -43,31 +43,31 @@ def version(name):
 importlib.metadata.version = version
 """
 OWN = "from dprecipe.libraries import own_process\nown_process()\n"
-IMPORTED = "from dprecipe.training.trainer_library import lightning\n"
+IMPORTED = "import sys\nfrom dprecipe.training.trainer_library import lightning\n"
 STATE = "print('torchmetrics.functional' in sys.modules)\n"
+AFTERWARDS = "import torchmetrics\nprint(torchmetrics.MeanMetric.__name__)\n"
+LOGGED = FIT.format(logged="self.log('x', 1.0)")
 
 
+def run_code(*parts: str) -> list[str]:
+    """The lines that a process prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", "".join(parts)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_command_trains_without_metrics() -> None:
+    assert run_code(OWN, IMPORTED, STATE, FIT.format(logged="")) == ["False"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("code", "has_metrics"),
-    [
-        (OWN + IMPORTED + "import sys\n" + STATE + FIT.format(logged=""), False),
-        pytest.param(
-            OWN + "import torchmetrics\n" + IMPORTED + "import sys\n" + STATE + FIT.format(logged="self.log('x', 1.0)"),
-            True,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            IMPORTED + "import sys\n" + STATE + FIT.format(logged="self.log('x', 1.0)"), True, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            NEEDS_MORE + OWN + IMPORTED + STATE + FIT.format(logged="self.log('x', 1.0)"), True, marks=pytest.mark.slow
-        ),
-    ],
+    ("before", "has_metrics"),
+    [(OWN, False), (OWN + "import torchmetrics\n", True), ("", True), (NEEDS_MORE + OWN, True)],
     ids=["command", "command that has it", "other program", "more is needed"],
 )
-def test_metrics_are_imported_where_others_may_use_them(code: str, has_metrics: bool) -> None:
-    last = "import torchmetrics\nprint(torchmetrics.MeanMetric.__name__)\n"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code + last], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.splitlines() == [str(has_metrics), "MeanMetric"], done.stderr
+def test_metrics_are_imported_where_others_may_use_them(before: str, has_metrics: bool) -> None:
+    fit = LOGGED if has_metrics else ""
+    assert run_code(before, IMPORTED, STATE, fit, AFTERWARDS) == [str(has_metrics), "MeanMetric"]

@@ -101,10 +101,7 @@ def unlike_phases(count: int) -> tuple[tuple[int, float, int, float], ...]:
     [
         pytest.param(descent(((10**15, 2e6, 1.0, 3.0),), 3, stop="random"), marks=pytest.mark.slow),
         descent(((10**15, 2.0, 0.0, 3.0),), 10**15),
-        *(
-            pytest.param(descent(unlike_phases(count), 10**15), marks=pytest.mark.slow if count > 100 else ())
-            for count in (60, 300)
-        ),
+        *(pytest.param(descent(unlike_phases(count), 10**15), marks=pytest.mark.slow) for count in (60, 300)),
         descent(((10**15, 1e6, 1.0, 3.0),), 3, family="laplace"),
         descent(((5, 1e-15, 1.0, 1e15),), 5, family="laplace"),
         descent(((1, 1e-15, 1.0, 1e15),), 1),
