@@ -200,13 +200,13 @@ def test_a_fault_of_teachers_is_caught(
 # Answers to votes and to moved votes
 
 
-def refuted(attack: Attack) -> bool:
+def refuted(attack: Attack, confidence: float = 0.95) -> bool:
     return judge_bound(
         attack.depth,
         attack.id,
         attack.text,
         attack.trials,
-        confidence=0.95,
+        confidence=confidence,
         claimed=attack.claimed,
         delta=attack.delta,
         curve=attack.curve,
@@ -222,7 +222,9 @@ def attacks(plan: Plan, runs: int = 600) -> list[Attack]:
 def test_sound_answers_are_not_refuted_and_halved_noise_is(
     votes_plan: Planned, aggregator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A sound plan is refuted with a probability of 1e-6. Halved noise of `lnmax` was refuted in 34 of 40 attacks of 600
+    runs, so an effect of 2.7 standard errors: of 4,800, 7.6."""
     plan = votes_plan(aggregator, 400)
-    assert not any(map(refuted, attacks(plan)))
+    assert not any(refuted(attack, 1 - 1e-6) for attack in attacks(plan))
     halve_noise(monkeypatch)
-    assert any(map(refuted, attacks(plan)))
+    assert any(map(refuted, attacks(plan, 4800)))
