@@ -222,8 +222,8 @@ def attacks(plan: Plan, runs: int = 600) -> list[Attack]:
 def test_sound_answers_are_not_refuted_and_halved_noise_is(
     votes_plan: Planned, aggregator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sound plan is refuted with a probability of 1e-6. Halved noise of `lnmax` was refuted in 34 of 40 attacks of 600
-    runs, so an effect of 2.7 standard errors: of 4,800, 7.6."""
+    """A sound plan is refuted with a probability of 1e-6. Halved noise of `lnmax` was refuted in 34 of 40 attacks of
+    600 runs, so an effect of 2.7 standard errors: of 4,800, 7.6."""
     plan = votes_plan(aggregator, 400)
     assert not any(refuted(attack, 1 - 1e-6) for attack in attacks(plan))
     halve_noise(monkeypatch)
