@@ -248,8 +248,8 @@ def refuted(attack: Attack) -> bool:
 @pytest.mark.slow
 def test_the_attack_finds_what_a_linear_loss_has(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one step the last iterate is exactly Gaussian; of two passes of saturated slopes nearly so: two uses of the
-    record in the noise of all six steps. With 800 runs a side a bound of 95 % is above four fifths of it but once in
-    10^4."""
+    record in the noise of all six steps. A bound of 95 % is below four fifths of the first once in 10^4, and below three
+    fifths of the second, of which it found 0.88 with a spread of 0.05 in twelve attacks, less often."""
     monkeypatch.setattr(audit_releases, "MULTIPLIER", 0.5)
     plan = planned("mechanism.order=sequential", "model={kind: huber_svm, width: 0.2}", "mechanism.learning_rate=0.1")
     one, two = attacks(plan, 3_200)
@@ -257,7 +257,7 @@ def test_the_attack_finds_what_a_linear_loss_has(planned: Planned, monkeypatch: 
     assert 0.8 * 2.0 < lower_mu(one.trials, 0.95) <= 2.0
     assert two.claimed is not None
     exact = 2 * 2 / math.sqrt(6)
-    assert 0.8 * exact < lower_mu(two.trials, 0.95) <= two.claimed
+    assert 0.6 * exact < lower_mu(two.trials, 0.95) <= two.claimed
     assert not refuted(one)
     assert not refuted(two)
 
