@@ -248,8 +248,8 @@ def refuted(attack: Attack) -> bool:
 @pytest.mark.slow
 def test_the_attack_finds_what_a_linear_loss_has(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one step the last iterate is exactly Gaussian; of two passes of saturated slopes nearly so: two uses of the
-    record in the noise of all six steps. A bound of 95 % is below four fifths of the first once in 10^4, and below three
-    fifths of the second, of which it found 0.88 with a spread of 0.05 in twelve attacks, less often."""
+    record in the noise of all six steps. A bound of 95 % is below four fifths of the first once in 10^4. Of the second
+    it found 0.88 with a spread of 0.05 in twelve attacks."""
     monkeypatch.setattr(audit_releases, "MULTIPLIER", 0.5)
     plan = planned("mechanism.order=sequential", "model={kind: huber_svm, width: 0.2}", "mechanism.learning_rate=0.1")
     one, two = attacks(plan, 3_200)
