@@ -55,9 +55,13 @@ class Weights:
         """(N,) float32."""
         return self.exact.float()
 
-    def clean(self, values: Tensor, part: slice = slice(None)) -> Tensor:
-        """(R, …): the values, with zeros for records with weight zero, whose values may be non-finite."""
+    def clean(self, values: Tensor, part: slice = slice(None), *, owned: bool = False) -> Tensor:
+        """(R, …): the values, with zeros for records with weight zero, whose values may be non-finite. `owned`: the
+        caller's own, which may be overwritten: on a CPU only these records are then."""
         if self.sound:
+            return values
+        if owned and values.device.type == "cpu":
+            values[~(self.exact[part] > 0)] = 0.0
             return values
         return torch.where((self.exact[part] > 0).view(-1, *[1] * (values.dim() - 1)), values, 0.0)
 
@@ -119,7 +123,7 @@ class StoredGradients:
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         rows_NP = self._rows_NP
-        _add_ordered(self._terms, totals, weighted_sum(rows_NP, weights))
+        _add_ordered(self._terms, totals, weighted_sum(rows_NP, weights, owned=True))
 
 
 @final
@@ -147,7 +151,7 @@ class Recomputed:
             # A product that is computed again may have other bits. If its norm has grown, it is scaled back.
             grown_R = (self._squares_N[part] / row_squares(rows_RP)).sqrt().nan_to_num(1.0).clamp(max=1.0)
             again = Weights(weights.exact[part] * grown_R, weights.sound, weights.block_size)
-            sum_P += weighted_sum(rows_RP, again)
+            sum_P += weighted_sum(rows_RP, again, owned=True)
         _add_ordered(self._terms, totals, sum_P)
 
 
@@ -293,17 +297,19 @@ def row_squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
     return squares_R
 
 
-def weighted_sum(rows_NP: Tensor, weights: Weights) -> Tensor:
-    """(P,) float64: the weighted sum of the rows."""
-    sum_P = rows_NP.new_zeros(rows_NP.shape[1], dtype=torch.float64)
-    if weights.block_size > 1 and rows_NP.dtype == torch.float32:
+def weighted_sum(rows_NP: Tensor, weights: Weights, *, owned: bool = False) -> Tensor:
+    """(P,) float64: the weighted sum of the rows. `owned`: see `Weights.clean`."""
+    if weights.block_size > 1 and rows_NP.dtype == torch.float32 and len(rows_NP):
         rounded_N = weights.rounded()
-        for start in range(0, len(rows_NP), weights.block_size):
-            block = slice(start, start + weights.block_size)
-            sum_P += (weights.clean(rows_NP[block], block).T @ rounded_N[block]).double()
-        return sum_P
+        blocks = list(_parts(len(rows_NP), weights.block_size))
+        sums = ((weights.clean(rows_NP[at], at, owned=owned).T @ rounded_N[at]).double() for at in blocks)
+        total_P = next(sums)
+        for each_P in sums:
+            total_P += each_P
+        return total_P
+    sum_P = rows_NP.new_zeros(rows_NP.shape[1], dtype=torch.float64)
     for block in _parts(len(rows_NP), chunk_size(2 * rows_NP.shape[1], rows_NP.device)):
-        sum_P.addmv_(weights.clean(rows_NP[block], block).double().T, weights.exact[block])
+        sum_P.addmv_(weights.clean(rows_NP[block], block, owned=owned).double().T, weights.exact[block])
     return sum_P
 
 

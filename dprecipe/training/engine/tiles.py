@@ -58,15 +58,16 @@ class TileSum:
         self._added = 0
 
     def add(self, part: slice, rows_RP: Tensor) -> None:
+        """Add rows that the caller no longer needs."""
         exact_R = self._weights.exact[part] * self._allowance.take(part, rows_RP)
         count = len(rows_RP)
         if count > self._weights.block_size or rows_RP.dtype != torch.float32:
             weights = Weights(exact_R, self._weights.sound, self._weights.block_size)
-            self._total_P += weighted_sum(rows_RP, weights)
+            self._total_P += weighted_sum(rows_RP, weights, owned=True)
             return
         if self._added + count > self._weights.block_size:
             self.flush()
-        transposed_PR = self._weights.clean(rows_RP, part).T
+        transposed_PR = self._weights.clean(rows_RP, part, owned=True).T
         if self._sum_P is None:
             self._sum_P = transposed_PR @ exact_R.float()
         else:

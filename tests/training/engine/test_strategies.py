@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,7 @@ from dprecipe.training.engine.strategies import (
     Strategy,
     Vectors,
     Weights,
+    weighted_sum,
 )
 from dprecipe.training.engine.terms import Lookups, Products, Rows
 
@@ -67,8 +69,30 @@ def test_all_strategies_agree_and_norms_are_never_too_small(
     torch.testing.assert_close(result_P - 1, weights_N @ rows_NP.double(), rtol=1e-5, atol=1e-6)
     for n in range(6):  # what one record adds is no longer than its norm
         alone_P = torch.zeros(len(result_P), dtype=torch.float64)
+        strategy, _ = STRATEGIES[name]()  # whose rows no other sum has used up
+        strategy.squares()
         strategy.add([alone_P], Weights(torch.eye(6, dtype=torch.float64)[n]))
         assert float(alone_P.norm()) <= float(squares_N[n].sqrt()) * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize("weight", [0.0, math.nan])
+def test_rows_without_weight_are_zeros_whatever_they_hold(weight: float, owned: bool) -> None:
+    """In place where they are the caller's own; the others keep their bits."""
+    rows_NP = torch.randn(4, 7)
+    before_NP = rows_NP.clone()
+    rows_NP[1], rows_NP[3] = math.nan, math.inf
+    weights = Weights(torch.tensor([1.0, weight, 0.5, weight], dtype=torch.float64))
+    cleaned_RP = weights.clean(rows_NP[1:], slice(1, 4), owned=owned)
+    assert torch.equal(cleaned_RP, torch.stack([torch.zeros(7), before_NP[2], torch.zeros(7)]))
+    assert torch.equal(rows_NP[0], before_NP[0])
+    assert bool(rows_NP[1].isnan().all()) is not owned
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 8])
+def test_a_sum_of_no_rows_is_zero(block_size: int) -> None:
+    weights = Weights(torch.zeros(0, dtype=torch.float64), block_size=block_size)
+    assert torch.equal(weighted_sum(torch.zeros(0, 3), weights), torch.zeros(3, dtype=torch.float64))
 
 
 def test_rows_that_come_out_longer_the_second_time_are_shortened() -> None:
