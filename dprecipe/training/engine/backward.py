@@ -33,6 +33,8 @@ class GradientPlan:
     """How many numbers of rows may be stored at a time."""
     max_records: int = 1 << 30
     """How many records to take at a time, so that there is room for the rows to store."""
+    tiled: bool = True
+    """Large products on sequences are added up by tiles: there is no room for the rows of all."""
     channels_last: bool = False
     """Images go through the model with their channels last in memory."""
 

@@ -35,11 +35,12 @@ StrategyFactory = Callable[[], Strategy]
 
 
 def list_candidates(
-    terms: Sequence[Term], count: int, size: int, like: Tensor, room: int, store: GradientStore
+    terms: Sequence[Term], count: int, size: int, like: Tensor, room: int, store: GradientStore, *, tiled: bool = True
 ) -> dict[str, StrategyFactory]:
     """Strategies of one parameter by name: those that may be the cheapest, with the default first.
 
-    `like`: a tensor of the rows' dtype and device; `room`: how many of their numbers may be stored; `store`: where.
+    `like`: a tensor of the rows' dtype and device; `room`: how many of their numbers may be stored; `store`: where;
+    `tiled`: large products are added up by tiles, since there is no room for the rows of all.
     """
     term = terms[0] if len(terms) == 1 else None
     if isinstance(term, Rows) or (isinstance(term, OfLayer) and term.layer.is_stored):
@@ -57,7 +58,7 @@ def list_candidates(
     )
     if not isinstance(term, Products) or not term.paired:
         return rows
-    if not term.of_vectors and term.order is None and size >= MIN_TILED:
+    if tiled and not term.of_vectors and term.order is None and size >= MIN_TILED:
         return _list_tiled(term, count, like.device)
     ghost: dict[str, StrategyFactory] = {"ghost": lambda: Ghost(term, count)}
     if term.of_vectors:

@@ -84,6 +84,8 @@ def _build_plan(
         stores, room = _STORES.setdefault(model, {}), max_stored_numbers(features.device)
         plan = GradientPlan(tuple(_places(a, b) for a, b in zip(fewer, more, strict=True)), stores=stores, room=room)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        # Tiles take more time than rows that are kept. (A GPU takes its time to start products, and has more room.)
+        plan.tiled = one_size(features.device) or MIN_PART * trained > room
         count = _timing_count(features.device, room // max(1, trained), expected_records)
         if features.dim() > 3 and any(isinstance(layer, nn.Conv2d) for layer in layers_of(model)):
             plan.channels_last = _faster_last(model, loss, *synthetic_records(features, labels, count), plan)
@@ -92,7 +94,7 @@ def _build_plan(
         block_size = min(sums or count, count) if one_size(features.device) else count
         shares = shares_of(model, loss, *synthetic_records(features, labels, count), plan, timed=block_size)
     stored = sum(at.stop - at.start for share in shares if share.chosen in ("kept", "twice") for at in share.slices[:1])
-    plan.max_records = max(MIN_PART, plan.room // max(1, stored))
+    plan.max_records = _largest_part(plan.room // max(1, stored), features.device)
     for share in shares:
         if share.chosen != "kept":  # it was tried
             stores.pop(share.names[0], None)
@@ -103,6 +105,13 @@ def _timing_count(device: torch.device, storable: int, expected_records: int) ->
     """How many records to time the strategies with, where the gradients of so many can be held. On a GPU as many as
     will go through the model, added up as in a run: a few would measure how long it takes to start anything there."""
     return min(expected_records, max(MIN_PART, storable)) if one_size(device) else min(TIMED, max(2, storable))
+
+
+def _largest_part(storable: int, device: torch.device) -> int:
+    """How many records to take at a time, where the rows of so many may be kept. On a CPU a power of two: of most
+    batches nothing is then left for a part that has to be filled up."""
+    most = max(MIN_PART, storable)
+    return most if one_size(device) else 1 << (most.bit_length() - 1)
 
 
 def _faster_last(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> bool:

@@ -87,7 +87,8 @@ def shares_of_pass(
     for name, of_name in by_name.items():
         place, group = places[name]
         size = place.stop - place.start
-        strategies = list_candidates(of_name, count, size, like, room, plan.stores.setdefault(name, GradientStore()))
+        store = plan.stores.setdefault(name, GradientStore())
+        strategies = list_candidates(of_name, count, size, like, room, store, tiled=plan.tiled)
         if timed and len(strategies) > 1:
             weights = Weights(torch.ones(count, dtype=torch.float64, device=device), sound=True, block_size=timed)
             plan.strategies[name] = choose_cheapest(strategies, weights, size)

@@ -332,8 +332,11 @@ class Taps:
         packed = self._product(layer, query, layer.in_proj_weight, layer.in_proj_bias)
         if not layer.batch_first:
             packed = packed.transpose(0, 1)
-        heads = torch.unflatten(packed, -1, (3, layer.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed, weights = attention(layer, heads[0], heads[1], heads[2], arguments)
+        # Chunks, whose gradients are joined by one copy; those of indexed parts would each be added to zeros.
+        query, key, value = (
+            torch.unflatten(part, -1, (layer.num_heads, -1)).transpose(1, 2) for part in packed.chunk(3, -1)
+        )
+        mixed, weights = attention(layer, query, key, value, arguments)
         mixed = mixed.transpose(1, 2).flatten(2)
         output = self._product(layer, mixed, layer.out_proj.weight, layer.out_proj.bias)
         return (output if layer.batch_first else output.transpose(0, 1)), weights

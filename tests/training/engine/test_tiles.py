@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from dprecipe.models.zoo.layers import OffsetRMSNorm, TransposedLinear
 from dprecipe.models.zoo.next_tokens import NextTokens
-from dprecipe.training.engine import tiles
-from dprecipe.training.engine.bookkeeping import add_clipped, describe_plan
+from dprecipe.training.engine import planning, tiles
+from dprecipe.training.engine.bookkeeping import STRATEGY_TEXTS, add_clipped, describe_plan
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.reserve import SLACK, Reserve
 from dprecipe.training.engine.strategies import Weights
@@ -22,6 +22,12 @@ from dprecipe.training.engine.tiles import Allowance, TiledProducts
 from dprecipe.training.losses import NextTokenLoss
 
 TOKENS = 700
+
+
+@pytest.fixture(autouse=True)
+def _no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the rows of so many records as are taken at least."""
+    monkeypatch.setattr(planning, "max_stored_numbers", lambda device: 1 << 18)
 
 
 class Decoder(nn.Module):
@@ -100,6 +106,26 @@ def test_sums_are_those_of_a_loop(layer: nn.Module, length: int, tied: bool) -> 
         one_P = torch.zeros_like(expected_P)
         add_clipped(model, loss, features[2:3], labels[2:3], Clipping.flat(clip), one_P)
         assert float(one_P.norm()) <= clip
+
+
+@pytest.mark.parametrize("records_with_room", [7, 8])
+def test_rows_of_large_products_are_kept_where_there_is_room(
+    records_with_room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, loss = built(nn.Linear(256, 256, bias=False), 256, tied=True), NextTokenLoss()
+    trained = sum(parameter.numel() for parameter in model.parameters())
+    monkeypatch.setattr(planning, "max_stored_numbers", lambda device: records_with_room * trained)
+    features, labels = records(5, 180)
+    kept = describe_plan(model, loss, features, labels)["layer.weight"] == STRATEGY_TEXTS["kept"]
+    assert kept == (records_with_room == planning.MIN_PART)
+    rows_NP = looped(model, features, labels)
+    norms_N = rows_NP.norm(dim=1)
+    clip = float(norms_N.median())
+    expected_P = (clip / norms_N).clamp(max=1.0) @ rows_NP
+    total_P = torch.zeros_like(expected_P)
+    add_clipped(model, loss, features, labels, Clipping.flat(clip), total_P, Reserve(len(labels)))
+    assert float((total_P - expected_P).norm() / expected_P.norm()) < 5e-5
 
 
 def test_a_record_that_is_not_finite_adds_nothing() -> None:
