@@ -25,7 +25,7 @@ ADAPTED = (nn.Linear, TransposedLinear)
 
 @final
 class LowRankLayer(nn.Module):
-    """A frozen linear layer W plus factor · up(down(x)); `up` starts at zero."""
+    """A frozen linear layer W plus up(factor · down(x)); `up` starts at zero."""
 
     def __init__(self, base: nn.Linear | TransposedLinear, spec: Lora) -> None:
         super().__init__()
@@ -37,7 +37,8 @@ class LowRankLayer(nn.Module):
         self.factor = spec.alpha / spec.rank
 
     def forward(self, x: Tensor) -> Tensor:
-        adapted: Tensor = self.base(x) + self.factor * self.up(self.down(x))
+        # The factor is applied to the few numbers between both layers: the outputs are many more.
+        adapted: Tensor = self.base(x) + self.up(self.factor * self.down(x))
         return adapted
 
 
