@@ -6,6 +6,7 @@
 # make check      holds the code against ruff (lint and format) and mypy (strict types): 1 minute *
 # make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
 # make gpu-check  tests and times what runs on a GPU; takes one (docs/gpu.md)
+# make gpu-wheels fetches what benchmarks/gpu_lent.sh needs on a GPU machine without a network (Python 3.12, x86-64)
 # make bench      times what the project promises to be fast
 # make bench-check  measures the ratios of benchmarks/ratios.json again and says which have moved; some minutes
 # make schemas    writes the JSON Schemas in schemas/ anew
@@ -17,7 +18,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-long test-all test-room check chaos gpu-check bench bench-check schemas
+.PHONY: demo test test-long test-all test-room check chaos gpu-check gpu-wheels bench bench-check schemas
 
 $(BIN)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +61,14 @@ chaos: $(BIN)/.dev
 gpu-check: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[hub]'
 	$(BIN)/python benchmarks/gpu_check.py
+
+# What an image for GPUs with torch, lightning, transformers and pytest lacks, and opacus for the comparison.
+GPU_WHEELS := pydantic pydantic-core annotated-types typing-inspection cryptography cffi pycparser dp-accounting dm-tree opacus
+PLATFORMS := $(foreach name,manylinux_2_34 manylinux_2_28 manylinux_2_17 manylinux2014 manylinux1,--platform $(name)_x86_64)
+gpu-wheels: $(BIN)/.train
+	rm -rf .whl
+	$(BIN)/python -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $(PLATFORMS) \
+		-c constraints.txt -d .whl $(GPU_WHEELS)
 
 BENCHMARKS := accountants encoder endtoend engine language ledger noise pate pnsgd startup trainer
 bench: $(BIN)/.dev

@@ -2,16 +2,20 @@
 
 Cases: an MNIST CNN, WRN-16-4 (batches of 4096 in parts of 1024), WRN-40-4, a small vision transformer, a transformer of
 100 million parameters over 512 tokens, and adapters (LoRA) of a decoder of 1.2 billion parameters, built from its
-configuration. Ways: `sgd` (forward, backward, an SGD step), `engine` (clipped sum, noise and step, eager), `compiled`,
-`bf16`, `recompute` (of a decoder, blocks computed twice), `opacus` (its ghost clipping, where it is installed or
-OPACUS_PYTHON names an interpreter that has it), and `vmap` (from gradients of single records, where these have room).
-Records are made up and on the device; the sizes of batches are drawn from a fixed seed, so that they vary as in runs.
+configuration. Ways: `sgd` (forward, backward, an SGD step in single precision), `sgd tf32` (products rounded to TF32),
+`sgd bf16` (autocast), `engine` (clipped sum, noise and step, eager), `bf16` (the engine on a forward pass in bfloat16),
+`recompute` (of a decoder, blocks computed twice), `opacus` (its ghost clipping, where it is installed or OPACUS_PYTHON
+names an interpreter that has it), `vmap` (from gradients of single records, where these have room), and `compiled`.
+Records are synthetic and on the device; the sizes of batches are drawn from a fixed seed, so that they vary as in runs.
 After 3 steps that warm up, 10 are timed, by events of CUDA and by a clock that waits: the difference is what it takes
-to start the kernels. One step more is profiled: kernels that were started, bytes over the bus, and the parts of a step
-by their ranges. In single precision nothing is rounded to TF32, for plain SGD neither.
+to start the kernels. One more step is profiled: kernels that were started, bytes over the bus, the parts of a step by
+their ranges, and the kernels that took longest. Ratios are to `sgd`; only `sgd tf32` is rounded to TF32.
 
-Run: python benchmarks/gpu.py [--short] [--only NAME] [--against FILE] [--json FILE] [--try]
-`--short`: MNIST and WRN-16-4, with fewer steps. `--against`: fail where a ratio to `sgd` is 20 % above the one in FILE.
+Run: python benchmarks/gpu.py [--short] [--only NAME] [--ways A,B] [--operations]
+     [--against FILE] [--json FILE] [--try]
+`--short`: MNIST and WRN-16-4, with fewer steps. `--ways`: these alone, in this order, and timings of single operations
+only with `--operations`. `--against`: fail where a ratio to `sgd` is 20 % above the one in FILE. `--json`: written
+after each row.
 `--try`: tiny cases, on a CPU where there is no GPU, to see that the script works; its figures say nothing.
 Ends with 2 where there is no CUDA device.
 """
@@ -25,8 +29,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -43,7 +48,7 @@ from dprecipe.training.chacha import Keystream
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
-from dprecipe.training.engine.full_precision import in_full_precision
+from dprecipe.training.engine.full_precision import in_full_precision, in_run_precision, set_cuda_precision
 from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sizes import free_bytes
@@ -51,7 +56,8 @@ from dprecipe.training.noise import add_noise
 
 CLIP, RATE, TOLERATED = 0.1, 1e-3, 1.2
 ON_GPU = torch.cuda.is_available()
-WAYS = ("sgd", "engine", "compiled", "bf16", "recompute", "opacus", "vmap")
+PLAIN = ("sgd", "sgd tf32", "sgd bf16")
+WAYS = (*PLAIN, "engine", "bf16", "recompute", "opacus", "vmap", "compiled")
 Step = Callable[[int], int]
 """The number of a step to how many records it took."""
 
@@ -93,7 +99,9 @@ def step_of(case: Case, way: str, device: torch.device, steps: int) -> Step:
         with named("pass"):
             for start in range(0, size, case.part):
                 part = slice(start, min(start + case.part, size))
-                torch.autograd.backward(loss(net(features[part]), labels[part]).sum() / size)
+                with torch.autocast(device.type, torch.bfloat16, enabled=way == "sgd bf16"):
+                    mean = loss(net(features[part]), labels[part]).sum() / size
+                torch.autograd.backward(mean)
         with named("optimiser"):
             optimizer.step()
         return size
@@ -127,7 +135,7 @@ def step_of(case: Case, way: str, device: torch.device, steps: int) -> Step:
             return sizes[number]
 
         return theirs
-    return plain if way == "sgd" else private
+    return plain if way in PLAIN else private
 
 
 def wrapped(net: nn.Module, way: str) -> nn.Module:
@@ -147,7 +155,27 @@ def measured(case: Case, way: str, device: torch.device, timed: int) -> dict[str
     if ON_GPU:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    step = step_of(case, way, device, 3 + timed + 1)
+    with precision_of(way):
+        return timed_steps(step_of(case, way, device, 3 + timed + 1), device, timed)
+
+
+@contextmanager
+def in_tf32() -> Iterator[None]:
+    """Inside, all products on CUDA are rounded to TF32, within `in_full_precision`. Takes torch 2.9."""
+    set_cuda_precision("tf32")
+    try:
+        yield
+    finally:
+        set_cuda_precision("ieee")
+
+
+def precision_of(way: str) -> AbstractContextManager[None]:
+    if way == "sgd tf32":
+        return in_tf32()
+    return nullcontext() if way in PLAIN or way == "opacus" else in_run_precision()
+
+
+def timed_steps(step: Step, device: torch.device, timed: int) -> dict[str, Any]:
     for number in range(3):
         step(number)
     by_event, by_clock, records = [], [], 0
@@ -213,7 +241,13 @@ def profiled(step: Callable[[], object], device: torch.device) -> dict[str, Any]
         for event in events
         if event.get("cat") == "gpu_user_annotation" and str(event.get("name", "")).startswith("part: ")
     }
+    kernels: Counter[str] = Counter()
+    for event in events:
+        if event.get("cat") == "kernel":
+            kernels[str(event["name"])[:120]] += event["dur"] / 1000
     return {
+        "ms of kernels": sum(kernels.values()),
+        "ms by kernel": dict(kernels.most_common(20)),
         "launches": sum(
             name in ("cudaLaunchKernel", "cuLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx") for name in names
         ),
@@ -282,6 +316,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="a private step against plain SGD's on a GPU")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--only", choices=[*CASES, *TRIED])
+    parser.add_argument("--ways", type=lambda text: tuple(text.split(",")), default=WAYS)
+    parser.add_argument("--operations", action="store_true")
     parser.add_argument("--try", action="store_true", dest="tried")
     parser.add_argument("--against", type=Path)
     parser.add_argument("--json", type=Path)
@@ -298,7 +334,7 @@ def main() -> int:
     with in_full_precision():
         for name in chosen:
             result["cases"][name] = rows = {}
-            for way in WAYS:
+            for way in given.ways:
                 if leaves_out(cases[name], way, given):
                     continue
                 try:
@@ -306,11 +342,12 @@ def main() -> int:
                 except Exception as error:  # the other ways are worth knowing
                     rows[way] = {"failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
                 print(line(name, way, rows), flush=True)
-        result["micro"] = micro(device, 4 if given.tried else 6 if given.short else 8, 8 if given.tried else 512)
-    for what, figures in result["micro"].items():
+                write(result, given.json)
+        if given.operations or given.ways is WAYS:
+            result["micro"] = micro(device, 4 if given.tried else 6 if given.short else 8, 8 if given.tried else 512)
+    for what, figures in result.get("micro", {}).items():
         print(f"{what}: " + ", ".join(f"{name} {figure:.3g}" for name, figure in figures.items()))
-    if given.json is not None:
-        given.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write(result, given.json)
     failed = [
         f"{name}, {way}"
         for name, rows in result["cases"].items()
@@ -325,8 +362,13 @@ def main() -> int:
     return 1 if failed or slower else 0
 
 
+def write(result: dict[str, Any], path: Path | None) -> None:
+    if path is not None:
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
 def leaves_out(case: Case, way: str, given: argparse.Namespace) -> bool:
-    """Whether a way is not measured of a case."""
+    """Return True for a way that is not measured of a case."""
     if way == "compiled" and given.tried:
         return True  # a compiler takes minutes
     return (way == "vmap" and given.short) or (way == "recompute" and not case.writes)

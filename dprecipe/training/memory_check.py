@@ -24,7 +24,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.progress import report_progress
-from dprecipe.training.engine.full_precision import in_full_precision
+from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.engine.sizes import batch_size_bound, one_size
 from dprecipe.training.gate import Gate
 from dprecipe.training.memory_meter import has_room
@@ -122,7 +122,7 @@ def run_synthetic_step(
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")
-            with in_full_precision():
+            with in_run_precision():
                 module.try_out(ticket, np.arange(units))
         finally:
             ledger.abandon()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, final
 
@@ -30,6 +30,22 @@ GPU_SHARE = 0.85
 MACHINE_SHARE = 0.5
 """Of a machine's: others use it, and memory that runs out ends a process."""
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+@contextmanager
+def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
+    """Inside, a device without memory is a fault that says `what` it means for the run, and the remedy.
+
+    Raises:
+        RunFailed: the memory of a device ran out.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        message = ". ".join(str(error).splitlines()[0].split(". ")[:2])
+        raise RunFailed(f"the device's memory ran out {what}: {message}", remedy) from None
 
 
 class MemoryMeter(Protocol):

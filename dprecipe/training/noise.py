@@ -225,12 +225,12 @@ def _copied(distribution: Distribution, stream: Stream, count: int, device: torc
     """Draws of scale 1 from the CPU, not rounded: only their sum with a value is rounded to the lattice. Nothing waits
     for the device; torch does not reuse memory that is still being copied."""
     draws = torch.empty(count, dtype=torch.float64, pin_memory=device.type == "cuda")
-    if distribution.family == "gaussian":
-        values, buffer = draws.numpy(), _cpu_buffer(min(CHUNK, count))
-        for part in _parts(count, CHUNK):
-            np.concatenate(buffer.draw(stream, len(values[part])), out=values[part])
-    else:
-        draws.copy_(torch.from_numpy(draw_noise(distribution, stream, count)))
+    values = draws.numpy()
+    for part in _parts(count, CHUNK):  # as on a CPU: families that reject draws take other words for other counts
+        if distribution.family == "gaussian":
+            np.concatenate(_cpu_buffer(min(CHUNK, count)).draw(stream, len(values[part])), out=values[part])
+        else:
+            values[part] = draw_noise(distribution, stream, len(values[part]))
     return draws.to(device, non_blocking=True)
 
 

@@ -28,7 +28,7 @@ def single_precision(device: torch.device) -> Check:
         )
     return Check(
         "single_precision",
-        "products and convolutions in single precision are not rounded to fewer bits",
+        "products in single precision are not rounded to fewer bits after a norm was taken",
         True,
         f"largest relative error {error:.1e} on {device.type}",
     )

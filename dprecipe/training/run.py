@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,7 +120,8 @@ def run(
             with phase("prepare"):
                 folders = tuple(map(Path, teachers))
                 inputs = PythonInputs(model, train, public, test, gathered, folders, machines)
-                program = runner.prepare(plan, root, inputs)
+                with _explaining_memory(before=True):
+                    program = runner.prepare(plan, root, inputs)
         if folder is None:
             return runner.follow(plan, program)
         if not resume:
@@ -129,7 +130,8 @@ def run(
             keep_audit(folder, audit)
         gathered.write(folder.private)
         try:
-            return runner.attempt(plan, folder, program, start)
+            with _explaining_memory(before=False):
+                return runner.attempt(plan, folder, program, start)
         except EndedWithoutModel as ended:
             return ended.run
 
@@ -141,6 +143,16 @@ def rehearse(plan: Plan) -> Rehearsal:
         PlanRefused, RunFailed: as `run` would, before any data is at stake.
     """
     return runner_of(plan).rehearse(plan)
+
+
+def _explaining_memory(*, before: bool) -> AbstractContextManager[None]:
+    """See `training.memory_meter`. `before`: anything is spent."""
+    from dprecipe.training.memory_meter import explain_out_of_memory
+
+    if before:
+        what, remedy = "before the first step, and nothing was spent", "a larger device, or runtime.device: cpu"
+        return explain_out_of_memory(what, f"take a smaller model, {remedy}")
+    return explain_out_of_memory("in the run", "set runtime.physical_batch to half of it, and continue with --resume")
 
 
 def _count_gpus(plan: Plan) -> int:

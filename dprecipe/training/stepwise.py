@@ -34,7 +34,7 @@ from dprecipe.training.audit.request import AuditEvidence, AuditRequest
 from dprecipe.training.canaries.coins import open_coins
 from dprecipe.training.canaries.run import guess_coins, make_canaries
 from dprecipe.training.draft import check_publishable
-from dprecipe.training.engine.full_precision import in_full_precision
+from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.evaluate import METRICS, HeldOut, Sample, Scored, keep_metrics
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
@@ -208,7 +208,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             ledger.abandon()
         seconds = stopwatch.seconds_per_step
         done = f"{module.steps_done} steps on synthetic records: {seconds * 1000:.0f} ms per step"
-        with in_full_precision():
+        with in_run_precision():
             remarks = module.remarks()
         return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
 
@@ -345,7 +345,7 @@ def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, step
         # so that the gate's refusal ends the run.
         counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
         try:
-            with in_full_precision():
+            with in_run_precision():
                 trainer.fit(module, counter)
         except SystemExit:  # the trainer's reaction to a second Ctrl-C
             raise KeyboardInterrupt from None

@@ -6,6 +6,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from dprecipe.training.engine.clipped_sum import (
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.clipping import layer_numbers as layers_of
 from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.full_precision import in_full_precision, in_run_precision
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.reduced import HALF, Reduced
 from dprecipe.training.engine.shares import shares_of
@@ -134,16 +136,35 @@ def test_08_dropout_needs_no_fallback(gpu: torch.device) -> None:
     assert find_fallbacks(model, cross_entropy, batch, Clipping.flat(1.0), model) == ()
 
 
+@pytest.mark.parametrize("precision", [in_full_precision, in_run_precision])
 @pytest.mark.parametrize("name", ["images", "text", "perceptron"])
-def test_09_one_more_record_moves_the_sum_by_no_more_than_the_bound(gpu: torch.device, name: str) -> None:
+def test_09_one_more_record_moves_the_sum_by_no_more_than_the_bound(
+    gpu: torch.device, name: str, precision: Callable[[], AbstractContextManager[None]]
+) -> None:
     model, batch = make_case(name, 66, gpu)
     passes, clipping = passes_of(model, 40.0), Clipping.flat(0.05)
-    for count in (0, 1, 15, 16, 17, 31, 32, 47, 48, 63, 64, 65):
-        one, more = (
-            clipped_sum(model, cross_entropy, BatchPart(batch.features[:n], batch.labels[:n]), clipping, 16, passes)
-            for n in (count, count + 1)
-        )
-        assert float((more.value - one.value).norm()) <= float(one.bound)
+    with precision():
+        for count in (0, 1, 15, 16, 17, 31, 32, 47, 48, 63, 64, 65):
+            one, more = (
+                clipped_sum(model, cross_entropy, BatchPart(batch.features[:n], batch.labels[:n]), clipping, 16, passes)
+                for n in (count, count + 1)
+            )
+            assert float((more.value - one.value).norm()) <= float(one.bound)
+
+
+@pytest.mark.parametrize("width", [512, 64])
+def test_29_tensor_cores_come_before_norms_and_never_after(cuda: torch.device, width: int) -> None:
+    """Inputs between two numbers of TF32, so that each rounds up: a sum that is rounded after its norms would be longer
+    than they allow by 2^-11."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, CLASSES)).to(cuda)
+    batch = BatchPart(torch.full((64, width), 1 + 2.0**-11, device=cuda), torch.zeros(64).long().to(cuda))
+    sums = []
+    for precision in (in_full_precision, in_run_precision):
+        with precision():
+            sums.append(clipped_sum(model, cross_entropy, batch, Clipping.flat(0.01), 64, passes_of(model, 64.0)).value)
+        assert float(sums[-1].norm()) <= 64 * 0.01 * (1 + 1e-5)
+    assert 0 < off(sums[1], sums[0]) < 1e-2  # it is used
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
@@ -336,7 +357,7 @@ def test_10_nothing_is_added_where_a_model_can_t_be_planned(gpu: torch.device) -
     assert not bool(total.any())
 
 
-@pytest.mark.parametrize(("positions", "width"), [(8, 512), (128, 256), (512, 128)])
+@pytest.mark.parametrize(("positions", "width"), [(8, 512), (128, 256), (256, 128)])
 def test_27_the_way_taken_is_the_fastest(cuda: torch.device, positions: int, width: int) -> None:
     """Norms by pairs of positions take products in double precision, 64 times slower on many a GPU: the clock finds
     out. Timed anew, no other way takes half the time."""

@@ -162,7 +162,7 @@ def test_27_norms_of_large_products_are_timed_both_ways(cuda: torch.device, monk
     real = choice.list_candidates
     monkeypatch.setattr(
         "dprecipe.training.engine.shares.list_candidates",
-        lambda *given: seen.append(set(found := real(*given))) or found,  # type: ignore[func-returns-value]
+        lambda *given, **options: seen.append(set(found := real(*given, **options))) or found,  # type: ignore[func-returns-value]
     )
     batch = texts(cuda)
     plan_of(decoder("llama").to(cuda), LOSS, batch.features, batch.labels)

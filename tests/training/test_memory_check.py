@@ -131,6 +131,21 @@ def test_memory_that_runs_out_in_a_step_is_a_fault(
     assert run(small(), tmp_path / "run", resume=True).stop_reason in ("completed", "budget")
 
 
+@pytest.mark.parametrize("where", ["whole_on", "examine_module", "noise_scale"])
+def test_memory_that_runs_out_before_the_first_step_is_a_fault(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Of a model that does not fit, of the probe, and of the noise that is measured; nothing is written."""
+
+    def full(*given: Any, **more: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.49 GiB. GPU 0 has a capacity of 1 GiB")
+
+    monkeypatch.setattr(f"dprecipe.training.program.{where}", full)
+    with pytest.raises(RunFailed, match=r"ran out before the first step, and nothing was spent: CUDA out of memory"):
+        run(small(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_step_is_tried_on_records_of_the_run_s_own_type(small: Small) -> None:
     """Tokens are whole numbers: a module that looks them up takes no others."""
 

@@ -343,11 +343,11 @@ def test_noise_of_few_numbers_is_the_cpu_s_copied(distribution: Distribution, co
     """What a sum on CUDA gets, made here: for few numbers the draws of the CPU, to which nothing was done."""
     expected = torch.zeros(count, dtype=torch.float64)
     given = stream("few")
-    if distribution.family == "gaussian":
-        for part in torch.split(expected, CHUNK):
+    for part in torch.split(expected, CHUNK):
+        if distribution.family == "gaussian":
             part += torch.from_numpy(np.concatenate(noise._CpuBuffer(CHUNK).draw(given, len(part))))
-    else:
-        expected += torch.from_numpy(draw_noise(distribution, given, count))
+        else:
+            part += torch.from_numpy(draw_noise(distribution, given, len(part)))
     result, given = torch.zeros(count, dtype=torch.float64), stream("few")
     noise._device_adder(distribution, given, torch.device("cpu"), count)(result, 1.0)
     assert torch.equal(result, expected)

@@ -15,7 +15,7 @@ GRADIENT_CHECKS = {
     "gradients_independent": "no record influences another's gradient",
     "larger_batches": "no output and no sum depends on the number of records, up to what the engine processes at once",
     "buffers_unmoved": "in training no buffer changes, and no weight changes by itself",
-    "single_precision": "products and convolutions in single precision are not rounded to fewer bits",
+    "single_precision": "products in single precision are not rounded to fewer bits after a norm was taken",
     **NOISE_SCALE,
 }
 """The checks of a program that sums bounded gradients, and what each shows."""

@@ -28,7 +28,7 @@ from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import Rig, Seen
 from dprecipe.training.audit.sampling import draw_batches, examine_batches
 from dprecipe.training.audit.sums import ROUNDING, SumSearch
-from dprecipe.training.engine.full_precision import in_full_precision
+from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.losses import choose_loss
 from dprecipe.training.noisy_steps import Build
 from dprecipe.training.probe.sums import SumTests
@@ -114,7 +114,7 @@ def open_bench(
     model = copy.deepcopy(given.model)
     program = prepare(audited, tests, lambda: Sets(Synthetic(audited)), model, given.train)
     form = form_of(audited, program.facts, program.model, given.train)
-    with tempfile.TemporaryDirectory() as folder, in_full_precision():
+    with tempfile.TemporaryDirectory() as folder, in_run_precision():
         yield Bench(audited, build, program, form, Path(folder), beat)
 
 

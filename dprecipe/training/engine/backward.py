@@ -9,6 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from dprecipe.training.engine.full_precision import before_norms
 from dprecipe.training.engine.layers import layer_terms
 from dprecipe.training.engine.strategies import GradientStore
 from dprecipe.training.engine.taps import Call, Places, Taps, Unplanned, trained_of
@@ -66,7 +67,8 @@ def _compact(call: Call) -> None:
 def run_pass(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> list[Call]:
     if plan.channels_last:
         features = channels_last(features)
-    with torch.enable_grad(), Taps(model, len(labels), plan.places, _compact) as taps:
+    taps = Taps(model, len(labels), plan.places, _compact)
+    with torch.enable_grad(), before_norms(features.device), taps:
         losses = loss(model(features), labels)
         if losses.shape != labels.shape[:1]:
             raise Unplanned("the loss is not one for each record")

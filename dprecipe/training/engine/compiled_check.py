@@ -14,6 +14,7 @@ from dprecipe.training.engine.backward import Loss
 from dprecipe.training.engine.bookkeeping import ROUNDING, add_clipped
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled_program import Program, SumPrograms, Uncompiled
+from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.engine.kinks import KINKS, MAX_DIFFERENCE, MOVED
 from dprecipe.training.engine.plan_check import CANCELLATION
 from dprecipe.training.engine.planning import plan_of
@@ -40,6 +41,7 @@ def measure_seconds(
     return elapsed
 
 
+@in_full_precision()
 def check_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, program: Program) -> None:
     """Compare a program's sums with those of the eager engine, on these synthetic records.
 

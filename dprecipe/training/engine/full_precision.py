@@ -1,13 +1,16 @@
-"""Single precision that is single precision: no product of matrices and no convolution rounds its factors to TF32.
+"""Single precision that is single precision: no product of matrices and no convolution rounds its factors to TF32,
+but for those that come before a norm.
 
 Why it matters: a record's factors that are rounded after its norm was taken are no longer those that the norm bounds,
-and what `reserve.Reserve` counts is the rounding of 24 bits. TF32 has 11, bfloat16 has 8.
+and what `reserve.Reserve` counts is the rounding of 24 bits. TF32 has 11, bfloat16 has 8. Before the norm is taken any
+rounding is sound: the numbers whose norm is taken are those that are added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -24,6 +27,53 @@ TERMS = 8
 """Products that are added to one number: few, so that single precision rounds their sum by less than 2^-21 of it."""
 
 
+_tensor_cores = ContextVar("tensor cores before norms", default=False)
+
+
+@contextmanager
+def in_run_precision() -> Iterator[None]:
+    """`in_full_precision`, as runs have it: a GPU may use its tensor cores `before_norms`. Checks that compare two
+    computations of the same quantity are made without."""
+    with in_full_precision():
+        token = _tensor_cores.set(True)
+        try:
+            yield
+        finally:
+            _tensor_cores.reset(token)
+
+
+@contextmanager
+def before_norms(device: torch.device) -> Iterator[None]:
+    """Inside, products and convolutions on a GPU may round their factors to TF32, if a run is in its precision.
+
+    Only for what is computed of single records before their norms: the forward and the backward pass, and the rows
+    whose norms are taken and which are then added as they are, or measured again. On a CPU nothing changes. Takes
+    torch 2.9 or newer; compiled passes stay in single precision.
+    """
+    if not _tensor_cores.get() or not has_tensor_cores(device) or torch.compiler.is_compiling():
+        yield
+        return
+    token = _tensor_cores.set(False)  # of blocks inside each other, the outermost one restores
+    set_cuda_precision("tf32")
+    try:
+        yield
+    finally:
+        set_cuda_precision("ieee")
+        _tensor_cores.reset(token)
+
+
+def has_tensor_cores(device: torch.device) -> bool:
+    """Return True for devices on which torch can round to TF32, and be told when."""
+    return device.type == "cuda" and hasattr(torch._C, "_set_fp32_precision_setter")
+
+
+def set_cuda_precision(precision: str) -> None:
+    """Set the precision of products and convolutions on CUDA, "tf32" or "ieee"; torch's other settings stay."""
+    put: Any = torch._C._set_fp32_precision_setter
+    for operation in ("matmul", "conv"):
+        put("cuda", operation, precision)
+
+
 @contextmanager
 def in_full_precision() -> Iterator[None]:
     """Inside, single precision is not rounded to fewer bits, and cuDNN chooses no algorithm by time.
@@ -35,9 +85,11 @@ def in_full_precision() -> Iterator[None]:
     cudnn: Any = torch.backends.cudnn
     benchmark, restore = cudnn.benchmark, _full()
     cudnn.benchmark = False
+    token = _tensor_cores.set(False)
     try:
         yield
     finally:
+        _tensor_cores.reset(token)
         cudnn.benchmark = benchmark
         restore()
 

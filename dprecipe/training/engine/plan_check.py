@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.training.engine.backward import GradientPlan, Loss, channels_last
+from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.engine.reduced import gradient_tolerance
 from dprecipe.training.engine.shares import shares_of
 from dprecipe.training.engine.strategies import Weights
@@ -21,6 +22,7 @@ CANCELLATION = 3e-5
 """A gradient that is this much smaller than the largest may be what is left where others cancel: it is not compared."""
 
 
+@in_full_precision()
 def check_plan(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> None:
     """Hold norms and a weighted sum against plain backpropagation, with the same draws.
 

@@ -188,6 +188,9 @@ class Taps:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        # A block that is computed again refers to the taps, and its output, by autograd's graph, to the block. Calls
+        # hold such outputs: Python can't collect a cycle through that graph.
+        self.calls, self._edges = [], []
 
     def backward(self, losses: Tensor) -> None:
         """Give each call the gradient with respect to its output.

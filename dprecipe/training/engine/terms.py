@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from dprecipe.models.zoo.next_tokens import count_logits
+from dprecipe.training.engine.full_precision import before_norms
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.engine.taps import Call, Unplanned, in_single
 
@@ -126,11 +127,12 @@ class Products:
     def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
         right = self.right[part]
         rows_RP = right.new_empty(len(right), self.size) if out_RP is None else out_RP
-        if self.slabs is not None:
-            self.slabs.rows(part, rows_RP)
-        else:
-            left, products = self.left(part).flatten(0, 1), rows_RP.view(-1, self.outputs, self.inputs)
-            torch.bmm(right.flatten(0, 1), left, out=products)
+        with before_norms(right.device):
+            if self.slabs is not None:
+                self.slabs.rows(part, rows_RP)
+            else:
+                left, products = self.left(part).flatten(0, 1), rows_RP.view(-1, self.outputs, self.inputs)
+                torch.bmm(right.flatten(0, 1), left, out=products)
         return rows_RP
 
     def ordered(self, values: Tensor) -> Tensor:
@@ -305,7 +307,7 @@ class SingleRecordTerm:
             ]
             result = {name: torch.stack([rows[name] for rows in each]) for name in names}
         else:
-            with warnings.catch_warnings(), plain_attention(self._device):
+            with warnings.catch_warnings(), plain_attention(self._device), before_norms(self._device):
                 warnings.filterwarnings("ignore", "There is a performance drop")  # no batching rule: torch loops
                 result = vmap(one, in_dims=(dims, self._output_dims), randomness="error")(leaves, gradients)
         return {name: rows.detach() for name, rows in result.items()}

@@ -16,6 +16,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from dprecipe.training.engine.full_precision import before_norms
 from dprecipe.training.engine.strategies import CACHE, Weights, chunk_size, row_squares, weighted_sum
 from dprecipe.training.engine.terms import Lookups, Products, TokenErrors
 
@@ -128,7 +129,8 @@ class TiledProducts:
             for part in _parts(self._count, together):
                 left_RTI, right_RoT = term.left(part)[:, 0], right_NoT[part]
                 shape = len(right_RoT), right_RoT.shape[1], term.inputs
-                rows_RoI = torch.bmm(right_RoT, left_RTI, out=buffer[: math.prod(shape)].view(shape))
+                with before_norms(buffer.device):  # the rows of a tile are measured as they are added
+                    rows_RoI = torch.bmm(right_RoT, left_RTI, out=buffer[: math.prod(shape)].view(shape))
                 yield part, tile, rows_RoI.flatten(1)
 
 

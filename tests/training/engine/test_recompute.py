@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -66,6 +68,18 @@ def deep(kind: str) -> Deep:
 def test_sums_are_those_of_a_loop(kind: str) -> None:
     model = deep(kind)
     check_sums(Recompute(model, list(model.blocks)), torch.randn(7, 6, 5))
+
+
+def test_nothing_of_a_sum_is_left_in_memory() -> None:
+    """The head's input belongs to the graph of the blocks, which refer to the taps, which have the head's input."""
+    model = deep("all")
+    wrapped, features, labels = Recompute(model, list(model.blocks)), torch.randn(4, 6, 5), torch.arange(4)
+    total, tensors = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64), []
+    for _ in range(3):
+        add_clipped(wrapped, cross_entropy, features, labels, Clipping.flat(0.1), total)
+        gc.collect()
+        tensors.append(sum(isinstance(value, Tensor) for value in gc.get_objects()))
+    assert tensors[1] == tensors[2], tensors
 
 
 def test_in_reduced_precision() -> None:

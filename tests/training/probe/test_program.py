@@ -356,24 +356,52 @@ def test_t3_mixing_of_gradients_that_only_larger_batches_show() -> None:
     assert "larger_batches" in failed(with_layer(CentringGradients()))
 
 
-@pytest.mark.parametrize("beside_a_kink", [True, False])
-def test_a_gradient_alone_may_differ_by_a_kink_beside_the_record_and_by_nothing_else(beside_a_kink: bool) -> None:
+def near_a_kink(away: float) -> tuple[nn.Sequential, Tensor, Tensor]:
+    """A module, a synthetic record of the probe that is `away` from a kink of it, and what moves it to the other side.
+
+    One unit's gradient is less than a tenth of the layer's, which is the most that a kink may excuse."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        # So wide that one unit is less than a tenth of a gradient, which is the most that a kink may excuse.
         module = nn.Sequential(nn.Linear(5, 64), nn.ReLU(), nn.Linear(64, 3))
     record = Form.of((5,)).draw(6, torch.Generator().manual_seed(0))[2]
     with torch.no_grad():
         first = module[0]
-        away = 1e-8 if beside_a_kink else 1e-3
+        module[2].weight[:, 0] *= 0.05
         first.bias[0] = away - float(first.weight[0].double() @ record.double())
+        return module, record, 2 * away * first.weight[0] / first.weight[0].square().sum()
+
+
+@pytest.mark.parametrize("away", [1e-8, 1e-3])
+def test_a_gradient_alone_may_differ_by_a_kink_beside_the_record_and_by_nothing_else(away: float) -> None:
+    module, record, shift = near_a_kink(away)
 
     def rounded_otherwise(model, loss, features, labels) -> Tensor:
         alone = len(labels) == 1 and bool((features[0] == record).all())
-        shift = 2 * away * first.weight[0].detach() / first.weight[0].detach().square().sum()
         return per_record_gradients(model, loss, features - shift if alone else features, labels)
 
-    assert ("gradients_independent" in failed(module, gradients=rounded_otherwise)) is not beside_a_kink
+    assert ("gradients_independent" in failed(module, gradients=rounded_otherwise)) is (away > 1e-6)
+
+
+@pytest.mark.parametrize("rows", [None, 2])
+@pytest.mark.parametrize("away", [1e-8, 1e-3])
+def test_an_engine_may_land_on_the_other_side_of_a_kink_beside_a_record_and_no_further(
+    away: float, rows: int | None
+) -> None:
+    """Convolutions of a GPU round otherwise for other numbers of records: a maximum can be another's then."""
+    module, record, shift = near_a_kink(away)
+
+    def moved(features: Tensor) -> Tensor:
+        return torch.where((features == record).all(-1, keepdim=True), features - shift, features)
+
+    def gradients(model, loss, features, labels) -> Tensor:
+        return per_record_gradients(model, loss, moved(features), labels)
+
+    def summed(model, loss, batch, *more) -> ClippedSum:
+        return clipped_sum(model, loss, replace(batch, features=moved(batch.features)), *more)
+
+    checks = examine_module(module, cross_entropy, (5,), 3, gradients, clipping_tests(summed, rows=rows))
+    wrong = {check.id for check in checks if not check.passed}
+    assert wrong == (set() if away < 1e-6 else {"per_record_gradients", "clipped_sum"}), checks
 
 
 def test_t3_mixing_of_gradients_that_only_strange_company_shows() -> None:
