@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,7 @@ def _connect(files: Mapping[str, Sequence[DataFile]], single: bool) -> Any:
     connection = duckdb.connect(":memory:", config=settings)
     allowed = [str(file.path.resolve()) for shards in files.values() for file in shards]
     connection.execute(f"SET allowed_paths = [{', '.join(map(_quote, allowed))}]")
+    connection.execute("SET TimeZone = 'UTC'")  # or dates of times with a zone would be those of the machine's
     connection.execute("SET enable_progress_bar = false")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -191,7 +192,10 @@ def check_statement(connection: Any, query: str, tables: Mapping[str, object], b
         message = str(parsed.get("error_message") or "it is not one SELECT").splitlines()[0]
         raise result.fault(f"the query is refused: {message}", "write one SELECT")
     node = statements[0]["node"]
-    reason = _find_foreign(node, tables) or (by_row and (find_reason(query, tables) or _find_other_rows(node)))
+    volatile = VOLATILE.union(name for (name,) in connection.execute(STATED).fetchall())
+    reason = _find_foreign(node, tables, volatile) or (
+        by_row and (find_reason(query, tables) or _find_other_rows(node))
+    )
     if reason:
         raise result.fault(f"the query is refused: {reason}", "see docs/findings/P144.md for what a query may be")
 
@@ -206,8 +210,12 @@ def _walk(node: Any) -> Iterator[dict[str, Any]]:
             yield from _walk(value)
 
 
-def _find_foreign(node: Any, tables: Mapping[str, object]) -> str:
-    """What a query reads but the tables and its own parts of them, or asks of anything but the rows."""
+def _find_foreign(node: Any, tables: Mapping[str, object], volatile: Set[str]) -> str:
+    """What a query reads but the tables and its own parts of them, or asks of anything but the rows.
+
+    Args:
+        volatile: functions that no query may call.
+    """
     own = {name.lower() for name in tables}
     for part in _walk(node):
         own |= {str(entry.get("key", "")).lower() for entry in part.get("cte_map", {}).get("map", [])}
@@ -219,21 +227,25 @@ def _find_foreign(node: Any, tables: Mapping[str, object]) -> str:
             return "a table function reads something else than the tables"
         if part.get("sample") is not None:
             return "a sample is drawn at random"
-        if part.get("class") == "FUNCTION" and part.get("function_name") in VOLATILE:
+        if part.get("class") == "FUNCTION" and part.get("function_name") in volatile:
             return f"{part['function_name']}(…) does not depend on the rows alone"
         if part.get("class") == "COLUMN_REF" and [str(n).lower() for n in part["column_names"]][-1] in VALUES:
             return f"{part['column_names'][-1]} does not depend on the rows alone"
     return ""
 
 
+STATED = """
+SELECT DISTINCT function_name FROM duckdb_functions() WHERE stability <> 'CONSISTENT'
+AND NOT (len(parameter_types) > 0
+         AND regexp_matches(concat(CAST(parameter_types AS VARCHAR), return_type), 'TIME ZONE|TIMESTAMPTZ'))
+"""
+"""Finds functions that DuckDB itself states to depend on more than their values: the time, chance, the machine or a
+setting. A time with a zone asks for the session's zone, which is UTC."""
 VOLATILE = frozenset_of(
-    """current_setting currval gen_random_uuid get_current_time get_current_timestamp getenv getvariable nextval now
-    random setseed today transaction_timestamp txid_current uuid uuidv4 uuidv7 current_date current_time
-    current_timestamp current_localtime current_localtimestamp current_user current_schema current_schemas
-    current_database current_query current_role session_user user pg_backend_pid reservoir_quantile version
-    write_log error sleep_ms"""
+    """age ago assert_true current_catalog current_role current_user pg_conf_load_time pg_postmaster_start_time pg_sleep
+    reservoir_quantile session_user user version"""
 )
-"""Functions that no query may ask: of the time, chance, the machine or a setting."""
+"""Others of that kind: DuckDB states nothing of macros, and the best of the rest. `age` of one time asks the clock."""
 
 
 VALUES = frozenset_of(

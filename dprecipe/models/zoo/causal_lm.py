@@ -9,6 +9,7 @@ Axes: B records, L places of a record, W width, V tokens of the vocabulary.
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any, cast, final
 
@@ -129,13 +130,19 @@ class CausalLanguageModel(nn.Module):
         rows, length = columns[before:, None], length or len(columns)
         hidden = (columns > rows) | (columns // length != rows // length)
         mask = torch.zeros(hidden.shape, device=tokens_BL.device, dtype=embedded_BLW.dtype)
-        return getattr(self, self.backbone_name)(
+        backbone = getattr(self, self.backbone_name)
+        return backbone(
             inputs_embeds=embedded_BLW * self._scale if self._scale != 1.0 else embedded_BLW,
             attention_mask=mask.masked_fill(hidden, -torch.inf)[None, None],
             position_ids=columns[None, before:] % length,
-            past_key_values=cache,
             use_cache=cache is not None,
+            **({} if cache is None else {_cache_argument(backbone): cache}),
         )
+
+
+def _cache_argument(backbone: nn.Module) -> str:
+    """The name that the library's release gives the cache: `cache` since transformers 5.24."""
+    return "cache" if "cache" in inspect.signature(backbone.forward).parameters else "past_key_values"
 
 
 def causal_model(config: Config, length: int) -> CausalLanguageModel:

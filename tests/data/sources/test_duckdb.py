@@ -5,6 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +195,10 @@ OUTSIDE = [
     "SELECT age, now() AS x FROM visits",
     "SELECT age, current_date AS x FROM visits",
     "SELECT age, uuid() AS x FROM visits",
+    "SELECT age(timestamp '2020-01-01') AS x FROM visits",
+    "SELECT age, ago(INTERVAL 1 DAY) AS x FROM visits",
+    "SELECT age, pg_postmaster_start_time() AS x FROM visits",
+    "SELECT age, current_connection_id() AS x FROM visits",
     "SELECT age, current_setting('allowed_paths') AS x FROM visits",
     "SELECT age, getvariable('x') AS x FROM visits",
     "ATTACH '{}/new.db'",
@@ -253,22 +261,63 @@ def test_duckdb_s_parser_agrees_with_the_text(root: Path) -> None:
             if len(statements) != 1 or any(word in query for word in HARMLESS) or query == "FROM visits":
                 continue
             node = statements[0]["node"]
-            assert read_duckdb._find_foreign(node, tables) or read_duckdb._find_other_rows(node), query
+            assert read_duckdb._find_foreign(node, tables, read_duckdb.VOLATILE) or read_duckdb._find_other_rows(
+                node
+            ), query
             checked += 1
         assert checked > 30
 
 
 def test_functions_are_what_duckdb_says_they_are() -> None:
-    """Each is a scalar function that gives the same for the same values, in all of its forms."""
-    rows = duckdb.sql("SELECT function_name, function_type, stability FROM duckdb_functions()").fetchall()
+    """Each is a scalar function that gives the same for the same values, in all of its forms. Of times with a zone it
+    may depend on the session's zone too, which is fixed."""
     forms: dict[str, set[tuple[str, str]]] = {}
-    for name, kind, stability in rows:
-        forms.setdefault(name, set()).add((kind, stability))
+    columns = "function_name, function_type, stability, parameter_types"
+    for name, kind, stability, types in duckdb.sql(f"SELECT {columns} FROM duckdb_functions()").fetchall():
+        zoned = stability == "CONSISTENT_WITHIN_QUERY" and any(
+            word in str(types) for word in ("TIME ZONE", "TIMESTAMPTZ")
+        )
+        forms.setdefault(name, set()).add((kind, "CONSISTENT" if zoned else stability))
     known = FUNCTIONS & forms.keys()
     assert len(known) > 70
     wrong = {name: forms[name] for name in known if not forms[name] <= {("scalar", "CONSISTENT"), ("macro", None)}}
     assert wrong == {}
     assert FUNCTIONS - forms.keys() <= {"coalesce", "if", "ifnull", "nullif"}  # of the grammar
+
+
+def test_no_function_that_may_be_called_asks_for_more_than_its_values(root: Path) -> None:
+    """Neither one that DuckDB states to do so, nor a macro that is made of such."""
+    with read_duckdb._connect({}, False) as connection:
+        volatile = read_duckdb.VOLATILE | {name for (name,) in connection.execute(read_duckdb.STATED).fetchall()}
+        macros = connection.execute(
+            "SELECT function_name, macro_definition FROM duckdb_functions() WHERE function_type = 'macro'"
+        ).fetchall()
+    assert {"now", "today", "random", "uuid", "nextval", "current_setting", "getvariable"} <= volatile
+    assert not volatile & (FUNCTIONS | {"timezone", "make_timestamptz"})
+    asked = volatile - {"error"} | read_duckdb.VALUES  # an error of a value is raised, which tells nothing of the time
+    calls = {name: set(re.findall(r"[a-z_]+", definition or "")) & asked for name, definition in macros}
+    assert len(calls) > 100
+    assert {name for name, found in calls.items() if found} <= volatile
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_the_machine_s_time_zone_changes_nothing(root: Path, zone: str) -> None:
+    time = datetime(2024, 6, 1, 20, 30, tzinfo=UTC)
+    pq.write_table(pa.table({"seen": pa.array([time], pa.timestamp("us", "UTC"))}), root / "times.parquet")
+    program = """
+import sys
+from pathlib import Path
+from dprecipe.data.files import DataFile
+from dprecipe.data.sources.read_duckdb import _connect, _select_files
+files = {"times": [DataFile.of(Path(sys.argv[1]))]}
+with _connect(files, True) as connection:
+    rows = f"({_select_files(files['times'], ',')})"
+    query = f"SELECT hour(seen), day(seen), CAST(seen AS VARCHAR) FROM {rows}"
+    print(connection.execute(query).fetchall())
+"""
+    command = [sys.executable, "-c", program, str(root / "times.parquet")]
+    told = subprocess.run(command, env={**os.environ, "TZ": zone}, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[(20, 1, '2024-06-01 20:30:00+00')]"
 
 
 def test_a_public_table_is_no_training_file(root: Path, block) -> None:
