@@ -23,6 +23,9 @@ def main() -> NoReturn:
     """
     if SHORT.issuperset(sys.argv[1:2]):
         gc.set_threshold(MANY)
+    from dprecipe.library_warnings import ignore_all_warnings
+
+    ignore_all_warnings()
     from dprecipe.cli.main import main
     from dprecipe.libraries import own_process
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprecipe.faults import UsageFault
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_plan
 from dprecipe.recipe.read import Loaded, read
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dprecipe.training.tuning.run import TunedRun
 
 
+@ignoring_warnings()
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded:
     """Read a recipe; `overrides` maps dotted paths to values: `{"training.epochs": 3}`.
 
@@ -37,6 +39,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
     return read(Path(path), [f"{key}={dump_inline(value)}" for key, value in (overrides or {}).items()])
 
 
+@ignoring_warnings()
 def plan(loaded: Loaded) -> Plan:
     """Solve a recipe's free variable and freeze what a run will do and spend: see `dprecipe.planning.make.plan`. The
     policies found above the recipe are held against it.
@@ -48,6 +51,7 @@ def plan(loaded: Loaded) -> Plan:
     return hold_plan(make_plan(loaded))
 
 
+@ignoring_warnings()
 def run(
     plan: Plan,
     out: str | Path | None = None,
@@ -83,6 +87,7 @@ def run(
     )
 
 
+@ignoring_warnings()
 def tune(
     plan: Plan,
     out: str | Path | None = None,
@@ -110,6 +115,7 @@ def tune(
     return tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs, cluster=cluster)
 
 
+@ignoring_warnings()
 def verify(
     path: str | Path, public_key: str | Path | None = None, account_statement: str | Path | None = None
 ) -> Verified:
@@ -129,6 +135,7 @@ def verify(
     return hold_statement(verified, Path(account_statement))
 
 
+@ignoring_warnings()
 def settle(run: str | Path) -> Completed:
     """Settle a run in the account of its data, where that could not be reached at its end, and write the release that
     was held back: see `dprecipe.training.held.complete_run`.
@@ -144,6 +151,7 @@ def settle(run: str | Path) -> Completed:
     return complete_run(Path(run))
 
 
+@ignoring_warnings()
 def load_language_model(release: str | Path, base: str | Path | None = None, device: str = "cpu") -> LanguageModel:
     """A released language model that writes texts: see `dprecipe.models.load_language.load_language_model` and
     `LanguageModel`.
@@ -161,6 +169,7 @@ def load_language_model(release: str | Path, base: str | Path | None = None, dev
     return load_released(release, base, device)
 
 
+@ignoring_warnings()
 def load_model(release: str | Path, module: nn.Module | None = None) -> Released:
     """A released model that predicts raw records: see `dprecipe.models.load.load` and `Released`.
 

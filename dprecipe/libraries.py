@@ -9,6 +9,7 @@ from collections.abc import Iterator, Set
 from contextlib import contextmanager
 
 from dprecipe.faults import Fault, RunFailed
+from dprecipe.library_warnings import ignoring_warnings, silence_loggers
 
 PACKAGE = "dprecipe"
 _is_own_process = False
@@ -49,8 +50,9 @@ def importing_libraries(package: str = PACKAGE) -> Iterator[None]:
     Raises:
         RunFailed: a library is missing, or its import raises.
     """
+    silence_loggers()
     try:
-        with _pausing_collection():
+        with _pausing_collection(), ignoring_warnings():
             yield
     except Fault:
         raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from dprecipe.data.encoders import Place
 from dprecipe.data.problems import Problems
+from dprecipe.library_warnings import ignoring_warnings
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -72,8 +72,7 @@ def decoding_images(form: ImageForm) -> Iterator[Decode]:
     it adds each image that is missing, damaged, animated, or of another format, mode or shape; its pixels are zeros.
     """
     threads = min(MAX_THREADS, os.cpu_count() or 1)
-    with ThreadPoolExecutor(threads, thread_name_prefix="images") as pool, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pillow's remarks on odd files; what matters is checked here
+    with ThreadPoolExecutor(threads, thread_name_prefix="images") as pool, ignoring_warnings():
 
         def decode(images: Sequence[EncodedImage], subject: str, where: Place, problems: Problems) -> NDArray[np.uint8]:
             pixels = np.zeros((len(images), *form.shape), dtype=np.uint8)

@@ -17,6 +17,7 @@ from dprecipe.data.facts import sequences_step, tokenize_step
 from dprecipe.data.targets import ClassTarget, SeveralTarget, name_classes
 from dprecipe.data.tokens import TOKENIZER, Tokens, load_tokenizer
 from dprecipe.faults import DataFault
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.build import build
 from dprecipe.models.checks import check_data
 from dprecipe.models.file import ModelFile, find_model_folder, parse_description
@@ -79,8 +80,9 @@ class Released(nn.Module):
         Raises:
             DataFault: they are not of the shape, or not of the columns, that the model was trained on.
         """
-        preparation = Preparation(self.file, tokens=self.tokens)
-        parts = list(preparation.batches(raw))
+        with ignoring_warnings():
+            preparation = Preparation(self.file, tokens=self.tokens)
+            parts = list(preparation.batches(raw))
         warn_of_undeclared(preparation, stacklevel=3)
         empty = np.zeros((0, *self.file.shape), np.float32)
         return torch.from_numpy(np.concatenate(parts) if parts else empty)
@@ -115,6 +117,7 @@ class Released(nn.Module):
         target = self.file.facts.target
         return name_classes(target) if isinstance(target, SeveralTarget) else self.file.class_names
 
+    @ignoring_warnings()
     def outputs(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """What the module gives for prepared features, (N, outputs), on its own device."""
         first = next(self.module.parameters(), None)
@@ -161,8 +164,9 @@ class Released(nn.Module):
     def _outputs(self, raw: object, batch_size: int) -> NDArray[np.float64]:
         if batch_size < 1:
             raise DataFault(f"batch_size is {batch_size}", "pass 1 or more")
-        preparation = Preparation(self.file, tokens=self.tokens)
-        parts = [self.outputs(features) for features in preparation.batches(raw, batch_size)]
+        with ignoring_warnings():
+            preparation = Preparation(self.file, tokens=self.tokens)
+            parts = [self.outputs(features) for features in preparation.batches(raw, batch_size)]
         warn_of_undeclared(preparation, stacklevel=4)
         return np.concatenate(parts) if parts else np.zeros((0, self.file.facts.outputs))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe.faults import DataFault, RunFailed, UsageFault
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.zoo.convex import LocationModel
 from dprecipe.models.zoo.forest import Forest
 
@@ -82,8 +82,7 @@ def _write(model: Released, target: Path, metadata: Mapping[str, str]) -> None:
     level = logger.level
     logger.setLevel(logging.ERROR)  # that torchvision is not installed, for one
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with ignoring_warnings():
             program = torch.onnx.export(
                 model,
                 (example,),

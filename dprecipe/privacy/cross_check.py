@@ -22,7 +22,6 @@ import contextlib
 import importlib.metadata
 import logging
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -31,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.box import recheck
 from dprecipe.privacy.box.box import BoxSum
@@ -390,8 +390,7 @@ def _silence() -> Iterator[None]:
     previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with ignoring_warnings():
             yield
     finally:
         logging.disable(previous)

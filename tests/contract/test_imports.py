@@ -13,7 +13,18 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dprecipe"
 
 ORDER = (
-    ("faults", "screen", "page", "notebook", "progress", "durable", "libraries", "timeline", "__version__"),
+    (
+        "faults",
+        "screen",
+        "page",
+        "notebook",
+        "progress",
+        "durable",
+        "libraries",
+        "library_warnings",
+        "timeline",
+        "__version__",
+    ),
     ("text",),
     ("language",),
     ("priors",),

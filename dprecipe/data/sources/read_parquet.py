@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from dprecipe.data.sources.parquet import ImageColumn
 from dprecipe.data.sources.shards import check_columns, read_shards
 from dprecipe.data.words import wrong_format_fault
 from dprecipe.faults import DataFault
+from dprecipe.library_warnings import ignoring_warnings
 
 BATCH_ROWS = 8192
 SLACK = 1 << 20
@@ -121,8 +121,7 @@ def _check_footer(metadata: Any, file: DataFile) -> None:
         return
     import resource  # not available where there is no fork
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # about threads: the child starts none, and takes no lock
+    with ignoring_warnings():  # about threads: the child starts none, and takes no lock
         child = os.fork()
     if child == 0:
         try:

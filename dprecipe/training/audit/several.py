@@ -60,7 +60,7 @@ def examine_processes(plan: Plan) -> Iterator[AuditFinding]:
         (Path(folder) / "event.json").write_text(json.dumps(facts), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         second = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, folder], env=environment, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-W", "ignore", "-c", COMMAND, folder], env=environment, stderr=subprocess.PIPE, text=True
         )
         try:
             own = _take_part(Path(folder), 0)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.modules.frozen_draws import freeze_generators
 from dprecipe.training.engine.backward import GradientPlan, Loss
 from dprecipe.training.engine.choice import read_clock
@@ -77,7 +78,7 @@ def forget_plans(model: nn.Module) -> None:
 def _build_plan(
     model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, expected_records: int, sums: int
 ) -> GradientPlan:
-    with preserve_generators(features.device):
+    with ignoring_warnings(), preserve_generators(features.device):
         fewer, more = (_traced(model, *synthetic_records(features, labels, count), count) for count in TRACED)
         if len(fewer) != len(more) or any(a.layer is not b.layer for a, b in zip(fewer, more, strict=True)):
             raise Unplanned("the model calls its layers differently for other records")

@@ -8,7 +8,6 @@ Legend: N records, P parameters.
 from __future__ import annotations
 
 import textwrap
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.modules.adapted import by_record
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.engine.synthetic import preserve_generators, synthetic_records
@@ -69,8 +69,7 @@ def _batched(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> 
         output = functional_call(model, (parameters, buffers), (feature.unsqueeze(0),))
         return loss(output, label.unsqueeze(0)).squeeze(0)
 
-    with warnings.catch_warnings(), plain_attention(features.device):
-        warnings.filterwarnings("ignore", "There is a performance drop")  # no batching rule: torch loops
+    with ignoring_warnings(), plain_attention(features.device):  # that an operation has no batching rule, for one
         grads = vmap(grad(loss_of_one), in_dims=(None, 0, 0), randomness="different")(parameters, features, labels)
     return torch.cat([grads[name].reshape(len(labels), -1) for name in parameters], dim=1)
 

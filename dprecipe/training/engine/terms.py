@@ -8,7 +8,6 @@ Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, P
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.zoo.next_tokens import count_logits
 from dprecipe.training.engine.full_precision import before_norms
 from dprecipe.training.engine.sizes import one_size
@@ -307,8 +307,8 @@ class SingleRecordTerm:
             ]
             result = {name: torch.stack([rows[name] for rows in each]) for name in names}
         else:
-            with warnings.catch_warnings(), plain_attention(self._device), before_norms(self._device):
-                warnings.filterwarnings("ignore", "There is a performance drop")  # no batching rule: torch loops
+            # Among what is ignored: that an operation has no batching rule, and torch loops.
+            with ignoring_warnings(), plain_attention(self._device), before_norms(self._device):
                 result = vmap(one, in_dims=(dims, self._output_dims), randomness="error")(leaves, gradients)
         return {name: rows.detach() for name, rows in result.items()}
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from dprecipe import __version__
 from dprecipe.data.facts import Role
 from dprecipe.faults import Fault, RunFailed, UsageFault
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.candidates import Point
@@ -71,6 +72,7 @@ def commit_to_inputs(plan: Plan, root: Path, key: bytes, gathered: Gathered) -> 
     return {name: commit_to_data(key, *those) for name, those in parts.items()}
 
 
+@ignoring_warnings()
 def make_parcel(order: RunOrder) -> bytes:
     """Make the run of an order. Every fault is an answer, and nothing is raised: after the run began, it is lost."""
     try:
@@ -96,6 +98,7 @@ def _make_run(trials: Trials, order: RunOrder) -> bytes:
     return pack_model(order.token, locate_result(trials.folder(order.number)))
 
 
+@ignoring_warnings()
 def check_machine(terms: RunTerms, token: str) -> bytes:
     """Whether a run could be made here: the answer of one that makes no model, or a fault."""
     try:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import final
 
 from dprecipe.faults import Interrupted, RunFailed
+from dprecipe.library_warnings import ignore_all_warnings
 from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.planning.candidates import Point
 from dprecipe.training.signals import stopping_on_signals
@@ -137,6 +138,7 @@ def _start_worker(
 ) -> None:
     """What a process does first. Signals of the terminal reach the process that leads, which passes them on."""
     global _worker
+    ignore_all_warnings()
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     if hasattr(os, "setsid"):
         os.setsid()

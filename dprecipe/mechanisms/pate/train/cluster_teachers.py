@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dprecipe import __version__
 from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Labels, Lesson, Take, collect_votes
 from dprecipe.mechanisms.pate.train.machine import describe_machine
 from dprecipe.mechanisms.pate.train.shards import vote_type
@@ -64,6 +65,7 @@ class TeacherOrder:
     labels: Labels
 
 
+@ignoring_warnings()
 def answer_votes(terms: TeacherTerms, queries: Floats, order: TeacherOrder) -> bytes:
     """Train the teachers of an order and ask them; runs on the cluster. Every fault is an answer."""
     try:
@@ -83,6 +85,7 @@ def answer_votes(terms: TeacherTerms, queries: Floats, order: TeacherOrder) -> b
         return _seal(terms.key, order.token, FAULT + f"{type(error).__name__}: {error}".encode()[:MAX_TEXT])
 
 
+@ignoring_warnings()
 def answer_machine(key: bytes, token: str, device: str) -> bytes:
     """What kind of machine this is; runs on the cluster."""
     text = f"dprecipe {__version__}, {describe_machine(torch.device(device))}"

@@ -7,7 +7,6 @@ empty, hold one class, or records that are not finite.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dprecipe.faults import RunFailed
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.build import build
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
 from dprecipe.models.zoo.forest import MAX_LEVELS
@@ -214,8 +214,7 @@ def _fit_logistic(
     library: Any, features: NDArray[np.float32], labels: NDArray[np.int64], classes: int
 ) -> dict[str, Tensor]:
     estimator = library.linear_model.LogisticRegression(C=REGULARISATION, max_iter=ITERATIONS)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", library.exceptions.ConvergenceWarning)  # `ITERATIONS` are the definition
+    with ignoring_warnings():  # that it has not converged, for one: `ITERATIONS` are the definition
         estimator.fit(features.astype(np.float64), labels)
     # Of two classes there is one row: how far the second is above the first.
     rows = estimator.classes_[1:] if len(estimator.classes_) == 2 else estimator.classes_

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from dprecipe.data.facts import count_vocabulary
 from dprecipe.data.schema import Step
 from dprecipe.data.sources.base import Classes, Shape
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt
+from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.plan import Length
 from dprecipe.models.build import build
@@ -132,9 +132,7 @@ def use_deterministic_kernels(device: torch.device) -> Iterator[None]:
     cudnn.deterministic, cudnn.benchmark = True, False
     torch.use_deterministic_algorithms(True, warn_only=not strict or warned)
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "(?s).*does not have a deterministic implementation")
-            warnings.filterwarnings("ignore", "(?s).*CUBLAS_WORKSPACE_CONFIG")
+        with ignoring_warnings():  # of kernels that have no such order
             yield
     finally:
         torch.use_deterministic_algorithms(strict, warn_only=warned)

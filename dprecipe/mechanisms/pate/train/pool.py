@@ -57,7 +57,7 @@ class Pool:
         try:
             for number in range(self._workers):
                 process = subprocess.Popen(
-                    [sys.executable, "-c", COMMAND],
+                    [sys.executable, "-W", "ignore", "-c", COMMAND],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._errors,

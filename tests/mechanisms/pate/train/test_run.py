@@ -305,6 +305,7 @@ PUBLIC_ALONE = {
         "dprecipe.training.optimise",
     ),
     *("dprecipe.progress", "dprecipe.models.modules.seeded", "dprecipe.mechanisms.pate.aggregators"),
+    "dprecipe.library_warnings",
     *(
         "dprecipe.mechanisms.pate.train.fitted",
         "dprecipe.mechanisms.pate.train.student",
