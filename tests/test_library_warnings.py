@@ -76,7 +76,7 @@ def test_records_go_through_a_module_together_all_the_same(planted: Callable[[],
 def test_a_run_and_a_prediction_say_nothing(planted: Callable[[], None], tmp_path: Path) -> None:
     planted()
     plan = dprecipe.plan(dprecipe.load(RECIPE, {"training.steps": 2}))
-    run = dprecipe.run(plan, tmp_path / "run")
+    dprecipe.run(plan, tmp_path / "run")
     model = dprecipe.load_model(tmp_path / "run" / "release")
     assert len(model.predict(torch.zeros(2, 8, 8).numpy())) == 2
     with pytest.raises(FutureWarning, match="planted"):  # the caller's filters are as before

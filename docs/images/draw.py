@@ -222,7 +222,7 @@ LAYERS: list[tuple[str, str, str]] = [
     ("priors", "images made from a seed", "box"),
     ("language", "shared blocks of a recipe", "box"),
     ("text", "YAML to a tree with places", "box"),
-    ("faults screen page notebook progress durable libraries timeline", "leaves", "box"),
+    ("faults screen page notebook progress durable libraries library_warnings timeline", "", "box"),
 ]
 """From the last line of the order of imports to the first: `ORDER` of tests/contract/test_imports.py."""
 
