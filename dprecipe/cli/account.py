@@ -20,6 +20,7 @@ from dprecipe.account.sqlite_store import is_sqlite
 from dprecipe.account.standing import AccountState
 from dprecipe.account.statement import MAX_BYTES, export_statement, verify_statement
 from dprecipe.cli.new_file import check_absent, writing_new
+from dprecipe.data.names import name_unit, read_unit_key
 from dprecipe.faults import UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.privacy.adjacency import Neighbouring
@@ -75,11 +76,11 @@ def create(
 def describe_terms(state: AccountState) -> list[str]:
     """An account's terms, as lines."""
     facts = state.facts
-    relation = facts.neighbouring.words.format(unit=facts.unit)
+    unit = name_unit(read_unit_key(facts.unit))
     limit = f"; a run claims at most ε = {facts.max_epsilon_per_run:g}" if facts.max_epsilon_per_run else ""
     return [
         f"  cap        ε = {facts.epsilon:g} at δ = {facts.delta:g}, of everything that is ever released, together",
-        f"  protects   each {facts.unit}: {relation}{limit}",
+        f"  protects   each {unit}: {facts.neighbouring.words.format(unit=unit)}{limit}",
         *describe_part(state),
     ]
 

@@ -9,13 +9,13 @@ from dprecipe.faults import UsageFault
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.policy.verified import hold_certificate
-from dprecipe.release.account_report import summarise_account
+from dprecipe.release.account_report import describe_other_runs
 from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.audit_report import list_audit_lines
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.environment import find_environment
 from dprecipe.release.exports import EXPORTS
-from dprecipe.release.meaning import list_risk
+from dprecipe.release.meaning import describe_attack, describe_scale, list_risk
 from dprecipe.release.origins import list_declared
 from dprecipe.release.sbom import render_sbom
 from dprecipe.release.verify import Verified
@@ -71,15 +71,18 @@ def verified_lines(verified: Verified) -> list[str]:
         "",
         claim.sentence,
         "",
+        describe_attack(claim),
+        describe_scale(claim),
+        "",
         f"  ε spent       {claim.epsilon!r} of {predicate.budget.epsilon!r} at δ = {claim.delta!r}",
         f"  protects      {claim.unit.name}: {claim.unit.enforced_by}",
         f"  mechanism     {mechanism.kind}, {predicate.sampling.steps_charged:,} {part.progress[1]} charged, "
         f"{part.describe_noise(mechanism)}",
         *([f"  lacks         {missing}"] if missing else []),
-        *([] if predicate.account is None else [f"  account       {summarise_account(predicate.account)}"]),
         f"  released      {', '.join(claim.released) or 'nothing that was learned'}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
         *(f"  attack        {name}: {text}" for name, text in list_risk(claim)),
+        f"  other runs    {describe_other_runs(predicate.account)}",
         *(f"  attacked      {line}" for line in list_audit_lines(predicate.audit)),
         *(f"  DECLARED      {text}" for text in list_declared(predicate)),
         *(f"  {name:<13} {text}" for name, text in part.list_statements(mechanism)),

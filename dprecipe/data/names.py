@@ -1,4 +1,4 @@
-"""Names of columns that stand in a claim: words of the recipe's author inside of the program's own sentences.
+"""Names of columns and units that stand in a claim: words of the recipe's author inside of the program's own sentences.
 
 So they are one short name in quotes, which no sentence can be made of, and which breaks no line.
 """
@@ -12,8 +12,13 @@ from dprecipe.faults import Finding
 
 MAX_NAME = 60
 """Letters."""
+MAX_NOUN = 30
+"""Characters."""
 JOINING = "_-./:#"
 _FORM = re.compile(r"[L_](?:[LN_]|M{1,3}(?!M)|[-./:#](?=[LN])| (?=[LN]))*")
+_NOUN = re.compile(r"L(?:L|M{1,3}(?!M)|-(?=L))*")
+_RECORD = re.compile("(column )*record")
+_TAKEN = frozenset({"record", "records"})
 
 
 def is_name(text: str) -> bool:
@@ -23,9 +28,50 @@ def is_name(text: str) -> bool:
     return len(text) <= MAX_NAME and _FORM.fullmatch(kinds) is not None
 
 
+def is_noun(text: str) -> bool:
+    """Whether a recipe may call one unit so: a single word of letters and hyphens, at most 30 characters, that is not
+    `record`. Two words could say more than one person: "adding or removing one person and all others"."""
+    kinds = "".join(c if c == "-" else unicodedata.category(c)[0] for c in text)
+    return len(text) <= MAX_NOUN and _NOUN.fullmatch(kinds) is not None and text.casefold() not in _TAKEN
+
+
 def quote_name(name: str) -> str:
     """A name as the claim's sentences have it."""
     return f"'{name}'"
+
+
+def name_unit(column: str | None, noun: str | None = None) -> str:
+    """What one unit is called in sentences, after `one` or `each`. `column`: whose value its records share; None: every
+    record is a unit of its own. `noun`: what the recipe calls it."""
+    if column is None:
+        return "record"
+    return noun or f"group of records with the same {quote_name(column)}"
+
+
+def write_unit_key(column: str | None) -> str:
+    """Who is protected, as accounts and policies write it: `record`, or the column; one of that very name, `column
+    record`."""
+    if column is None:
+        return "record"
+    return f"column {column}" if _RECORD.fullmatch(column) else column
+
+
+def read_unit_key(key: str) -> str | None:
+    """The column that `write_unit_key` wrote."""
+    if key == "record":
+        return None
+    return key.removeprefix("column ") if _RECORD.fullmatch(key) else key
+
+
+def unfit_noun_finding(path: str, noun: str) -> Finding:
+    """A name of the unit that can't stand in the claim's sentence."""
+    return Finding(
+        "R308",
+        f"the unit's name stands in the claim, and {noun[:40]!r} is not one word for it",
+        f"write one word of letters and hyphens, such as patient or household, at most {MAX_NOUN} characters and not "
+        "record; or remove it",
+        path,
+    )
 
 
 def misnamed_finding(path: str, column: str) -> Finding:

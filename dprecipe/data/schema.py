@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from fractions import Fraction as Exact
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from dprecipe.data.names import write_unit_key
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpQuantiles, DpStandardize, DpVocabulary, PaidStep
 from dprecipe.data.sources.base import ACCESS, Access
 from dprecipe.data.sources.base import Columns as Columns
@@ -23,15 +23,19 @@ from dprecipe.language.base import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    SparseBlock,
     Text,
     word_form,
 )
 
 
-class UnitColumn(Block):
+class UnitColumn(SparseBlock):
     """Protect everything that shares a value of this column (a user, a patient), not a single record."""
 
     column: Text
+    name: Text | None = Field(
+        None, description="one word for a unit, such as patient: the claim and the report call it so; declared"
+    )
     max_records: PositiveInt = Field(description="records of one unit that are used: the first ones of the file")
 
 
@@ -298,11 +302,13 @@ class Data(Block):
 
     @property
     def unit_name(self) -> str:
-        """Who is protected, as accounts name it: `record`, or the column; one of that very name, `column record`."""
-        if self.unit == "record":
-            return "record"
-        column = self.unit.column
-        return f"column {column}" if re.fullmatch("(column )*record", column) else column
+        """Who is protected, as accounts name it."""
+        return write_unit_key(self.unit_column)
+
+    @property
+    def unit_column(self) -> str | None:
+        """The column whose value the records of one unit share; None where each record is a unit."""
+        return None if self.unit == "record" else self.unit.column
 
     @property
     def max_units(self) -> int:

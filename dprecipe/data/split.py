@@ -37,6 +37,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
+from dprecipe.data.names import quote_name
 from dprecipe.data.schema import Data, Split
 
 PERSON = b"dprecipe split"
@@ -72,13 +73,13 @@ def split_column(data: Data) -> str | None:
     return None if data.unit == "record" else data.unit.column
 
 
-def describe_split(data: Data, unit: str) -> str | None:
-    """How held-out records were chosen, in words; None where no split did. `unit`: as the claim names it."""
+def describe_split(data: Data) -> str | None:
+    """How held-out records were chosen, in words; None where no split did."""
     split = data.split
     if split is None:
         return None
-    by = f"of each {unit}" if split.by == "unit" else f"of each record's '{split.by}'"
-    by = "of each record's number in its source" if split_column(data) is None else by
+    column = split_column(data)
+    by = "of each record's number in its source" if column is None else f"of each record's {quote_name(column)}"
     return (
         f"cut out of the training source by a keyed hash {by} (BLAKE2b, seed {split.seed}): an expected share of "
         f"{split.share:g}, chosen without regard to any other record; all records of one value are on one side"

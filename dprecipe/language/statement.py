@@ -23,6 +23,7 @@ class ReleaseStatement(SparseBlock):
     curators: Annotated[tuple[Line, ...], Field(min_length=1, max_length=20)] | None = Field(
         None, description="who answers for the data and for the release"
     )
+    contact: Line | None = Field(None, description="whom to ask about it: an address that may be published")
     intended_use: Prose | None = Field(None, description="what the model is for, and what not")
     region: Line | None = Field(None, description="where the people in the data live")
     sector: Line | None = Field(None, description="such as Healthcare, Education, Government, Finance, Technology")
@@ -49,6 +50,7 @@ class ReleaseStatement(SparseBlock):
 
 QUESTIONS = {
     "curators": "who answers for it",
+    "contact": "whom to ask",
     "intended_use": "intended use",
     "region": "region",
     "sector": "sector",

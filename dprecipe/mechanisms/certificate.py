@@ -221,10 +221,12 @@ class CertificatePart(Protocol[F, N, P]):
         return ()
 
 
-def unit_of(plan: Plan) -> tuple[str, int]:
-    """The name of the unit, and the maximum number of records of one unit."""
-    unit = plan.data.unit
-    return ("record", 1) if unit == "record" else (plan.guarantee.unit, unit.max_records)
+def unit_of(plan: Plan, enforced_by: str) -> PrivacyUnit:
+    """The unit of the plan's recipe, and what enforces its protection."""
+    unit, name = plan.data.unit, plan.guarantee.unit
+    if unit == "record":
+        return PrivacyUnit(name=name, max_records=1, enforced_by=enforced_by)
+    return PrivacyUnit(name=name, column=unit.column, max_records=unit.max_records, enforced_by=enforced_by)
 
 
 def compare_number(path: str, stated: float, recomputed: float) -> list[str]:

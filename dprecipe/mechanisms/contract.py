@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args
 
-from dprecipe.data.names import quote_name
+from dprecipe.data.names import name_unit
 from dprecipe.privacy.rounding import round_down
 from dprecipe.privacy.tuning.score import list_score_charges
 
@@ -163,9 +163,9 @@ class Facts:
 
 
 def unit_name(recipe: Blocks) -> str:
-    """Who is protected, as the guarantee names it: a column's name in quotes."""
+    """Who is protected, as the guarantee names it."""
     unit = recipe.data.unit
-    return "record" if unit == "record" else quote_name(unit.column)
+    return name_unit(None) if unit == "record" else name_unit(unit.column, unit.name)
 
 
 class MechanismPlan(Protocol):

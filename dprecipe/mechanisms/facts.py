@@ -32,7 +32,12 @@ class Published:
 class PrivacyUnit(Block):
     """Who is protected."""
 
-    name: Word
+    name: Word = Field(
+        description="what sentences call one unit: record; the recipe's own word, declared; or what its records share"
+    )
+    column: Word | None = Field(
+        None, description="whose value the records of one unit share; null: each record is a unit of its own"
+    )
     max_records: PositiveInt
     enforced_by: Sentence
 

@@ -121,7 +121,7 @@ def check_epsilon(recipe: Recipe) -> Iterator[Finding]:
     if epsilon != "auto" and epsilon > LARGE_EPSILON:
         yield Finding(
             "P108",
-            f"ε = {epsilon:g} promises little: odds about a person may change by a factor of e^{epsilon:g}",
+            f"ε = {epsilon:g} promises little: an outcome may become e^{epsilon:g} times as probable by one unit",
             "prefer ε ≤ 3, and say why where you can't",
             "budget.epsilon",
             severity=Severity.WARNING,

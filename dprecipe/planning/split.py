@@ -127,7 +127,7 @@ def _check_mechanism(recipe: Recipe) -> Iterator[Finding]:
 
 def assume_split(recipe: Recipe) -> Iterator[Assumption]:
     """How the held-out records were chosen."""
-    text = describe_split(recipe.data, unit_name(recipe))
+    text = describe_split(recipe.data)
     if text is not None:
         yield Assumption(
             "split",

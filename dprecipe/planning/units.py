@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dprecipe.data.names import is_name, misnamed_finding, quote_name
+from dprecipe.data.names import is_name, is_noun, misnamed_finding, quote_name, unfit_noun_finding
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.plan import Assumption
 from dprecipe.recipe.root import Recipe
@@ -24,16 +24,18 @@ def check_unit_column(recipe: Recipe) -> Iterator[Finding]:
         )
     if not is_name(unit.column):
         yield misnamed_finding("data.unit.column", unit.column)
+    if unit.name is not None and not is_noun(unit.name):
+        yield unfit_noun_finding("data.unit.name", unit.name)
 
 
 def assume_unit_column(recipe: Recipe) -> Iterator[Assumption]:
     """What only the author of the file can know about the column."""
     unit = recipe.data.unit
     if unit != "record":
-        name = quote_name(unit.column)
+        one = "one unit" if unit.name is None else f"one {unit.name}"
         yield Assumption(
             "unit",
-            f"{name} identifies the units to be protected: all records of one unit have the same value. Someone with "
-            "several values is protected for each value by itself, not for all of them",
+            f"{quote_name(unit.column)} identifies the units to be protected: all records of {one} have the same "
+            "value. Someone with several values is protected for each value by itself, not for all of them",
             "declaration",
         )

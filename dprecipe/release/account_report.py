@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from dprecipe.data.names import name_unit, read_unit_key
 from dprecipe.mechanisms.drawing import CAP, Axes, Figure
 from dprecipe.page import escape_html, render_section, render_table
 from dprecipe.release.charged_account import ChargedAccount, to_spent
@@ -19,8 +20,9 @@ def describe_account(account: ChargedAccount | None) -> list[tuple[str, str]]:
     """What a reader needs to know of it, as rows; none where there is no account."""
     if account is None:
         return []
+    unit = name_unit(read_unit_key(account.unit))
     return [
-        ("account", f"{account.name} ({account.id}), which protects each {account.unit} under {account.neighbouring}"),
+        ("account", f"{account.name} ({account.id}), which protects each {unit} under {account.neighbouring}"),
         ("cap of all its runs together", f"ε = {account.epsilon!r} at δ = {account.delta!r}"),
         *_describe_slots(account),
         ("counted against the cap, this run included", f"ε = {_read(account.epsilon_so_far)}"),
@@ -55,11 +57,17 @@ def _describe_slots(account: ChargedAccount) -> list[tuple[str, str]]:
     return rows
 
 
-def summarise_account(account: ChargedAccount) -> str:
-    """One line: which account, where it stands, and its cap."""
+def describe_other_runs(account: ChargedAccount | None) -> str:
+    """Which other runs on the same data are counted, and which are not, in a few sentences."""
+    if account is None:
+        return (
+            "This run is charged to no account. Other runs on the same data are not counted here, and their costs add "
+            "up to this one's."
+        )
     return (
-        f"{account.name}: with this run ε = {_read(account.epsilon_so_far)} counts against a cap of "
-        f"{account.epsilon:g} at δ = {account.delta:g}; odometer, ex post: {_read(account.odometer)}"
+        f"The claim is this run's alone. The account {account.name} adds up this run and others on the same data: ε = "
+        f"{_read(account.epsilon_so_far)} with this run, of a cap of {account.epsilon:g} at δ = {account.delta:g}. The "
+        f"account's statement lists them. Runs on the same data that are not charged to it are not counted."
     )
 
 
@@ -109,13 +117,3 @@ def _draw(axes: Axes, account: ChargedAccount, label: str) -> None:
     axes.plot([(n, epsilon) for n, epsilon in points if math.isfinite(epsilon)], dots=True)
     axes.write(label, (0, cap.epsilon), CAP, shift=(4, 13))
     axes.set(*AXES, (0, last), (0, 1.08 * cap.epsilon))
-
-
-def render_card_paragraph(account: ChargedAccount | None) -> str:
-    """The account in a model card, before escaping; empty where there is none."""
-    if account is None:
-        return ""
-    return (
-        f"This run is one of several that are charged to one account of their data, {summarise_account(account)}. The "
-        "cap holds for everything released under the account."
-    )

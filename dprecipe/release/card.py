@@ -11,7 +11,7 @@ from typing import Any
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
-from dprecipe.release import account_report, audit_report, origins
+from dprecipe.release import audit_report, context, meaning, origins
 from dprecipe.release.no_model import SENTENCE, has_no_model
 from dprecipe.release.schema import Predicate
 from dprecipe.release.score_blocks import AnyScore
@@ -71,7 +71,7 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
     if evaluation.released is not None:
         results = f"{render_scores(evaluation.released, name_loss(plan.data))}\nMeasured {evaluation.text}."
     else:
-        results = f"No score is published: evaluation was {evaluation.text}."
+        results = f"No score is published. Evaluation: {evaluation.text}."
     assumptions = "\n".join(f"- {plain_text(a.text)} ({a.checked_by})" for a in predicate.assumptions)
     uncovered = "\n".join(f"- {plain_text(text)}" for text in claim.not_protected)
     return f"""{_front_matter(plan, predicate)}
@@ -81,9 +81,10 @@ def render_markdown(plan: Plan, predicate: Predicate) -> str:
 
 {_lost_paragraph(predicate)}## Privacy
 
-{plain_text(claim.sentence)}
+{_attack_paragraphs(predicate)}{plain_text(claim.sentence)}
 {_declared_paragraphs(predicate)}
-{_account_paragraph(predicate)}{_audit_paragraph(predicate)}{_warnings_paragraph(plan)}It rests on:
+{_context_list(predicate)}
+{_audit_paragraph(predicate)}{_warnings_paragraph(plan)}It rests on:
 
 {assumptions}
 
@@ -96,7 +97,7 @@ Check it, with nothing but this folder: `dprecipe verify .`
 {_statement_section(predicate)}
 ## Limits
 
-Differential privacy bounds what the model reveals about any one {plain_text(claim.unit.name)} it was trained on.
+Differential privacy bounds what the model reveals about any one {plain_text(claim.unit.name)}.
 It promises nothing about accuracy, fairness, or data unlike the training data.
 
 ## Training
@@ -144,9 +145,16 @@ def _declared_paragraphs(predicate: Predicate) -> str:
     )
 
 
-def _account_paragraph(predicate: Predicate) -> str:
-    text = account_report.render_card_paragraph(predicate.account)
-    return f"{plain_text(text)}\n\n" if text else ""
+def _attack_paragraphs(predicate: Predicate) -> str:
+    """What the claim means; nothing where nobody is protected."""
+    if predicate.randomness.insecure_seed is not None:
+        return ""
+    texts = (meaning.describe_attack(predicate.claim), meaning.describe_scale(predicate.claim))
+    return "".join(f"{plain_text(text)}\n\n" for text in texts)
+
+
+def _context_list(predicate: Predicate) -> str:
+    return "".join(f"- {question}: {plain_text(text)}\n" for question, text in context.list_context(predicate))
 
 
 def _audit_paragraph(predicate: Predicate) -> str:

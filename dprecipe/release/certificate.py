@@ -174,7 +174,7 @@ def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAc
             text += "; the score chose this model among several, and flatters it"
     elif test is not None:
         status, text = "private_internal", tuned.describe_private_scores(plan)
-        cut = describe_split(plan.data, plan.guarantee.unit)
+        cut = describe_split(plan.data)
         text += "" if cut is None else f"; these records were {cut}"
     else:
         status, text = "none", "the recipe names no records to evaluate on"

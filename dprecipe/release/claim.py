@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dprecipe import __version__
+from dprecipe.data.names import quote_name
 from dprecipe.mechanisms.facts import Published
 from dprecipe.mechanisms.plan import Plan, PlanBudget
 from dprecipe.mechanisms.table import mechanism_of
@@ -92,23 +93,31 @@ def compute_numbers(plan: Plan, charges: Sequence[Charge], published: Published 
     epsilon = rounding.round_up(first.value)
     version = f"dprecipe {__version__}"
     bounds = list_bounds(plan)
+    gaussian = find_gaussian_bound(charges, relation, epsilon)
     return Numbers(
         epsilon,
         compute_profile(charges, relation, budget.accountant, choose_epsilons(epsilon)),
-        find_gaussian_bound(charges, relation, epsilon),
+        gaussian,
         (
             _row(bounds, first.accountant, version, "claim", epsilon),
             _row(bounds, second.accountant, version, "alternative", rounding.round_up(second.value)),
             _row(bounds, third.name, third.version, "cross_check", rounding.round_up(third.epsilon)),
         ),
-        assess_risk(charges, epsilon, plan.budget),
+        assess_risk(charges, epsilon, plan.budget, gaussian),
         mechanism_of(plan.mechanism).certificate.compute_numbers(plan, charges, epsilon, published),
     )
 
 
-def assess_risk(charges: Sequence[Charge], epsilon: float, budget: PlanBudget) -> RiskFacts:
-    """What attacks of any kind attain against these charges, which are claimed to cost ε: upper bounds."""
-    return describe_risk(risk.assess_charges(charges, epsilon, budget.delta, budget.neighbouring, budget.accountant))
+def assess_risk(
+    charges: Sequence[Charge], epsilon: float, budget: PlanBudget, gaussian: GaussianBound | None
+) -> RiskFacts:
+    """What attacks of any kind attain against these charges, which are claimed to cost ε: upper bounds, from the
+    accountant's profile and from the Gaussian bound on δ(ε), whichever is less."""
+    points = risk.list_points(charges, epsilon, budget.delta, budget.neighbouring, budget.accountant)
+    if gaussian is not None:
+        first, last = gaussian.from_epsilon, math.inf if gaussian.to_epsilon is None else gaussian.to_epsilon
+        points = [*points, *((e, gdp.delta(gaussian.mu, e)) for e, _ in points if first <= e <= last)]
+    return describe_risk(risk.assess_points(points, budget.delta))
 
 
 def describe_risk(assessed: risk.AttackRisk) -> RiskFacts:
@@ -206,6 +215,7 @@ def make_claim(plan: Plan, numbers: Numbers, insecure: bool, has_no_model: bool 
         unit=unit,
         sentence=(
             write_claim(numbers.epsilon, budget.delta, budget.neighbouring, unit.name, released, insecure)
+            + define_unit(plan)
             + ("" if has_no_model else part.qualify_claim(plan, numbers.own))
         ),
         released=released,
@@ -239,11 +249,20 @@ def write_claim(
     return formal
 
 
+def define_unit(plan: Plan) -> str:
+    """What the recipe's own word for a unit stands for; starts with a space, and is empty where it has none."""
+    unit = plan.data.unit
+    if unit == "record" or unit.name is None:
+        return ""
+    return f" Here one {unit.name} is all records with the same {quote_name(unit.column)}."
+
+
 def list_unprotected(plan: Plan) -> tuple[str, ...]:
     """What the claim does not cover, in words."""
     size = plan.data.max_units
     bound = "a bound on " if plan.data.hides_size else ""
-    noun = "records" if plan.data.unit == "record" else f"values of {plan.guarantee.unit}"
+    column = plan.data.unit_column
+    noun = "records" if column is None else f"values of {quote_name(column)}"
     first = [
         f"{bound}the number of {noun}, {size}, and the shape of the data: columns, ranges, categories, classes",
         "the recipe: the model's architecture and every hyper-parameter",

@@ -1,7 +1,7 @@
-"""What a claim means to a person: numbers to be read, and how much an attacker gains. Nothing here is below the truth.
+"""What a claim means to a person: every document takes its numbers and sentences from here, so no two contradict.
 
-Notation: P and Q are the distributions of what is released on two neighbouring data sets; TV = max over sets S of
-P(S) - Q(S), which is δ(0).
+Every bound is one of `claim.risk`, which `verify` recomputes; `dprecipe.privacy.risk` has the formulas and the proofs.
+A number that is read is never below the bound.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, Decimal
 
-from dprecipe.privacy import gdp, rounding
+from dprecipe.data.names import name_unit, quote_name
+from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.release.schema import Claim
 
@@ -17,12 +18,22 @@ MARGIN = 1 + 1e-9
 """Above 1 by more than the arithmetic below errs."""
 MAX_READ = 10_000.0
 """Beyond, a factor is no number to be read."""
+EVEN = 0.5
+"""The prior of somebody to whom both answers are equally likely."""
 QUESTIONS = {
     Neighbouring.ADD_OR_REMOVE_ONE: "whether one {unit} is in the data",
     Neighbouring.REPLACE_ONE: "which of two candidates for one {unit} is in the data",
     Neighbouring.ZERO_OUT_ONE: "whether one {unit} is in the data or blanked out",
 }
 """What an attacker guesses, by relation."""
+SUSPICIONS = {
+    Neighbouring.ADD_OR_REMOVE_ONE: "that it is in the data",
+    Neighbouring.REPLACE_ONE: "that it is the first of the two",
+    Neighbouring.ZERO_OUT_ONE: "that it is in the data",
+}
+"""What an attacker believes to some degree beforehand, by relation."""
+SCALE = "Ponomareva et al. 2023, How to DP-fy ML"
+"""Where the words of `describe_scale` come from."""
 
 
 def read_up(value: float, digits: int = 3) -> str:
@@ -39,67 +50,73 @@ def read_up(value: float, digits: int = 3) -> str:
     return f"{exact:,f}" if exact.adjusted() >= -4 else f"{exact:e}"
 
 
-def bound_advantage(claim: Claim) -> float:
-    """An upper bound on TV, in [0, 1]: by how much the rate of true accusations exceeds that of false ones, in any
-    test of two neighbouring data sets.
-
-    Guarantees: every pair (ε, δ) of the claim gives TV <= (exp(ε) - 1 + 2δ) / (exp(ε) + 1), and a Gaussian bound that
-    begins at ε = 0 gives TV <= δ(0) of its μ; the least of them is returned.
-    Source: Kairouz, Oh & Viswanath 2015, Theorem 2.1, for a pair; Dong, Roth & Su 2022, Corollary 2.13, for μ.
-    """
-    pairs = [(claim.epsilon, claim.delta), *((point.epsilon, point.delta) for point in claim.profile)]
-    bounds = [math.tanh(epsilon / 2) + (2 * delta) / (1 + math.exp(min(epsilon, 700))) for epsilon, delta in pairs]
-    if claim.gdp is not None and claim.gdp.from_epsilon == 0:
-        bounds.append(gdp.delta(claim.gdp.mu, 0.0))
-    return min(1.0, min(bounds) * MARGIN)
-
-
 def ask_question(claim: Claim) -> str:
     """What an attacker guesses, in words."""
     return QUESTIONS[Neighbouring(claim.neighbouring)].format(unit=claim.unit.name)
 
 
 def describe_attack(claim: Claim) -> str:
-    """The claim as what an attacker gains, in two sentences. Every number is rounded up."""
-    relation, question = Neighbouring(claim.neighbouring), ask_question(claim)
-    change = relation.words.format(unit=claim.unit.name)
-    guesses = read_up(min(100.0, rounding.round_up(100 * (1 + bound_advantage(claim)) / 2 * MARGIN)))
+    """The claim as what an attacker gains: how often a guess is right, and how sure one release can make it."""
+    even = next(guess for guess in claim.risk.guesses if guess.prior == EVEN)
     guess = (
-        f"Someone who knows everything else and has to guess {question}, both being as likely beforehand, is "
-        f"right in at most {guesses}% of cases after seeing the release; without it, in 50%."
+        f"Suppose an attacker knows everything else and has to guess {ask_question(claim)}. Both answers are equally "
+        f"likely. Without the release, {100 * EVEN:g}% of such guesses are right; with it, at most "
+        f"{_read_percent(even.success)}."
     )
-    factor = math.exp(claim.epsilon) * MARGIN if claim.epsilon < 700 else math.inf
-    if not factor <= MAX_READ:
-        return f"{guess} The factor exp(ε) is too large to promise anything by itself."
-    odds = read_up(rounding.round_up(factor))
+    if read_odds_factor(claim) is None:
+        return f"{guess} That is an average, and one release may tell the attacker everything."
     return (
-        f"{guess} Nothing they may look for becomes more than {odds} times as probable (exp(ε)), plus δ, by {change}."
+        f"{guess} That is an average: one release may tell more than another. Afterwards the attacker is at most "
+        f"{_read_percent(even.posterior)} sure of the right answer, {_describe_exception(claim)}."
+    )
+
+
+def describe_scale(claim: Claim) -> str:
+    """How large ε is by a published scale."""
+    epsilon = claim.epsilon
+    word = "strong" if epsilon <= 1 else "reasonable" if epsilon <= 10 else "weak or none"
+    return (
+        f"A smaller ε is better. One scale for machine learning ({SCALE}) calls a guarantee strong up to ε = 1, "
+        f"reasonable up to ε = 10, and weak or none above: this one, ε = {read_up(epsilon)}, is {word}."
     )
 
 
 def list_risk(claim: Claim) -> list[tuple[str, str]]:
-    """What attacks attain at most, in words. Every number is rounded up; those of the odds belong together."""
-    stated = claim.risk
+    """What attacks attain at most: each question, and its one answer."""
+    stated, factor = claim.risk, read_odds_factor(claim)
     rows = [
         (
-            f"an attack that accuses falsely in at most {100 * rate.false_positive_rate:g}% of cases",
-            f"accuses rightly in at most {_read_percent(rate.true_positive_rate)}",
+            f"attacks with false alarms in at most {100 * rate.false_positive_rate:g}% of cases",
+            f"find what they look for in at most {_read_percent(rate.true_positive_rate)} of cases",
         )
         for rate in stated.true_positive_rates
     ]
-    rows.append(("true minus false accusations, of any attack", f"at most {_read_percent(stated.advantage)}"))
-    failure = f"except with a chance of at most {stated.odds_failure:g}"
-    factor = stated.odds_factor
-    odds = "no bound" if factor is None or factor > MAX_READ else f"at most {read_up(factor)} times the odds before"
-    rows.append(("odds of any guess after seeing the release", f"{odds}, {failure}"))
+    rows.append(
+        ("share found minus share of false alarms, of any attack", f"at most {_read_percent(stated.advantage)}")
+    )
+    except_rarely = _describe_exception(claim)
+    odds = "no bound" if factor is None else f"at most {read_up(factor)} times the odds before, {except_rarely}"
+    rows.append(("odds of any guess after seeing the release", odds))
+    suspicion = SUSPICIONS[Neighbouring(claim.neighbouring)]
     return rows + [
         (
-            f"a prior belief of {100 * guess.prior:g}% that it is in the data",
-            f"a guess is right in at most {_read_percent(guess.success)} of cases; the belief after seeing the release "
-            f"is at most {_read_percent(guess.posterior)}, {failure}",
+            f"attackers who are {100 * guess.prior:g}% sure beforehand {suspicion}",
+            f"guess right in at most {_read_percent(guess.success)} of cases (without the release: "
+            f"{100 * max(guess.prior, 1 - guess.prior):g}%); afterwards they are at most "
+            f"{_read_percent(guess.posterior)} sure of it, {except_rarely}",
         )
         for guess in stated.guesses
     ]
+
+
+def read_odds_factor(claim: Claim) -> float | None:
+    """By which the odds of any guess grow at most; None where the bound is too large to be read."""
+    factor = claim.risk.odds_factor
+    return factor if factor is not None and factor <= MAX_READ else None
+
+
+def _describe_exception(claim: Claim) -> str:
+    return f"except with a chance of at most {describe_delta(claim.risk.odds_failure)}"
 
 
 def _read_percent(share: float) -> str:
@@ -109,12 +126,14 @@ def _read_percent(share: float) -> str:
 def describe_protected(claim: Claim) -> tuple[str, str]:
     """Who is protected, in words: a few of them, and the rest."""
     unit = claim.unit
-    if unit.max_records == 1 and unit.name == "record":
-        return "each record", "by itself: not all records of one person together"
-    limit = "its one record" if unit.max_records == 1 else f"at most {unit.max_records:,}"
-    return f"all records of one {unit.name}", f"together; {limit}"
+    if unit.column is None:
+        return f"each {unit.name}", "by itself: not all records of one person together"
+    limit = "its one record" if unit.max_records == 1 else f"at most {unit.max_records:,} of them are used"
+    if unit.name == name_unit(unit.column):
+        return "each group of records", f"with the same {quote_name(unit.column)}, together; {limit}"
+    return f"each {unit.name}", f"all records with the same {quote_name(unit.column)}, together; {limit}"
 
 
 def describe_delta(delta: float) -> str:
-    """δ as "1 in so many", never fewer than it is."""
+    """A chance as "1 in so many", never fewer than it is."""
     return f"1 in {int(1 / Decimal(repr(delta))):,}"

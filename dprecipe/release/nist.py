@@ -14,7 +14,7 @@ from typing import Literal
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.release import audit_report, meaning, scores
+from dprecipe.release import account_report, audit_report, meaning, scores
 from dprecipe.release.card import plain_text
 from dprecipe.release.schema import Predicate
 from dprecipe.release.verify import Verified
@@ -89,7 +89,7 @@ def _texts(stated: ReleaseStatement, keys: tuple[str, ...]) -> Iterator[str]:
 
 def _epsilon(predicate: Predicate) -> Answer:
     claim = predicate.claim
-    return "recomputed", f"ε = {claim.epsilon!r}. {meaning.describe_attack(claim)}"
+    return "recomputed", f"ε = {claim.epsilon!r}. {meaning.describe_attack(claim)} {meaning.describe_scale(claim)}"
 
 
 def _risk(predicate: Predicate) -> Answer:
@@ -105,13 +105,17 @@ def _delta(predicate: Predicate) -> Answer:
 
 
 def _unit(predicate: Predicate) -> Answer:
-    unit = predicate.claim.unit
-    return "recomputed", f"{unit.name}; at most {unit.max_records:,} records each: {unit.enforced_by}"
+    who, how = meaning.describe_protected(predicate.claim)
+    return "recomputed", f"{who}, {how}: {predicate.claim.unit.enforced_by}"
 
 
 def _relation(predicate: Predicate) -> Answer:
     claim = predicate.claim
     return "recomputed", f"{claim.neighbouring}: {Neighbouring(claim.neighbouring).words.format(unit=claim.unit.name)}"
+
+
+def _other_runs(predicate: Predicate) -> Answer:
+    return "recorded", account_report.describe_other_runs(predicate.account)
 
 
 def _composition(predicate: Predicate) -> Answer:
@@ -151,7 +155,7 @@ def _tuning(predicate: Predicate) -> Answer:
 def _utility(predicate: Predicate) -> Answer:
     released = predicate.data_access.evaluation.released
     if released is None:
-        return "not answered", f"no score is published: evaluation was {predicate.data_access.evaluation.text}"
+        return "not answered", f"no score is published; evaluation: {predicate.data_access.evaluation.text}"
     rows = scores.list_rows(released, "loss")
     values = ", ".join(
         f"{row.name} {row.value}" + (f" (without a model {row.baseline})" if row.baseline else "") for row in rows
@@ -197,7 +201,8 @@ PARTS: dict[str, tuple[tuple[str, Rule], ...]] = {
         ("What is the unit of privacy, and is its contribution bounded?", _unit),
         ("Which data sets are neighbours (bounded or unbounded)?", _relation),
         ("Why these parameters?", _stated("justification")),
-        ("How are several releases of the same data added up?", _stated("releases", "future_releases")),
+        ("Which other releases of the same data are counted?", _other_runs),
+        ("Are more releases planned, and how will they be added up?", _stated("releases", "future_releases")),
     ),
     "Algorithms and their utility": (
         ("Which algorithm, with which noise?", _algorithm),
@@ -219,7 +224,7 @@ PARTS: dict[str, tuple[tuple[str, Rule], ...]] = {
     ),
     "Trust, security and collection": (
         ("Which deployment model, and who has to be trusted?", _trust),
-        ("Who answers for the release?", _stated("curators", "region", "sector")),
+        ("Who answers for the release?", _stated("curators", "contact", "region", "sector")),
         ("How are the raw data secured, and who has access?", _stated("security")),
         ("How were the data collected, and does that expose people?", _stated("data_source", "data_changes")),
     ),

@@ -134,7 +134,7 @@ def _check_profile(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         if (gdp.from_epsilon, gdp.to_epsilon) != (claim.gdp.from_epsilon, claim.gdp.to_epsilon):
             problems.append("claim.gdp: stated for another interval than the events imply")
         problems += compare_number("claim.gdp.mu", claim.gdp.mu, gdp.mu)
-    return problems + _check_risk(claim.risk, claims.assess_risk(charges, claim.epsilon, plan.budget))
+    return problems + _check_risk(claim.risk, claims.assess_risk(charges, claim.epsilon, plan.budget, gdp))
 
 
 def _check_risk(stated: RiskFacts, recomputed: RiskFacts) -> list[str]:

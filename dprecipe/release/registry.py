@@ -15,7 +15,7 @@ import yaml
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.release import meaning
+from dprecipe.release import account_report, meaning
 from dprecipe.release.card import plain_text
 from dprecipe.release.schema import Predicate
 from dprecipe.release.verify import Verified
@@ -109,6 +109,7 @@ def _privacy_loss(predicate: Predicate) -> dict[str, Any]:
     points = ", ".join(f"({point.epsilon:g}, {point.delta:g})" for point in claim.profile)
     details = [
         meaning.describe_attack(claim),
+        meaning.describe_scale(claim),
         *(f"{name}: {text}" for name, text in meaning.list_risk(claim)),
         *([f"The same release is (ε, δ)-DP for every pair of: {points}"] if points else []),
         *(
@@ -121,7 +122,7 @@ def _privacy_loss(predicate: Predicate) -> dict[str, Any]:
     return {
         "privacy_unit": plain_text(claim.unit.name),
         "privacy_unit_details": plain_text(
-            f"Neighbouring data sets differ by {change}. One unit has at most {claim.unit.max_records:,} records: "
+            f"Neighbouring data sets differ by {change}. Protected is {', '.join(meaning.describe_protected(claim))}: "
             f"{claim.unit.enforced_by}."
         ),
         "privacy_parameters": {"epsilon": claim.epsilon, "delta": claim.delta},
@@ -153,7 +154,7 @@ def _accounting(predicate: Predicate, stated: ReleaseStatement) -> dict[str, Any
     composition = [
         f"{predicate.events.total:,} events were charged in {budget.attempts:,} attempts and composed by "
         f"{predicate.accounting[0].name}; what was reserved before a crash counts as spent",
-        "releases of other runs from the same records are not in these numbers",
+        account_report.describe_other_runs(predicate.account),
         *([stated.future_releases] if stated.future_releases else []),
     ]
     return {

@@ -26,7 +26,7 @@ from dprecipe.page import (
 )
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
-from dprecipe.release import account_report, audit_report, meaning, origins, plots, scores, tuned
+from dprecipe.release import account_report, audit_report, context, meaning, origins, plots, scores, tuned
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import EventRun, Predicate
@@ -58,6 +58,7 @@ def render_html(
             if has_no_model(predicate)
             else [_glance(predicate), _claim(predicate)]
         ),
+        render_section(context.TITLE, render_table(("", ""), context.list_context(predicate))),
         *_risk(predicate),
         audit_report.render_audit(predicate.audit, audit),
         _declared(predicate),
@@ -98,7 +99,7 @@ def _glance(predicate: Predicate) -> str:
         ),
         (
             f"δ = {claim.delta:g}",
-            f"{meaning.describe_delta(claim.delta)}: what a probability may change by beyond the factor exp(ε)",
+            f"{meaning.describe_delta(claim.delta)}: a margin that the claim allows beyond ε",
         ),
         meaning.describe_protected(claim),
         *([] if has_no_model(predicate) else [(steps, f"{mechanism.kind}, {part.describe_noise(mechanism)}")]),
@@ -107,7 +108,10 @@ def _glance(predicate: Predicate) -> str:
     if claim.gdp is not None:
         end = claim.gdp.to_epsilon
         where = "for every ε" if end is None else f"for ε up to {end:g}"
-        tiles.append((f"μ = {meaning.read_up(claim.gdp.mu)}", f"no worse than Gaussian DP of this μ, {where}"))
+        text = (
+            f"no weaker than normal noise of deviation 1 on one number that one {claim.unit.name} moves by μ; {where}"
+        )
+        tiles.append((f"μ = {meaning.read_up(claim.gdp.mu)}", f"to compare releases with one number: {text}"))
     return render_section("At a glance", render_tiles(tiles))
 
 
@@ -116,7 +120,8 @@ def _claim(predicate: Predicate) -> str:
     claim, is_void = predicate.claim, predicate.randomness.insecure_seed is not None
     texts = [claim.sentence]
     if not is_void:
-        texts.insert(1 if has_no_model(predicate) else 0, meaning.describe_attack(claim))
+        place = 1 if has_no_model(predicate) else 0
+        texts[place:place] = [meaning.describe_attack(claim), meaning.describe_scale(claim)]
     first, *rest = map(escape_html, [*texts, f"How that is enforced: {claim.unit.enforced_by}."])
     return (
         f'<section class="claim{" void" if is_void else ""}"><h2>The claim</h2><p class="plain">{first}</p>'
@@ -130,7 +135,7 @@ def _risk(predicate: Predicate) -> list[str]:
     if predicate.randomness.insecure_seed is not None:
         return []
     question = meaning.ask_question(predicate.claim)
-    text = f"Of attacks that find out {question}, whatever else the attacker knows. All numbers are upper bounds."
+    text = f"An attacker wants to find out {question}, and knows everything else. All numbers are upper bounds."
     table = render_table(("", ""), meaning.list_risk(predicate.claim))
     return [render_section("What an attack can attain", f'<p class="small">{escape_html(text)}</p>{table}')]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from dprecipe.data.names import name_unit
 from dprecipe.data.schema import Data
 from dprecipe.mechanisms.plan import Plan, digest_of
 from dprecipe.privacy import accountants, rounding
@@ -88,7 +89,7 @@ def contend_release(verified: Verified, path: Path) -> Contender:
         place=str(path),
         planned=False,
         mechanism=predicate.mechanism.kind,
-        terms=ClaimTerms(Neighbouring(claim.neighbouring), claim.unit.name, claim.unit.max_records),
+        terms=ClaimTerms(Neighbouring(claim.neighbouring), name_unit(claim.unit.column), claim.unit.max_records),
         epsilon=claim.epsilon,
         delta=claim.delta,
         accountant=recipe.budget.accountant,
@@ -112,7 +113,9 @@ def contend_recipe(plan: Plan, path: Path) -> Contender:
         place=str(path),
         planned=True,
         mechanism=plan.mechanism,
-        terms=ClaimTerms(guarantee.neighbouring, guarantee.unit, 1 if unit == "record" else unit.max_records),
+        terms=ClaimTerms(
+            guarantee.neighbouring, name_unit(recipe.data.unit_column), 1 if unit == "record" else unit.max_records
+        ),
         epsilon=rounding.round_up(guarantee.epsilon),
         delta=guarantee.delta,
         accountant=plan.budget.accountant,

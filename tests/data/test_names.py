@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.data.names import is_name, quote_name
+from dprecipe.data.names import is_name, is_noun, name_unit, quote_name, read_unit_key, write_unit_key
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,22 @@ def test_columns_as_people_name_them(name: str) -> None:
 )  # fmt: skip
 def test_no_sentence_is_a_name(name: str) -> None:
     assert not is_name(name)
+
+
+@pytest.mark.parametrize("noun", ["patient", "Patient", "Haushalt", "e-bike", "利用者", "व्यक्ति", "x" * 30])
+def test_words_for_a_unit(noun: str) -> None:
+    assert is_noun(noun)
+    assert name_unit("who", noun) == noun
+
+
+@pytest.mark.parametrize(
+    "noun",
+    ["", "record", "RECORDS", "two words", "-x", "x-", "x--y", "x1", "it's", "x" * 31, "a\nb", "e" + "\u0301" * 4],
+)
+def test_what_could_say_more_than_one_unit_is_no_word_for_it(noun: str) -> None:
+    assert not is_noun(noun)
+
+
+@pytest.mark.parametrize("column", [None, "who", "record", "column record", "column column record", "column who"])
+def test_a_unit_is_read_as_it_is_written(column: str | None) -> None:
+    assert read_unit_key(write_unit_key(column)) == column

@@ -317,16 +317,16 @@ def test_a_plan_counts_on_a_public_number(block: Block) -> None:
 
 def test_the_split_in_words(block: Block) -> None:
     split = {"share": 0.15, "seed": 4}
-    units = describe_split(block(source("csv"), test={"split": split}, unit=UNIT), "'who'")
-    column = describe_split(block(source("csv"), test={"split": {**split, "by": "ward"}}), "record")
-    place = describe_split(block(source("csv"), test={"split": split}), "record")
+    units = describe_split(block(source("csv"), test={"split": split}, unit=UNIT))
+    column = describe_split(block(source("csv"), test={"split": {**split, "by": "ward"}}))
+    place = describe_split(block(source("csv"), test={"split": split}))
     assert units is not None
-    assert "keyed hash of each 'who' (BLAKE2b, seed 4): an expected share of 0.15" in units
+    assert "keyed hash of each record's 'who' (BLAKE2b, seed 4): an expected share of 0.15" in units
     assert column is not None
     assert "of each record's 'ward'" in column
     assert place is not None
     assert "of each record's number in its source" in place
-    assert describe_split(block(source("csv")), "record") is None
+    assert describe_split(block(source("csv"))) is None
 
 
 @pytest.mark.parametrize("by", ["unit", "folder", "who"])

@@ -477,6 +477,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r302-noise-and-length": ("training.steps=100",),
     "r302-pnsgd": ("training.epochs=5",),
     "r303-unit": ("data.unit=record",),
+    "r308-noun": ("data.unit={column: person, name: person, max_records: 8}",),
     "r308-unit": ("data.unit={column: person, max_records: 8}",),
 }
 

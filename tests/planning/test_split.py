@@ -34,12 +34,15 @@ def test_rates_and_lengths_are_planned_from_size_and_share() -> None:
 def test_the_plan_says_how_the_split_is_made_and_what_it_leaves_open() -> None:
     split = plan_of("fine-split")
     texts = {assumption.id: assumption.text for assumption in split.assumptions}
-    assert "keyed hash of each 'patient' (BLAKE2b, seed 0)" in texts["split"]
+    assert "keyed hash of each record's 'patient' (BLAKE2b, seed 0)" in texts["split"]
     assert texts["size"] == (
         "the number of units in the training source, 9000, is public; how many of them are not held out is not public, "
         "and 7650 are planned for"
     )
-    assert any("on which side of the split a 'patient' is" in text for text in list_unprotected(split))
+    assert any(
+        "on which side of the split a group of records with the same 'patient' is" in text
+        for text in list_unprotected(split)
+    )
 
 
 def test_a_protected_size_and_a_split_together() -> None:

@@ -9,7 +9,7 @@ import mpmath
 import pytest
 from scipy.stats import norm
 
-from dprecipe.faults import PlanRefused
+from dprecipe.faults import PlanRefused, RecipeError
 from dprecipe.mechanisms.facts import PrivacyUnit
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
@@ -117,13 +117,38 @@ def test_the_columns_name_is_quoted_and_what_it_tells_apart_is_declared(plan_of:
     source = "data.train={source: npz, path: a.npz, shape: [8, 8], classes: 10}"
     plan = plan_of(overrides=(source, "data.unit={column: patient id, max_records: 3}"))
     unit = unit_of(plan)
-    assert unit.name == plan.guarantee.unit == "'patient id'"
-    assert "a value of 'patient id' are sampled together" in unit.enforced_by
+    assert unit.name == plan.guarantee.unit == "group of records with the same 'patient id'"
+    assert unit.column == "patient id"
+    assert "records with the same 'patient id' are sampled together" in unit.enforced_by
     assert {a.id: a.checked_by for a in plan.assumptions}["unit"] == "declaration"
     assert "unit" not in {a.id for a in plan_of().assumptions}
     # A column may be called what the sentence calls what it protects by default.
     named = plan_of(overrides=(source, "data.unit={column: record, max_records: 3}"))
-    assert unit_of(named).name == "'record'"
+    assert unit_of(named).name == "group of records with the same 'record'"
+
+
+def test_a_unit_that_the_recipe_names_is_called_so_and_the_claim_says_what_it_is(plan_of: Any, facts_of: Any) -> None:
+    source = "data.train={source: npz, path: a.npz, shape: [8, 8], classes: 10}"
+    plan = plan_of(overrides=(source, "data.unit={column: patient id, name: patient, max_records: 3}"))
+    unit = unit_of(plan)
+    assert (unit.name, unit.column, plan.guarantee.unit) == ("patient", "patient id", "patient")
+    words = claim.make_claim(plan, claim.compute_numbers(plan, plan.events), insecure=False).sentence
+    assert "adding or removing one patient:" in words
+    assert words.endswith(" Here one patient is all records with the same 'patient id'.")
+    assert "all records of one patient have the same value" in {a.id: a.text for a in plan.assumptions}["unit"]
+    unnamed = plan_of(overrides=(source, "data.unit={column: patient id, max_records: 3}"))
+    assert "name" not in unnamed.resolved["data"]["unit"]  # a recipe that says none has the digest that it had
+    assert plan.digest != unnamed.digest
+
+
+@pytest.mark.parametrize(
+    "name", ["person or all", "record", "Records", "patient (ε = 0.01)", "", "x" * 31, "a\u0301b-"]
+)
+def test_the_name_of_a_unit_is_one_word(name: str, plan_of: Any) -> None:
+    source = "data.train={source: npz, path: a.npz, shape: [8, 8], classes: 10}"
+    with pytest.raises((PlanRefused, RecipeError)) as refused:
+        plan_of(overrides=(source, f'data.unit={{column: who, name: "{name}", max_records: 3}}'))
+    assert [finding.code for finding in refused.value.findings] == ["R308" if name else "R108"]
 
 
 @pytest.mark.parametrize("column", ["person.       ε spent  0.01", "person (in truth ε = 0.01)", "person\\nverified"])

@@ -104,9 +104,7 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None, None]):
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        name, max_records = unit_of(plan)
-        enforced_by = noisy_sum.describe_clipping(plan, plan.room_as(DpsgdPlan).augmentations)
-        return PrivacyUnit(name=name, max_records=max_records, enforced_by=enforced_by)
+        return unit_of(plan, noisy_sum.describe_clipping(plan, plan.room_as(DpsgdPlan).augmentations))
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS

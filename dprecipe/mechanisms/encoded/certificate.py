@@ -79,17 +79,16 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None, None]):
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        name, max_records = unit_of(plan)
         enforced_by = noisy_sum.describe_clipping(plan, copies=1)
         if plan.room_as(EncodedPlan).slots is not None:
             participation = "is sampled, and assigned to a micro-batch, independently"
             if plan.room.scheme == "full_batch":
                 participation = "takes part in every step, and is assigned to a micro-batch independently"
             enforced_by = (
-                f"each {name} {participation}; the mean gradient of a micro-batch is "
+                f"each {plan.guarantee.unit} {participation}; the mean gradient of a micro-batch is "
                 "encoded, so one code is exchanged for another"
             )
-        return PrivacyUnit(name=name, max_records=max_records, enforced_by=enforced_by)
+        return unit_of(plan, enforced_by)
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS

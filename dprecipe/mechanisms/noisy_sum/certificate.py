@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dprecipe.data.names import quote_name
 from dprecipe.mechanisms.certificate import NOISE_SCALE
 from dprecipe.mechanisms.facts import AggregationFacts
 from dprecipe.mechanisms.plan import Plan
@@ -52,6 +53,6 @@ def describe_clipping(plan: Plan, copies: int) -> str:
     if unit == "record":
         return f"each record's gradient is clipped by itself, and {of_record}{averaged}"
     return (
-        f"records that share a value of {plan.guarantee.unit} {of_unit} and their gradients are clipped together; "
+        f"records with the same {quote_name(unit.column)} {of_unit} and their gradients are clipped together; "
         f"at most {unit.max_records} of them are used{averaged.replace('its', 'their')}"
     )

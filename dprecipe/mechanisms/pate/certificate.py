@@ -121,9 +121,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        name, max_records = unit_of(plan)
-        enforced_by = f"{_partition(plan)}; so one {name} moves at most one vote on a query"
-        return PrivacyUnit(name=name, max_records=max_records, enforced_by=enforced_by)
+        return unit_of(plan, f"{_partition(plan)}; so one {plan.guarantee.unit} moves at most one vote on a query")
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS if plan.room.reads_training_records else CHECKS_OF_A_FILE

@@ -43,8 +43,7 @@ class Part(CertificatePart[FifthFacts, AtHalf, None]):
         return FifthFacts(kind="fifth", deviation=plan.room.event.noise_multiplier, at_half=numbers.epsilon)
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        name, most = unit_of(plan)
-        return PrivacyUnit(name=name, max_records=most, enforced_by="a proof that is not given here")
+        return unit_of(plan, "a proof that is not given here")
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS
