@@ -95,7 +95,8 @@ td:first-child::before{{content:none!important}}
 body{{font-size:11pt}}
 main{{max-width:none;padding:0}}
 section{{border-radius:0;padding:.8rem 1rem;margin:.6rem 0}}
-figure,tr,.numbers div{{break-inside:avoid}}
+figure,tr,.numbers,.claim{{break-inside:avoid}}
+tbody tr:first-child{{break-after:avoid}}
 h2{{break-after:avoid}}
 details::details-content{{content-visibility:visible;block-size:auto}}
 }}

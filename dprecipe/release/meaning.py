@@ -66,8 +66,8 @@ def describe_attack(claim: Claim) -> str:
     if read_odds_factor(claim) is None:
         return f"{guess} That is an average, and one release may tell the attacker everything."
     return (
-        f"{guess} That is an average: one release may tell more than another. Afterwards the attacker is at most "
-        f"{_read_percent(even.posterior)} sure of the right answer, {_describe_exception(claim)}."
+        f"{guess} That is an average. Whatever comes out, the attacker is at most {_read_percent(even.posterior)} sure "
+        f"of the right answer afterwards, {_describe_exception(claim)}."
     )
 
 

@@ -53,12 +53,9 @@ def render_html(
     figures = render_figures(drawn.values())
     over = "The guarantee" if tuned.hides_iterates(plan) else "Over the run"
     sections = [
-        *(
-            [_claim(predicate), _glance(predicate)]
-            if has_no_model(predicate)
-            else [_glance(predicate), _claim(predicate)]
-        ),
+        _claim(predicate),
         render_section(context.TITLE, render_table(("", ""), context.list_context(predicate))),
+        _glance(predicate),
         *_risk(predicate),
         audit_report.render_audit(predicate.audit, audit),
         _declared(predicate),

@@ -65,7 +65,8 @@ def test_it_verifies_and_says_where_the_account_stands(release: Path) -> None:
     assert any("--account-statement" in line for line in verified.notes)
     assert any("one of several" in line for line in verified.claim.not_protected)
     card, report = ((release / name).read_text(encoding="utf-8") for name in ("card.md", "report.html"))
-    assert "admissions" in card
+    assert "The account admissions adds up this run and others on the same data" in card
+    assert "of a cap of 6 at δ = 0.0001" in report
     assert "The account of this data set" in report
     assert 'aria-label="account"' in report
 

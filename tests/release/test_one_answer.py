@@ -76,7 +76,7 @@ QUESTIONS = {
     "sure": rf"who are {AT}% sure beforehand [^%]+%[^%]+%\); afterwards they are at most {BOUND}% sure",
     "right, evenly": rf"Both answers are equally likely\. Without the release, {AT}% of such guesses are right; "
     rf"with it, at most {BOUND}%",
-    "sure, evenly": rf"{AT}% of such guesses[^%]+%[^%]+Afterwards the attacker is at most {BOUND}% sure",
+    "sure, evenly": rf"{AT}% of such guesses[^%]+%[^%]+Whatever comes out, the attacker is at most {BOUND}% sure",
 }
 """Each form in which a document may answer a question: `at` is part of the question, `bound` the answer."""
 
