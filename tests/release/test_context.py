@@ -32,9 +32,7 @@ def test_what_it_says_is_marked_as_declared(verified: Verified) -> None:
     assert rows["whom to ask"] == "privacy@stmary.example (declared)"
 
 
-def test_without_an_account_each_document_says_that_other_runs_are_not_counted(
-    finished: Any, verified: Verified
-) -> None:
+def test_without_an_account_each_document_says_that_others_are_not_counted(finished: Any, verified: Verified) -> None:
     text = describe_other_runs(None)
     assert text.startswith("This run is charged to no account. Other runs on the same data are not counted here")
     documents = [

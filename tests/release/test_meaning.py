@@ -95,9 +95,8 @@ def test_an_attack_in_words(relation: Neighbouring, question: str, suspicion: st
     text = meaning.describe_attack(claim)
     assert question in text
     assert "at most 95.3%." in text  # e^ε/(1 + e^ε), and little more
-    assert (
-        "at most 97.6% sure of the right answer afterwards, except with a chance of at most 1 in 50,000." in text
-    )  # 2 e^ε to 1
+    sure = "at most 97.6% sure of the right answer afterwards"  # odds of 2 e^ε to 1
+    assert f"{sure}, except with a chance of at most 1 in 50,000." in text
     assert any(name == f"attackers who are 10% sure beforehand {suspicion}" for name, _ in meaning.list_risk(claim))
 
 

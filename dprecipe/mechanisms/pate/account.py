@@ -68,10 +68,8 @@ def plan(spec: Pate, facts: Facts) -> Planned[PatePlan]:
 
 def _identity(spec: Pate, facts: Facts) -> str:
     """What names a unit for good: the column that does, or its records' number in the source."""
-    named = spec.teachers.identity
-    if named is not None:
-        return quote_name(named)
-    return facts.unit if facts.data.unit != "record" else "record number"
+    named = spec.teachers.identity or facts.data.unit_column
+    return "record number" if named is None else quote_name(named)
 
 
 def _interaction(spec: Pate, run: PateRun, multiplier: float, queries: int) -> PlannedInteraction | None:

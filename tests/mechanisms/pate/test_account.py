@@ -254,7 +254,7 @@ def test_the_plan_names_what_it_rests_on() -> None:
     grouped = make_plan(table, "data.unit={column: writer, max_records: 3}")
     assert "identity" not in {a.id for a in grouped.assumptions}
     assert grouped.room.partition_by == "'writer'"
-    assert grouped.guarantee.unit == "'writer'"
+    assert grouped.guarantee.unit == "group of records with the same 'writer'"
 
 
 @pytest.mark.parametrize(
