@@ -27,7 +27,7 @@ def check_query(recipe: Recipe) -> Iterator[Finding]:
                 "P144",
                 f"a row of the query's result may depend on the rows of several units: {selection.reason}",
                 "write SELECT … FROM one table WHERE …, with functions of a row's own values; or declare "
-                f"data.{role}.rows: declared, if each depends on rows of its own {unit_name(recipe)} alone",
+                f"data.{role}.rows: declared, if each depends on rows of one {unit_name(recipe)} alone",
                 path,
             )
         elif role == "train" and (selection.filters or selection.declared):
@@ -56,7 +56,7 @@ def assume_query(recipe: Recipe) -> Iterator[Assumption]:
     if selection.reason:
         yield Assumption(
             "query_rows",
-            f"{subject}, and each of them was made of rows of its own {unit} alone: without a {unit}, its rows are "
+            f"{subject}, and each of them was made of rows of one {unit} alone: without it, its rows are "
             "missing from the result, and all others are as they were",
             "declaration",
         )

@@ -52,7 +52,7 @@ def test_create_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[st
     commands.create(path, 8.0, 1e-6, "patient_id", "replace_one", None, None)
     out = capsys.readouterr().out
     assert out.startswith("created account ward b: ")
-    assert "each patient_id: replacing one patient_id by another" in out
+    assert "replacing one group of records with the same 'patient_id' by another" in out
     assert f"account: {path}" in out
     assert open_account(path).facts.name == "ward b"
 

@@ -86,7 +86,7 @@ def test_the_plan_says_what_the_data_set_is_and_who_says_so() -> None:
     assert "each of them is made of one row of a table" in text
     by, text = assumed(data__train__query=JOINED, data__train__rows="declared")
     assert by == "declaration"
-    assert "each of them was made of rows of its own 'patient' alone" in text
+    assert "each of them was made of rows of one group of records with the same 'patient' alone" in text
 
 
 def test_every_mechanism_has_the_rule() -> None:

@@ -299,7 +299,7 @@ def test_deltas_of_users_and_columns_that_name_records(plans: Any, publish: Any,
         )
     )
     unit = stated(publish(tmp_path / "run", plan)).claim.unit
-    assert (unit.name, unit.max_records) == ("'user'", 5)
+    assert (unit.name, unit.column, unit.max_records) == ("group of records with the same 'user'", "user", 5)
     assert "keyed hash of the 'user'" in unit.enforced_by
 
 
