@@ -15,6 +15,7 @@ The order of a run that is charged to an account:
 | a resumed run | its next attempt reserves what the ledger holds and the rest of the plan; the larger one counts |
 | a copy of the run's folder asks for an attempt that another copy has had | refused: its nonce is another one |
 | a folder that is older than what the account was told is drawn | refused |
+| a copy that would draw again what the account was told is drawn | refused: something of it was seen |
 | two runs ask at once | one after the other; each sees what the other has reserved |
 """
 
@@ -231,7 +232,7 @@ class DataAccount:
         `run`: the run's name, for good; `attempt`: its number, which only grows. `what`: for people, such as the
         recipe's name. `claim`: what the run claims by itself. `nonce`: of this attempt; the same when the same attempt
         asks again because it does not know whether it was answered, another one for everybody else. `drawn`: what
-        the run's ledger holds by now. `nonces`: of its earlier attempts, by number; the account's last is one of them.
+        the run's ledger holds by now, less what the attempt is about to draw again (`Ledger.carriable`). `nonces`: of its earlier attempts, by number; the account's last is one of them.
         `data_digest`: as of `bind`; another run may have bound the account to other data since. `slots`: the group that
         the run takes slots of, in place of room under the filter.
 

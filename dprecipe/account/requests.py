@@ -157,9 +157,10 @@ def refuse_other_data(facts: AccountFacts) -> AccountRefused:
 
 
 def refuse_older(facts: AccountFacts, run: str) -> AccountRefused:
-    """Of a folder that knows less than the account."""
+    """Of a folder that knows less than the account, or would draw again what the account knows."""
     return AccountRefused(
-        f"the ledger of run {run} holds less than account {facts.name} was told: the run's folder is an older copy",
+        f"account {facts.name} was told of noise that the ledger of run {run} lacks, or has not settled: the run's "
+        "folder is an older copy",
         "go on in the run's newest folder; or start a new run (what this one reserved stays counted)",
     )
 

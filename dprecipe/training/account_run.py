@@ -12,6 +12,7 @@
 | a kill after it | it counts in full; the next attempt reserves what the ledger holds and the rest of the plan |
 | the account has no room for that | the run goes on within what it had, and ends as `budget` where that is used up |
 | a folder that is older than what the account has seen of its run | refused: its ledger lacks what was drawn |
+| a copy that would go on with a hidden event of which the account was told | refused: its end was seen |
 | the account can't be reached at the beginning | the run is refused; nothing is drawn |
 | it can't be reached at the end | the release is held back, and `dprecipe account settle RUN` completes it |
 | the first attempt ends, and has drawn nothing | its reservation is void |
@@ -185,7 +186,7 @@ def reserve_plan(
                     plan.name,
                     claim=_claim_of(plan),
                     nonce=nonce,
-                    drawn=order_charges(drawn),
+                    drawn=order_charges(drawn - _count_carried(ledger.before)),
                     nonces=_list_nonces(ledger.before),
                     data_digest=data,
                     slots=plan.budget.slots,
@@ -201,6 +202,12 @@ def reserve_plan(
                 )
             return RunInAccount(plan, reservation, known is None or known.status == VOID)
     raise refusal or RunFailed("internal fault: a run without events asked an account", "please report this")
+
+
+def _count_carried(before: Ledger | None) -> Counter[Event]:
+    """The event that the attempt carries, if any: the ledger holds it, and it is yet to be drawn."""
+    carried = None if before is None else before.carriable
+    return Counter() if carried is None else Counter({carried: 1})
 
 
 def _list_nonces(before: Ledger | None) -> dict[int, str]:
@@ -328,7 +335,7 @@ def find_rest(plan: Plan, before: Ledger | None) -> tuple[Charge, ...]:
     if before is None:
         return plan.events
     done = count_by_event(before.settled)
-    done += Counter(charge.event for charge in before.unsettled[-1:] if charge.event.hides_iterates)
+    done += _count_carried(before)
     return order_charges(count_by_event(plan.events) - done)
 
 

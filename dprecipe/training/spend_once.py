@@ -24,7 +24,7 @@ def is_settled(event: Event, before: Ledger | None) -> bool:
 
 def is_reserved(event: Event, before: Ledger | None) -> bool:
     """Whether an earlier attempt reserved it last, and did not settle it: the next one carries it."""
-    return before is not None and before.unsettled[-1:] == (Charge(event, 1),)
+    return before is not None and before.carriable == event
 
 
 def check_affordable(plan: Plan, event: Event, before: Ledger | None) -> None:

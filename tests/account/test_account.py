@@ -98,6 +98,26 @@ def test_a_run_that_hides_its_iterates_gets_nothing_back(make_account: Callable[
     assert settlement.counted == before == account.state().spent
 
 
+@pytest.mark.parametrize("final", [True, False])
+def test_what_is_told_of_a_hidden_event_is_not_drawn_again(
+    make_account: Callable[..., DataAccount], final: bool
+) -> None:
+    """Nothing of it is seen before its end, so that it counts once however often it is begun; then its end is seen."""
+    account = make_account(neighbouring=Neighbouring.REPLACE_ONE)
+    hidden = ProjectedDescent("replace_one", "gaussian", 100, 1, "permuted", "last", ((100, 9.0, 0.99, 30.0),))
+    paid, whole = (Charge(Gaussian(30.0), 2),), (Charge(Gaussian(30.0), 2), Charge(hidden, 1))
+    account.reserve("one", 1, whole, "recipe", nonce="a")
+    account.reserve("one", 2, whole, "recipe", nonce="b", drawn=paid, nonces={1: "a"})  # killed meanwhile
+    account.settle("one", 2, whole, final=final)
+    before = account.state()
+    for attempt in (3, 4):
+        with pytest.raises(AccountRefused, match="has not settled: the run's folder is an older copy"):
+            account.reserve("one", attempt, whole, "recipe", nonce="c", drawn=paid, nonces={2: "b"})
+    assert account.state() == before
+    account.reserve("one", 3, whole, "recipe", nonce="c", drawn=whole, nonces={2: "b"})  # it only publishes
+    assert account.state().spent == before.spent == cost(account, whole)
+
+
 def test_void_counts_nothing_and_needs_an_empty_ledger(account: DataAccount) -> None:
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
     with pytest.raises(AccountRefused, match="can't be void"):

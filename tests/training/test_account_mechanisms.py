@@ -18,6 +18,7 @@ from dprecipe.account.state import RunState
 from dprecipe.account.statement import export_statement
 from dprecipe.faults import CertificateInvalid, Interrupted
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd.train import run as descent
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, count_by_event, order_charges
@@ -29,6 +30,7 @@ from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import Verified, verify
 from dprecipe.training import attempt
 from dprecipe.training.run import run
+from dprecipe.training.tuning.pool import TrialPool
 from dprecipe.training.tuning.run import tune
 from tests.chaos.recipes import recipes
 from tests.training.tuning.conftest import PAID, TUNING
@@ -181,3 +183,45 @@ def test_a_copy_of_a_finished_run_can_not_be_resumed(small: Callable[..., Plan],
     assert hold_run(tmp_path / "run", plan).counted == before.counted
     with pytest.raises(AccountRefused, match="a copy"):
         run(plan, tmp_path / "copy", resume=True)
+
+
+@pytest.mark.parametrize("mechanism", ["pnsgd", "tune", "tune behind paid steps", "tune on slots"])
+def test_a_copy_from_before_the_end_of_a_hidden_event_releases_nothing(
+    mechanism: str, small: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event is in the ledger, unsettled. The run's own folder has released what it drew, so that to draw it again
+    would be a second release under one charge."""
+    relation = Neighbouring.REPLACE_ONE if mechanism == "pnsgd" else Neighbouring.ADD_OR_REMOVE_ONE
+    slots = SlotsPart(30.0, 9e-5) if mechanism == "tune on slots" else None
+    account = create_account(tmp_path / "digits.db", new_facts("digits", 60.0, 1e-4, "record", relation, slots=slots))
+    terms = ("budget.account=digits.db", *(() if slots is None else ("budget.slots=year",)))
+    if mechanism == "pnsgd":
+        (tmp_path / "recipe.yaml").write_text(CHAOS["pnsgd"][0], encoding="utf-8")
+        plan, execute = make_plan(read(tmp_path / "recipe.yaml", terms)), run
+    else:
+        paid = (PAID,) if "paid" in mechanism else ()
+        plan, execute = small("training.steps=6", *terms, *paid, more=TUNING), tune
+    if slots is not None:
+        account.reserve_slots("year", plan.events, 9e-5, "x")
+    with monkeypatch.context() as copied:
+        for owner, name in ((descent, "_descend"), (TrialPool, "make_all")):
+            copied.setattr(owner, name, copy_before(getattr(owner, name), tmp_path))
+        execute(plan, tmp_path / "run")
+    shutil.copytree(tmp_path / "copy", tmp_path / "copy of the copy")
+    before = hold_run(tmp_path / "run", plan)
+    for copy in ("copy", "copy", "copy of the copy"):
+        with pytest.raises(AccountRefused, match="older copy"):
+            execute(plan, tmp_path / copy, resume=True)
+        assert not (tmp_path / copy / "release").exists()
+    assert account.find_run(before.run) == before
+    account.close()
+
+
+def copy_before(function: Callable[..., object], folder: Path) -> Callable[..., object]:
+    """The function, before which the run is copied."""
+
+    def copy_and_call(*terms: object, **named: object) -> object:
+        shutil.copytree(folder / "run", folder / "copy")
+        return function(*terms, **named)
+
+    return copy_and_call

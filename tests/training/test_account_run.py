@@ -43,6 +43,8 @@ from dprecipe.training.held import ReleaseHeldBack, complete_run
 from dprecipe.training.provenance import Private, RunProvenance, digest_records
 from dprecipe.training.run import run
 from dprecipe.training.runner import Start
+from dprecipe.training.spend_once import spend_once
+from tests.training.tuning.conftest import PAID, TUNING
 
 Small = Callable[..., Plan]
 OURS = RunProvenance((), torch.device("cpu"))
@@ -292,6 +294,134 @@ def copy_at_start(charged: Plan, folder: RunFolder, to: Path) -> Spent:
         attempt.ledger.reserve(charged.events[0].event, 20)
         raise SystemExit
     return counted(folder)
+
+
+@pytest.fixture
+def hidden(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """The plan of a tuned run behind paid steps, whose one event shows nothing before its end."""
+    make_account(tmp_path / "digits.db", 60.0)
+    monkeypatch.setattr(Attempt, "run_stages", spend_stages)
+    return small(PAID, "training.steps=6", "budget.account=digits.db", more=TUNING)
+
+
+def spend_stages(attempt: Attempt, records: object) -> None:
+    """In place of the paid steps: charges them, once."""
+    if attempt.ledger.is_empty:
+        attempt.ledger.reserve_all(attempt.plan.stage_charges)
+        attempt.ledger.settle_all(attempt.plan.stage_charges)
+
+
+def draw_hidden(plan: Plan, folder: RunFolder, during: Callable[[], None], end: StopReason | None = "completed") -> int:
+    """An attempt at what is hidden, behind paid steps; gives how many times it was drawn. `end` None: it is killed."""
+    assert plan.tuning is not None
+    drawn = 0
+
+    def draw() -> None:
+        nonlocal drawn
+        drawn += 1
+        during()
+        if end is None:
+            raise SystemExit
+
+    with suppress(SystemExit), open_attempt(plan, folder, START, OURS, RECORDS) as attempt:
+        spend_once(attempt.ledger, plan.tuning.charge.event, draw)
+        assert end is not None
+        attempt.ledger.close(end)
+    return drawn
+
+
+def nothing() -> None:
+    """Nothing happens while it is drawn."""
+
+
+@pytest.mark.parametrize("end", ["completed", "no_model"])
+def test_what_the_account_was_told_is_not_drawn_again_in_a_copy(
+    hidden: Plan, tmp_path: Path, end: StopReason
+) -> None:
+    """That no model came of it is an outcome, too."""
+    folder = RunFolder.create(tmp_path / "run", hidden)
+    copies = [tmp_path / "copy", tmp_path / "copy of the copy"]
+    draw_hidden(hidden, folder, lambda: shutil.copytree(folder.path, copies[0]) and None, end)
+    settle_run(hidden, read(folder.ledger), None)
+    shutil.copytree(*copies)
+    before = counted(folder)
+    for copy in (copies[0], *copies):
+        with pytest.raises(AccountRefused, match="older copy"):
+            draw_hidden(hidden, RunFolder(copy), lambda: pytest.fail("drawn again"))
+    assert counted(folder) == before
+    assert draw_hidden(hidden, folder, nothing) == 0  # the run's own folder is published again
+    assert counted(folder) == before
+
+
+def test_of_two_copies_that_go_on_one_is_released(hidden: Plan, tmp_path: Path) -> None:
+    """The run is killed while its event is drawn: its folder and a copy both hold the event, and nothing was seen."""
+    folder, copy = RunFolder.create(tmp_path / "run", hidden), RunFolder(tmp_path / "copy")
+    draw_hidden(hidden, folder, nothing, end=None)
+    shutil.copytree(folder.path, copy.path)
+
+    def resume_the_other() -> None:
+        with pytest.raises(AccountRefused, match="a copy"):
+            draw_hidden(hidden, folder, lambda: pytest.fail("drawn twice"))
+
+    assert draw_hidden(hidden, copy, resume_the_other) == 1
+    settle_run(hidden, read(copy.ledger), None)
+    before = counted(folder)
+    with pytest.raises(AccountRefused, match="a copy"):
+        draw_hidden(hidden, folder, lambda: pytest.fail("drawn twice"))
+    assert counted(folder) == before == cost(folder, *hidden.events)
+
+
+def test_a_run_that_ends_after_its_copy_went_on_is_not_released(hidden: Plan, tmp_path: Path) -> None:
+    """While the run draws, a copy of it is resumed, and is the account's last attempt from then on."""
+    folder, copy = RunFolder.create(tmp_path / "run", hidden), RunFolder(tmp_path / "copy")
+
+    def resume_a_copy() -> None:
+        shutil.copytree(folder.path, copy.path)
+        assert draw_hidden(hidden, copy, nothing) == 1
+
+    draw_hidden(hidden, folder, resume_a_copy)
+    with pytest.raises(AccountRefused, match="this folder is old"):
+        settle_run(hidden, read(folder.ledger), None)
+    settle_run(hidden, read(copy.ledger), None)
+    assert counted(folder) == cost(folder, *hidden.events)
+
+
+def test_a_copy_from_before_the_first_event_is_refused_once_the_run_is_settled(
+    hidden: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, copy = RunFolder.create(tmp_path / "run", hidden), RunFolder(tmp_path / "copy")
+
+
+    def copy_folder(attempt: Attempt, records: object) -> None:
+        shutil.copytree(folder.path, copy.path)
+        spend_stages(attempt, records)
+
+    with monkeypatch.context() as copied:
+        copied.setattr(Attempt, "run_stages", copy_folder)
+        draw_hidden(hidden, folder, nothing)
+    settle_run(hidden, read(folder.ledger), None)
+    with pytest.raises(AccountRefused, match="older copy"):
+        draw_hidden(hidden, copy, lambda: pytest.fail("drawn twice"))
+
+
+def test_steps_that_a_copy_takes_after_the_end_are_counted_beside_those_of_the_run(
+    charged: Plan, folder: RunFolder, tmp_path: Path
+) -> None:
+    """The copy holds the last block as reserved: it counts as drawn, and what the copy draws in its place is more."""
+    (planned,), copy = charged.events, RunFolder(tmp_path / "copy")
+    with open_attempt(charged, folder, START, OURS, RECORDS) as attempt:
+        attempt.ledger.reserve(planned.event, planned.count)
+        shutil.copytree(folder.path, copy.path)
+        attempt.ledger.settle(planned.event, planned.count)
+        attempt.ledger.close("completed")
+    settle_run(charged, read(folder.ledger), None)
+    five = (Charge(planned.event, 5),)
+    with open_attempt(charged, copy, START, OURS, RECORDS, rest=lambda before: five) as attempt:
+        attempt.ledger.reserve(planned.event, 5)
+        attempt.ledger.settle(planned.event, 5)
+        attempt.ledger.close("budget")
+    settle_run(charged, read(copy.ledger), None)
+    assert counted(folder) == cost(folder, Charge(planned.event, planned.count + 5))
 
 
 def test_an_older_copy_that_draws_nothing_gives_nothing_back(charged: Plan, folder: RunFolder, tmp_path: Path) -> None:
