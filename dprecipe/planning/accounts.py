@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dprecipe.data.schema import AnySource
 from dprecipe.faults import Fault, Finding, PlanRefused, Severity
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.paths import VARIABLE
@@ -27,7 +28,8 @@ SLOTS = "budget.slots"
 
 
 def check_account(recipe: Recipe) -> Iterator[Finding]:
-    """An account is a file or the address of a server (passwords: R113), and fixed noise is charged to none."""
+    """An account is a file or the address of a server (passwords: R113), fixed noise is charged to none, and nobody is
+    read whom it does not count (P230)."""
     name = recipe.budget.account
     if name is None:
         if recipe.budget.slots is not None:
@@ -47,6 +49,29 @@ def check_account(recipe: Recipe) -> Iterator[Finding]:
             "remove runtime.insecure; or remove budget.account, and train on records that need no protection",
             "runtime.insecure",
         )
+    yield from _check_score(recipe)
+
+
+def _check_score(recipe: Recipe) -> Iterator[Finding]:
+    """What a paid score reads is of the account's people: an account knows its data by the training files as wholes."""
+    train, test = recipe.data.train, recipe.data.test_source
+    if recipe.tuning is None or recipe.tuning.score.noise_multiplier is None or test is None:
+        return
+    if test.access == "public" or _list_files(test) <= _list_files(train):
+        return
+    yield Finding(
+        "P230",
+        "every run pays for a score on data.test, and that is read from elsewhere than data.train: the account is that "
+        "of the people in data.train, and nobody charges the account of those in data.test",
+        "take data.test from the files of data.train: data.test: {split: …}, or other records of the same path; or "
+        "leave out budget.account, and keep count of both yourself",
+        "tuning.score.noise_multiplier",
+    )
+
+
+def _list_files(source: AnySource) -> set[tuple[str, str]]:
+    """The files and tables that a source reads, whichever part of a file it takes."""
+    return {(origin, "" if source.part else table) for origin, table in source.origins}
 
 
 def _check_name(name: str) -> Iterator[Finding]:

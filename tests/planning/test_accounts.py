@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dprecipe.account.facts import new_facts
-from dprecipe.planning.accounts import check_facts, check_solved
+from dprecipe.planning.accounts import check_account, check_facts, check_solved
 from dprecipe.planning.make import plan
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import read_text
 from tests.recipe_texts import DIGITS, DPSGD
+from tests.training.tuning.conftest import TUNING
 
 RECIPE = f"""\
 recipe: dprecipe/v1
@@ -38,3 +41,42 @@ def test_a_column_by_the_name_of_record_is_not_the_unit_record() -> None:
         facts = new_facts("digits", 4.0, 1e-5, name, Neighbouring.ADD_OR_REMOVE_ONE)
         fits = [[finding.code for finding in check_facts(recipe, facts)] for recipe in (rows, *units.values())]
         assert fits == [[] if each == name else ["P200"] for each in names]
+
+
+CSV = "source: csv, columns: {age: {kind: numeric, min: 0, max: 9}}, label: {column: y, classes: 2}"
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "is_charged"),
+    [
+        (f"{CSV}, path: a.csv", f"{CSV}, path: b.csv", False),
+        (f"{CSV}, path: [a.csv, b.csv]", f"{CSV}, path: ./b.csv", True),
+        (f"{CSV}, path: a.csv", f"{CSV}, path: [a.csv, b.csv]", False),
+        (f"{CSV}, path: a.csv", "split: {by: age, share: 0.1}", True),
+        ("source: digits, split: train", "source: digits, split: test", True),
+        (f"{CSV}, path: a.csv", "source: digits, split: test", False),
+        (  # arrays of one file, and splits that are files of their own
+            "source: npz, path: a.npz, features: x, labels: y, shape: [3], classes: 2",
+            "source: npz, path: a.npz, features: u, labels: v, shape: [3], classes: 2",
+            True,
+        ),
+        (
+            "source: datasets, path: a, split: train, columns: {age: {kind: numeric, min: 0, max: 9}}, "
+            "label: {column: y, classes: 2}",
+            "source: datasets, path: a, split: test, columns: {age: {kind: numeric, min: 0, max: 9}}, "
+            "label: {column: y, classes: 2}",
+            False,
+        ),
+    ],
+)
+def test_a_paid_score_reads_nobody_whom_the_account_does_not_count(train: str, test: str, is_charged: bool) -> None:
+    terms = [
+        f"data.train={{{train}}}",
+        f"data.test={{{test}, access: private_internal}}",
+        "budget.account=a.db",
+        "tuning.score.noise_multiplier=12",
+    ]
+    codes = [finding.code for finding in check_account(read_text(RECIPE + TUNING, "small.yaml", terms).recipe)]
+    assert codes == ([] if is_charged else ["P230"])
+    free = read_text(RECIPE + TUNING, "small.yaml", [*terms[:3], "tuning.score.noise_multiplier=null"]).recipe
+    assert not list(check_account(free))

@@ -422,6 +422,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r321-scheme": ("budget.account=records.db", "budget.account=postgresql://db.example/accounts"),
     "p207-no-account": ("budget.slots=null",),
     "p207-no-part": ("budget.slots=null",),
+    "p230-paid-score": ("data.test.path=people.csv", "data.test={split: {by: age, share: 0.1}}", "budget.account=null"),
     "r321-variable": ("budget.account=records.db",),
     "r322-missing": ("budget.account=records.db",),
     "r323-damaged": ("budget.account=records.db",),

@@ -335,9 +335,7 @@ def nothing() -> None:
 
 
 @pytest.mark.parametrize("end", ["completed", "no_model"])
-def test_what_the_account_was_told_is_not_drawn_again_in_a_copy(
-    hidden: Plan, tmp_path: Path, end: StopReason
-) -> None:
+def test_what_the_account_was_told_is_not_drawn_again_in_a_copy(hidden: Plan, tmp_path: Path, end: StopReason) -> None:
     """That no model came of it is an outcome, too."""
     folder = RunFolder.create(tmp_path / "run", hidden)
     copies = [tmp_path / "copy", tmp_path / "copy of the copy"]
@@ -390,7 +388,6 @@ def test_a_copy_from_before_the_first_event_is_refused_once_the_run_is_settled(
     hidden: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, copy = RunFolder.create(tmp_path / "run", hidden), RunFolder(tmp_path / "copy")
-
 
     def copy_folder(attempt: Attempt, records: object) -> None:
         shutil.copytree(folder.path, copy.path)
