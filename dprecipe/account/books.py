@@ -15,6 +15,7 @@ Totals, runs and groups follow from the entries. They are kept so that a new ent
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -277,6 +278,14 @@ def check_version(execute: Execute, place: str) -> int:
             "install the newer dprecipe that wrote it; an older one must not write to it",
         )
     return version
+
+
+def refuse_older_tables(place: str) -> AccountUnavailable:
+    """Of a reader, who changes nothing."""
+    return AccountUnavailable(
+        f"{place}: the account is of an older version, and was opened only to be read",
+        f"bring it up to date: dprecipe account test {shlex.quote(place)}",
+    )
 
 
 def list_names(execute: Execute) -> list[str]:

@@ -41,4 +41,4 @@ def open_store(
         return SqliteStore(parsed.path, read_only=read_only)
     from dprecipe.account.postgres_store import PostgresStore
 
-    return PostgresStore(parsed.url, parsed.name or name)
+    return PostgresStore(parsed.url, parsed.name or name, read_only=read_only)

@@ -23,6 +23,7 @@ from dprecipe.account.books import (
     find_only_name,
     list_names,
     migrate,
+    refuse_older_tables,
 )
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountUnavailable
@@ -53,10 +54,11 @@ LOCK_CODES = ("55P03", "57014", "40P01", "40001")
 class PostgresStore:
     """`AccountStore` of an account in a database. `name`: of the account; None where the database has one alone."""
 
-    def __init__(self, url: str, name: str | None) -> None:
+    def __init__(self, url: str, name: str | None, *, read_only: bool = False) -> None:
         self.url = url
         self.name = name
         self.place = url if name is None else f"{url}#{name}"
+        self._read_only = read_only
         self._lock = threading.RLock()
         self._connection: Any = None
         self._process = 0
@@ -181,6 +183,8 @@ class PostgresStore:
         execute = _Session(connection).execute
         if not _has_tables(execute) or check_version(execute, self.place) == len(MIGRATIONS):
             return
+        if self._read_only:
+            raise refuse_older_tables(self.place)
         session = _Session(connection)
         session.execute(WRITE)
         session.execute(SET_LOCAL)

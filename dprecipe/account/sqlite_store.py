@@ -20,10 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from dprecipe import durable
-from dprecipe.account.books import MIGRATIONS, Books, Execute, check_version, create_account, find_only_name, migrate
+from dprecipe.account.books import (
+    MIGRATIONS,
+    Books,
+    Execute,
+    check_version,
+    create_account,
+    find_only_name,
+    migrate,
+    refuse_older_tables,
+)
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountUnavailable
 from dprecipe.account.filesystems import find_network_type
+from dprecipe.account.sqlite_reading import open_to_read
 from dprecipe.account.store import Sibling
 from dprecipe.faults import Fault, UsageFault
 
@@ -112,8 +122,12 @@ class SqliteStore:
 
     @contextmanager
     def snapshot(self) -> Iterator[Books]:
-        with self._within("BEGIN") as books:
-            yield books
+        try:
+            with self._within("BEGIN") as books:
+                yield books
+        finally:
+            if self._read_only:
+                self.close()  # the next one is of then
 
     @contextmanager
     def _within(self, begin: str) -> Iterator[Books]:
@@ -159,14 +173,8 @@ class SqliteStore:
             self._connection = None
         self._check_place()
         self._check_file()
-        mode = "ro" if self._read_only else "rw"
-        connection = sqlite3.connect(
-            f"{self.path.absolute().as_uri()}?mode={mode}",
-            uri=True,
-            isolation_level=None,
-            timeout=self._wait,
-            check_same_thread=False,
-        )
+        with self._refusing_others():
+            connection = open_to_read(self.path, self._wait) if self._read_only else self._open_to_write()
         try:
             self._check_application(connection)
             connection.execute("PRAGMA synchronous = FULL")
@@ -180,15 +188,21 @@ class SqliteStore:
         _OPEN[self._file] += 1
         return connection
 
+    def _open_to_write(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            isolation_level=None,
+            timeout=self._wait,
+            check_same_thread=False,
+        )
+
     def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
         execute = _executor(connection)
         if check_version(execute, self.place) == len(MIGRATIONS):
             return
         if self._read_only:
-            raise AccountUnavailable(
-                f"{self.place}: the account is of an older version, and was opened only to be read",
-                f"bring it up to date: dprecipe account test {self.place}",
-            )
+            raise refuse_older_tables(self.place)
         connection.execute("BEGIN IMMEDIATE")
         try:
             migrate(execute, check_version(execute, self.place))
@@ -227,14 +241,19 @@ class SqliteStore:
             )
 
     def _check_application(self, connection: sqlite3.Connection) -> None:
-        try:
+        with self._refusing_others():
             ((number,),) = connection.execute("PRAGMA application_id").fetchall()
+        if number != APPLICATION:
+            raise self._no_account()
+
+    @contextmanager
+    def _refusing_others(self) -> Iterator[None]:
+        try:
+            yield
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_NOTADB:
                 raise
             raise self._no_account() from None
-        if number != APPLICATION:
-            raise self._no_account()
 
     def _no_account(self) -> UsageFault:
         return UsageFault(f"{self.place} is no account of dprecipe", "name the file that dprecipe account create made")
@@ -262,6 +281,12 @@ class SqliteStore:
             )
         if code == sqlite3.SQLITE_FULL:
             return AccountUnavailable(f"{self.place}: the disk is full{nothing}", "make room on it, and try again")
+        if code == sqlite3.SQLITE_CANTOPEN and self._read_only:
+            return AccountUnavailable(
+                f"{self.place}: the account can't be read",
+                "ask its owner to make the file readable for you, and what is beside it (-wal, -shm); where -shm is "
+                f"missing, who may write brings the account in order: dprecipe account test {shlex.quote(self.place)}",
+            )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             return AccountUnavailable(
                 f"{self.place}: the account can't be written{nothing}",

@@ -220,6 +220,8 @@ def test_tables_of_other_versions(
     with monkeypatch.context() as patch:
         for module in ("books", "postgres_store"):
             patch.setattr(f"dprecipe.account.{module}.MIGRATIONS", later)
+        with pytest.raises(AccountUnavailable, match="of an older version, and was opened only to be read"):
+            open_account(database, read_only=True)
         assert open_account(database).state() == before
         assert run_sql(database, "SELECT note FROM dprecipe_runs") == [(None,)]
     with pytest.raises(AccountUnavailable, match="is of version 3, and this program knows versions up to 2"):

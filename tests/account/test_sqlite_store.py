@@ -76,13 +76,14 @@ def test_every_commit_is_synchronised(account: DataAccount) -> None:
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+@pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("content", [None, b"", b"no database", b"SQLite format 3\0" + b"\0" * 200])
-def test_what_is_no_account(tmp_path: Path, content: bytes | None) -> None:
+def test_what_is_no_account(tmp_path: Path, content: bytes | None, read_only: bool) -> None:
     path = tmp_path / "a.db"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UsageFault, match=r"there is no account|is no account of dprecipe"):
-        open_account(path)
+        open_account(path, read_only=read_only)
     assert path.exists() == (content is not None)  # nothing was made
     with pytest.raises(UsageFault, match="is no account of dprecipe"):
         open_account(tmp_path)
