@@ -1,4 +1,5 @@
-"""Whether a file is on a file system that several machines share, where SQLite's locks don't hold."""
+"""Where SQLite's locks and logs don't hold: on file systems that several machines share, and for a file that is mounted
+by itself, without what is kept beside it."""
 
 from __future__ import annotations
 
@@ -18,16 +19,26 @@ MOUNTS = Path("/proc/self/mountinfo")
 def find_network_type(path: Path) -> str | None:
     """The type of the file system if it is one of a network, also through FUSE; None if not, or where it can't be told
     (systems without `/proc`)."""
-    try:
-        mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return None
-    kind = find_type(path, mounts)
+    kind, _ = find_mount(path, _read_mounts())
     return kind if kind.removeprefix("fuse.") in NETWORK else None
 
 
-def find_type(path: Path, mounts: str) -> str:
-    """The type of the file system a path is on, by the text of `/proc/self/mountinfo`; empty if none fits."""
+def is_mount(path: Path) -> bool:
+    """Returns True if the file itself is a mount (`mount --bind`, a container's volume of one file): elsewhere it has
+    another name and other files beside it. False where it can't be told."""
+    return find_mount(path, _read_mounts())[1] == os.path.realpath(path)
+
+
+def _read_mounts() -> str:
+    try:
+        return MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+def find_mount(path: Path, mounts: str) -> tuple[str, str]:
+    """The type of the file system a path is on and where it is mounted, by the text of `/proc/self/mountinfo`; empty if
+    none fits."""
     place = os.path.realpath(path)
     best, kind = "", ""
     for line in mounts.splitlines():
@@ -39,4 +50,4 @@ def find_type(path: Path, mounts: str) -> str:
         inside = mount == "/" or place == mount or place.startswith(f"{mount.rstrip('/')}/")
         if inside and len(mount) >= len(best):  # of two at one place, the later one hides the other
             best, kind = mount, after.split(" ")[0]
-    return kind
+    return kind, best

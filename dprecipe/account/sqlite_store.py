@@ -32,7 +32,7 @@ from dprecipe.account.books import (
 )
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountUnavailable
-from dprecipe.account.filesystems import find_network_type
+from dprecipe.account.filesystems import find_network_type, is_mount
 from dprecipe.account.sqlite_reading import open_to_read
 from dprecipe.account.store import Sibling
 from dprecipe.faults import Fault, UsageFault
@@ -144,15 +144,25 @@ class SqliteStore:
                 raise
 
     def list_siblings(self) -> Sequence[Sibling]:
-        """Accounts in the other files of the folder; files that can't be read are left out."""
+        """Accounts in the other files of the folder, and of that which a link leads to; files that can't be read are
+        left out."""
         siblings: list[Sibling] = []
-        for path in sorted(self.path.parent.iterdir())[: 100 * MAX_SIBLINGS]:
-            if len(siblings) == MAX_SIBLINGS or os.path.realpath(path) == os.path.realpath(self.path):
-                continue
+        for path in self._list_beside():
+            if len(siblings) == MAX_SIBLINGS:
+                break
             with suppress(Fault, OSError):
                 if path.is_file() and (_OPEN[_identify(path)] or _is_account(path)):
                     siblings.append(_read_sibling(path))
         return siblings
+
+    def _list_beside(self) -> list[Path]:
+        """The other files of its folders, each once, whatever links to it."""
+        own = Path(os.path.realpath(self.path))
+        folders = {self.path.parent.resolve(), own.parent}
+        paths = [path for folder in sorted(folders) for path in sorted(folder.iterdir())[: 100 * MAX_SIBLINGS]]
+        files = {os.path.realpath(path): path for path in reversed(paths)}
+        files.pop(str(own), None)
+        return sorted(files.values())
 
     def __del__(self) -> None:
         with suppress(Exception):
@@ -218,6 +228,11 @@ class SqliteStore:
             raise AccountUnavailable(
                 f"{self.place}: the account is on a network file system ({kind}), where locks of files don't hold",
                 "put it on a local disk, or, for several machines, into PostgreSQL (docs/account.md)",
+            )
+        if is_mount(self.path):
+            raise AccountUnavailable(
+                f"{self.place}: the file is mounted by itself, and the log that SQLite keeps beside it is not",
+                "mount the folder that it is in",
             )
 
     def _check_file(self) -> None:

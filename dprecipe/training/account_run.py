@@ -160,6 +160,7 @@ def reserve_plan(
 
     Raises:
         AccountRefused: there is no room; the data are others; or the folder is older than what the account has seen.
+        PlanRefused: the account that the name leads to by now is for another unit or relation.
         NotInAccount: an event that no account can hold.
         UsageFault, AccountUnavailable: see `open_account_of`.
     """
@@ -167,6 +168,7 @@ def reserve_plan(
     drawn, planned = count_by_event(before), count_by_event(plan.events)
     run, nonce = str(named[KEY]["run"]), str(named[KEY]["nonce"])
     with closing(open_account_of(plan)) as account:
+        check_plan(plan, account.facts)  # its name may lead elsewhere than when the run began
         for warning in account.bind(data):
             write_note(f"warning: {warning}")
         known = account.find_run(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.filters.cap import Spent
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
+from tests.account.conftest import DATA
 
 STEP = PoissonGaussian(0.01, 1.5)
 PLAN = (Charge(STEP, 200),)
@@ -268,6 +270,34 @@ def test_the_same_data_in_a_file_beside_is_warned_of(make_account: Callable[...,
     assert len(first.bind(b"the data's digest".ljust(32))) == 1
     third = make_account("three.db", "third", data=OTHER)
     assert third.bind(OTHER) == ()
+
+
+def test_an_account_is_the_same_by_every_name(make_account: Callable[..., DataAccount], tmp_path: Path) -> None:
+    """Links, other spellings, and links of folders lead to one account and its one log; so do the warnings about other
+    accounts of the same data, beside the file itself, and about a copy of it."""
+    for folder in ("real", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    account, beside = make_account("real/a.db", "first"), make_account("real/b.db", "second")
+    make_account("elsewhere/c.db", "third").close()
+    (tmp_path / "elsewhere" / "link.db").symlink_to("../real/a.db")
+    (tmp_path / "elsewhere" / "other.db").symlink_to("../real/b.db")
+    (tmp_path / "folder").symlink_to("real")
+    for number, name in enumerate(("real/a.db", "real/../folder/./a.db", "elsewhere/link.db"), start=1):
+        other = open_account(name, tmp_path)
+        other.reserve(f"run{number}", 1, HALF, "recipe")
+        assert other.facts == account.facts
+        assert other.state() == account.state()
+        assert account.state().totals.runs == number
+        warned = [warning.split("account ")[1].split(",")[0] for warning in other.bind(DATA)]
+        assert warned == (["third (c.db)", "second (other.db)"] if "elsewhere" in name else ["second (b.db)"])
+        other.close()
+    beside.close()
+    for name in ("elsewhere/link.db", "folder/a.db"):
+        with pytest.raises(UsageFault, match="nothing is overwritten"):
+            make_account(name)
+    account.close()
+    shutil.copy(tmp_path / "real" / "a.db", tmp_path / "real" / "copy.db")
+    assert any("first (copy.db)" in warning for warning in open_account("elsewhere/link.db", tmp_path).bind(DATA))
 
 
 def test_commitments_of_two_accounts_differ(make_account: Callable[..., DataAccount]) -> None:

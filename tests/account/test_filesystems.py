@@ -9,6 +9,7 @@ import pytest
 from dprecipe.account import filesystems
 from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountUnavailable
+from dprecipe.account.opening import open_account
 from dprecipe.account.sqlite_store import SqliteStore
 
 MOUNTS = r"""
@@ -34,7 +35,26 @@ a line that is none
     ],
 )
 def test_the_innermost_mount_counts(path: str, kind: str) -> None:
-    assert filesystems.find_type(Path(path), MOUNTS) == kind
+    assert filesystems.find_mount(Path(path), MOUNTS)[0] == kind
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_that_is_mounted_by_itself_is_refused(
+    tmp_path: Path, facts: AccountFacts, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    """A container's volume of one file: the log of the other place is not seen here."""
+    account, link = tmp_path / "a.db", tmp_path / "link.db"
+    SqliteStore(account).create(facts, b"k" * 32)
+    link.symlink_to(account)
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"50 22 254:0 /data/a.db {account} rw - ext4 /dev/vda rw\n")
+    monkeypatch.setattr(filesystems, "MOUNTS", mounts)
+    for name in (account, link):
+        with pytest.raises(AccountUnavailable, match="mounted by itself") as caught:
+            open_account(name, read_only=read_only)
+        assert "mount the folder" in caught.value.remedy
+    mounts.write_text(f"50 22 254:0 /data {tmp_path} rw - ext4 /dev/vda rw\n")  # what the remedy does
+    open_account(link, read_only=read_only).close()
 
 
 @pytest.fixture

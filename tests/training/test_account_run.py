@@ -482,6 +482,23 @@ def test_other_data_are_refused(charged: Plan, folder: RunFolder, tmp_path: Path
     assert not read(other.ledger).charges
 
 
+def test_a_link_that_leads_to_another_account_meanwhile_is_noticed(small: Small, tmp_path: Path) -> None:
+    """Before it begins, a run looks at the account; its link then leads to one for other people."""
+    make_account(tmp_path / "own.db", 1.3)
+    make_account(tmp_path / "patients.db", 9.0, unit="patient")
+    (tmp_path / "digits.db").symlink_to("own.db")
+    linked = small("budget.epsilon=1.0", "budget.account=digits.db")
+    check_account(linked, is_new=True)
+    (tmp_path / "digits.db").unlink()
+    (tmp_path / "digits.db").symlink_to("patients.db")
+    folder = RunFolder.create(tmp_path / "run", linked)
+    with pytest.raises(PlanRefused) as refused, open_attempt(linked, folder, START, OURS, RECORDS):
+        pytest.fail("other people")
+    assert [finding.code for finding in refused.value.findings] == ["P200"]
+    assert not read(folder.ledger).charges
+    assert counted(folder).is_nothing
+
+
 def test_data_that_were_bound_meanwhile_are_other_data(
     charged: Plan, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
