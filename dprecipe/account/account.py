@@ -232,10 +232,10 @@ class DataAccount:
         `run`: the run's name, for good; `attempt`: its number, which only grows. `what`: for people, such as the
         recipe's name. `claim`: what the run claims by itself. `nonce`: of this attempt; the same when the same attempt
         asks again because it does not know whether it was answered, another one for everybody else. `drawn`: what
-        the run's ledger holds by now, less what the attempt is about to draw again (`Ledger.carriable`). `nonces`: of
-        its earlier attempts, by number; the account's last is one of them.
-        `data_digest`: as of `bind`; another run may have bound the account to other data since. `slots`: the group that
-        the run takes slots of, in place of room under the filter.
+        the run's ledger holds by now, less what the attempt is about to draw again (`spend_once.find_carried`).
+        `nonces`: of its earlier attempts, by number; the account's last is one of them. `data_digest`: as of `bind`;
+        another run may have bound the account to other data since. `slots`: the group that the run takes slots of, in
+        place of room under the filter.
 
         Guarantees: when it returns, the reservation is on disk and counts; asked again, it counts once.
 

@@ -82,15 +82,6 @@ class Ledger:
         return next((seed for p in self.programs if (seed := p.get("insecure_seed")) is not None), None)
 
     @property
-    def carriable(self) -> Event | None:
-        """The event that the next attempt goes on with, where the last one left such an event unsettled: then it counts
-        as spent here, and is yet to be drawn there."""
-        last = self.unsettled[-1:]
-        if not last or self.charges[-1:] != last or last[0].count != 1 or not last[0].event.hides_iterates:
-            return None
-        return last[0].event
-
-    @property
     def resumes(self) -> int:
         return max(0, self.attempts - 1)
 

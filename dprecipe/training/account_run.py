@@ -49,6 +49,7 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.release.account_slots import AccountSlots, TakenSlots, to_slot_runs
 from dprecipe.release.charged_account import ChargedAccount, compute_epsilons, to_curve
 from dprecipe.screen import write_note
+from dprecipe.training.spend_once import find_carried
 
 KEY = "account"
 """Of what an attempt says of itself in the ledger."""
@@ -207,8 +208,8 @@ def reserve_plan(
 
 
 def _count_carried(before: Ledger | None) -> Counter[Event]:
-    """The event that the attempt carries, if any: the ledger holds it, and it is yet to be drawn."""
-    carried = None if before is None else before.carriable
+    """The event that the attempt carries, if any."""
+    carried = find_carried(before)
     return Counter() if carried is None else Counter({carried: 1})
 
 

@@ -5,6 +5,8 @@
 | nothing | reserves the event, draws, settles it |
 | the event, reserved and not settled | carries it, draws anew or goes on, settles it |
 | the event, settled | draws nothing |
+
+An account that was told of the event admits no attempt that would carry it: its end was seen.
 """
 
 from __future__ import annotations
@@ -22,9 +24,17 @@ def is_settled(event: Event, before: Ledger | None) -> bool:
     return before is not None and any(charge.event == event for charge in before.settled)
 
 
+def find_carried(before: Ledger | None) -> Event | None:
+    """The event that the next attempt carries: the ledger counts it as spent, and it is yet to be drawn."""
+    last = () if before is None else before.unsettled[-1:]
+    if before is None or not last or last != before.charges[-1:]:
+        return None
+    return last[0].event if last[0].count == 1 and last[0].event.hides_iterates else None
+
+
 def is_reserved(event: Event, before: Ledger | None) -> bool:
     """Whether an earlier attempt reserved it last, and did not settle it: the next one carries it."""
-    return before is not None and before.carriable == event
+    return find_carried(before) == event
 
 
 def check_affordable(plan: Plan, event: Event, before: Ledger | None) -> None:
