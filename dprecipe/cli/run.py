@@ -49,7 +49,7 @@ def run(
         if is_restart_of_complete(path):
             return _end_restart(RunFolder.find(path, plan))
         resume = resume or is_of_launch(path)
-        plan = hold_to_policies(plan, out, resume)
+        plan = hold_to_policies(plan, out, resume, data_root)
     if plan.tuning is not None:
         raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe}")
     _check_libraries()
@@ -117,7 +117,7 @@ def _run_public(
     from dprecipe.nonprivate.plan import make_plan as make_public_plan
 
     plan = make_public_plan(loaded)
-    hold_public(loaded)
+    hold_public(loaded, find_data_root(data_root, plan.source.file))
     if options:
         raise UsageFault(
             f"{', '.join(options)}: a run with mechanism none spends nothing",

@@ -27,7 +27,7 @@ def tune(
 ) -> int:
     """Plan, then make the runs; returns the exit code. Raises the faults of both."""
     loaded = read(recipe, overrides)
-    plan = hold_to_policies(make_plan(loaded), out, resume)
+    plan = hold_to_policies(make_plan(loaded), out, resume, data_root)
     if plan.tuning is None:
         raise UsageFault(f"{recipe} has no block `tuning`", f"dprecipe run {recipe}")
     findings = find_unverifiable(plan)

@@ -123,6 +123,46 @@ def has_filter(query: str) -> bool:
         return True
 
 
+def keeps_column(query: str, tables: Collection[str], name: str) -> bool:
+    """Returns True if a query whose rows are made one by one gives a column of the table as it is, under its own name.
+    A wrong no is possible, of other capitals in double quotes; a wrong yes is not."""
+    if find_reason(query, tables):
+        return False
+    items, source = _split_select(list(_tokens(query)))
+    own_tables = {_unquote(token).lower() for token in source if token.kind in ("word", "quoted")} - {"as"}
+    is_kept = False
+    for item in items:
+        if item[1:2] == [Token("sign", ".")] and _unquote(item[0]).lower() in own_tables:
+            item = item[2:]
+        if item == [Token("sign", "*")]:
+            is_kept = True
+        elif item and item[-1].kind in ("word", "quoted") and _unquote(item[-1]).lower() == name.lower():
+            is_own = item[0] == Token("word", name.lower()) or (item[0].kind == "quoted" and _unquote(item[0]) == name)
+            if not is_own or len(item) > 2 + (item[1:2] == [Token("word", "as")]):
+                return False
+            is_kept = True
+    return is_kept
+
+
+def _unquote(token: Token) -> str:
+    return token.text[1:-1].replace('""', '"') if token.kind == "quoted" else token.text
+
+
+def _split_select(tokens: Sequence[Token]) -> tuple[list[list[Token]], Sequence[Token]]:
+    """What a SELECT of one table lists, and the table with its other name."""
+    depth, items = 0, [list[Token]()]
+    for number, token in enumerate(tokens[1:], 1):
+        depth += (token.text == "(") - (token.text == ")") if token.kind == "sign" else 0
+        if depth == 0 and token == Token("word", "from") and tokens[number - 1] != Token("word", "distinct"):
+            rest = tokens[number + 1 :]
+            return items, rest[: rest.index(Token("word", "where")) if Token("word", "where") in rest else None]
+        if depth == 0 and token == Token("sign", ","):
+            items.append([])
+        else:
+            items[-1].append(token)
+    return items, []
+
+
 def check_rows(query: str, tables: Collection[str], rows: Rows | None, filters: bool) -> RowOrigin:
     """What a recipe's query and its `rows` say together."""
     return RowOrigin(find_reason(query, tables), rows == "declared", filters, "query")

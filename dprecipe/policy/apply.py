@@ -36,15 +36,20 @@ def check_loaded(loaded: Loaded | LoadedPublic, more: Path | None = None) -> tup
     return loaded.located(check_policies(read_facts(loaded.recipe), load_policies(loaded.source.file, more)))
 
 
-def hold_public(loaded: LoadedPublic) -> None:
-    """Refuse to run a recipe without privacy that a policy does not allow.
+def hold_public(loaded: LoadedPublic, root: Path | None = None) -> None:
+    """Refuse to run a recipe without privacy that a policy does not allow. `root`: the data root, of a run.
 
     Raises:
         RecipeError: a policy is wrong.
         PlanRefused: with what is not allowed.
     """
-    if findings := check_loaded(loaded):
-        raise PlanRefused(findings)
+    if not find_policies(loaded.source.file):
+        return
+    from dprecipe.policy.facts import read_facts
+    from dprecipe.policy.read import load_policies
+
+    policies = load_policies(loaded.source.file)
+    _refuse(loaded, _place(read_facts(loaded.recipe), root, policies), policies)
 
 
 def hold_plan(plan: Plan) -> Plan:
@@ -57,11 +62,13 @@ def hold_plan(plan: Plan) -> Plan:
     return _hold(plan, {})
 
 
-def hold_run(plan: Plan, from_python: Sequence[str] = (), began: Sequence[PolicyRecord] | None = None) -> Plan:
-    """The same, of a run that is about to begin: with its key and the installed packages. `from_python`: what replaces
-    parts of the recipe, by the keys `model` and `data.train`, `data.test`, `data.public`. `began`: the policies that
-    the run kept to when it began, of one that goes on. It keeps to those of today: what its folder says of earlier ones
-    is no permission, and decides no more than the words of a refusal.
+def hold_run(
+    plan: Plan, root: Path, from_python: Sequence[str] = (), began: Sequence[PolicyRecord] | None = None
+) -> Plan:
+    """The same, of a run that is about to begin: with its key, the installed packages, and where its files lie below
+    the data root. `from_python`: what replaces parts of the recipe, by the keys `model` and `data.train`, `data.test`,
+    `data.public`. `began`: the policies that the run kept to when it began, of one that goes on. It keeps to those of
+    today: what its folder says of earlier ones is no permission, and decides no more than the words of a refusal.
 
     Raises:
         RecipeError, PlanRefused: as `hold_plan`.
@@ -70,7 +77,7 @@ def hold_run(plan: Plan, from_python: Sequence[str] = (), began: Sequence[Policy
     from dprecipe.release.facts import list_versions  # what certificates need takes time to import, and is for runs
 
     try:
-        return _hold(plan, list_versions(), from_python, with_key=True)
+        return _hold(plan, list_versions(), from_python, root)
     except PlanRefused as refused:
         if began is None:
             raise
@@ -92,7 +99,7 @@ def _advise_resumed(finding: Finding, began: Sequence[PolicyRecord], plan: Plan)
     )
 
 
-def _hold(plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = (), *, with_key: bool = False) -> Plan:
+def _hold(plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = (), root: Path | None = None) -> Plan:
     if not find_policies(plan.source.file):
         return plan
     from dprecipe.policy.facts import read_facts
@@ -104,7 +111,8 @@ def _hold(plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = 
     facts = replace(facts, epsilon=plan.budget.epsilon)
     if versions:
         facts = replace(facts, versions=versions)
-    if with_key and plan.release.sign is not None:
+    facts = _place(facts, root, policies)
+    if root is not None and plan.release.sign is not None:
         from dprecipe.release.sign import key_id, load_private_key
 
         key = load_private_key(Path(plan.source.file).parent / plan.release.sign.key)
@@ -120,7 +128,16 @@ def _replace_parts(facts: GovernedFacts, from_python: Sequence[str]) -> Governed
     return replace(facts, model="python" if "model" in from_python else facts.model, sources=tuple(sources))
 
 
-def _refuse(loaded: Loaded, facts: GovernedFacts, policies: Sequence[LoadedPolicy]) -> None:
+def _place(facts: GovernedFacts, root: Path | None, policies: Sequence[LoadedPolicy]) -> GovernedFacts:
+    """The facts of a run that knows where its files lie, if a rule asks for that."""
+    if root is None or not any(rule.data or rule.excluded for each in policies for rule in each.policy.rules):
+        return facts
+    from dprecipe.policy.places import place_data
+
+    return replace(facts, data=place_data(facts.data, root, [policy.file for policy in policies]))
+
+
+def _refuse(loaded: Loaded | LoadedPublic, facts: GovernedFacts, policies: Sequence[LoadedPolicy]) -> None:
     from dprecipe.policy.rules import check_policies
 
     if findings := check_policies(facts, policies):

@@ -42,6 +42,12 @@ class LoadedPolicy:
         """Its name, and the SHA-256 of its text."""
         return PolicyRecord(self.policy.name, "sha256:" + hashlib.sha256(self.text.encode()).hexdigest())
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Its folder, by the names that it has."""
+        paths = (os.path.abspath(self.file), os.path.realpath(self.file))
+        return tuple(dict.fromkeys(Path(path).parent.as_posix() for path in paths))
+
     def place(self, path: str) -> Place:
         """Where a dotted path is written."""
         return find_node(self.tree, path)[1]

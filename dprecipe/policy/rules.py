@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from dprecipe.faults import Finding
 from dprecipe.language.words import join_with_or
 from dprecipe.planning.accept import WARNINGS
-from dprecipe.policy.facts import GovernedFacts, matches
+from dprecipe.policy.facts import GovernedFacts, matches_account
+from dprecipe.policy.names import DataName, covers
 from dprecipe.policy.read import LoadedPolicy
 from dprecipe.policy.schema import ANYONE, OTHERS, Policy, PolicyRule
 
@@ -28,6 +29,8 @@ POLICY_CODES: dict[str, str] = {
     "Q111": "a version that a policy does not allow",
     "Q112": "a statement that a policy requires",
     "Q113": "an acceptance that a policy does not allow",
+    "Q114": "a data set of a policy that is called public",
+    "Q115": "a unit that a query makes",
 }
 
 
@@ -52,29 +55,39 @@ def check_policies(facts: GovernedFacts, policies: Iterable[LoadedPolicy]) -> li
 
 def _check_policy(facts: GovernedFacts, loaded: LoadedPolicy) -> Iterator[Finding]:
     for index, rule in enumerate(loaded.policy.rules):
-        if not covers(rule, facts):
-            continue
-        for check in CHECKS:
-            for found in check(facts, rule, loaded.policy):
-                place = loaded.place(f"rules.{index}.{found.key}")
-                where = f"{place.file}:{place.line}:{place.column}"
-                yield Finding(
-                    found.code,
-                    f"{found.message} (rule {rule.name!a} of the policy {loaded.policy.name!a}, {where})",
-                    found.remedy,
-                    found.path,
-                )
+        name = find_covered(rule, facts, loaded.folders)
+        found = [] if name is None else [each for check in CHECKS for each in check(facts, rule, loaded.policy)]
+        found += [] if facts.is_public else _check_public(facts, rule, loaded.folders)
+        covered = "" if name is None or rule.data is None else f", covers {name.key}"
+        for each in found:
+            place = loaded.place(f"rules.{index}.{each.key}")
+            where = f"{place.file}:{place.line}:{place.column}"
+            message = f"{each.message} (rule {rule.name!a} of the policy {loaded.policy.name!a}, {where}{covered})"
+            yield Finding(each.code, message, each.remedy, each.path)
 
 
-def covers(rule: PolicyRule, facts: GovernedFacts) -> bool:
-    """Whether a rule covers one of the data sets. Where letters differ in case alone, it covers, and excludes not."""
+def find_covered(rule: PolicyRule, facts: GovernedFacts, folders: Sequence[str]) -> DataName | None:
+    """The first private data set that a rule covers; of a recipe without privacy, any that the rule names."""
     if facts.is_public and rule.data is None and rule.mechanisms is None:
-        return False  # a rule for all private data; a recipe without privacy declares that it reads none
-    return any(
-        (rule.data is None or matches(name, rule.data, exact_case=False))
-        and not (rule.excluded is not None and matches(name, rule.excluded, exact_case=True))
-        for name in facts.data
-    )
+        return None  # a rule for all private data; a recipe without privacy declares that it reads none
+    ruled = (name for name in facts.data if facts.is_public or not name.is_public)
+    return next((name for name in ruled if covers(rule, name, folders)), None)
+
+
+def _check_public(facts: GovernedFacts, rule: PolicyRule, folders: Sequence[str]) -> Iterator[Violation]:
+    """What a rule names is not public because a recipe with privacy says so, unless the rule allows `none`."""
+    if rule.data is None or "none" in (rule.mechanisms or ()):
+        return
+    for name in facts.data:
+        if name.is_public and covers(rule, name, folders):
+            yield Violation(
+                "Q114",
+                "the rule names this data set, and the recipe reads it as public records, which nothing protects",
+                "declare access: private_internal, or read other data; or ask who keeps the policy for `none` in the "
+                "rule's mechanisms",
+                name.key,
+                "data",
+            )
 
 
 def check_mechanism(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Iterator[Violation]:
@@ -122,6 +135,14 @@ def check_protected(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> I
     ):
         if value is not None and allowed is not None and value not in allowed:
             yield Violation(code, f"{value} is not allowed", f"use {_join(allowed)}", path, key)
+    if rule.units is not None and facts.unit in rule.units and facts.is_unit_made:
+        yield Violation(
+            "Q115",
+            f"the query may make the unit {facts.unit} from another column of that name's table",
+            f"select the column as it is, by its own name: SELECT {facts.unit}, …, without rows: declared",
+            "data.train.query",
+            "units",
+        )
     records, most = facts.max_records, rule.max_records
     if records is not None and most is not None and records > most:
         yield Violation(
@@ -137,7 +158,7 @@ def check_account(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> Ite
     """What is spent is charged to one of these accounts."""
     if rule.accounts is None or facts.is_public:
         return
-    if facts.account is None or not matches(facts.account, rule.accounts, exact_case=True):
+    if facts.account is None or not matches_account(facts.account, rule.accounts):
         said = "no account is named" if facts.account is None else f"{facts.account!a} is none of the accounts"
         yield Violation(
             "Q106",

@@ -18,6 +18,7 @@ from typing import Any, final
 import yaml
 
 from dprecipe import durable
+from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan, PolicyRecord
 from dprecipe.policy.apply import hold_run
@@ -348,7 +349,10 @@ def _is_busy(draft: Path) -> bool:
     return False
 
 
-def hold_to_policies(plan: Plan, out: Path | None, resume: bool, from_python: Sequence[str] = ()) -> Plan:
-    """The plan of a run that begins or goes on in `out`, with the policies that it keeps to: see `hold_run`."""
+def hold_to_policies(
+    plan: Plan, out: Path | None, resume: bool, root: str | Path | None, from_python: Sequence[str] = ()
+) -> Plan:
+    """The plan of a run that begins or goes on in `out`, with the policies that it keeps to: see `hold_run`. `root`:
+    the data root, if it is named."""
     began = RunFolder(out or RunFolder.default(plan)).policies if resume else None
-    return hold_run(plan, from_python, began)
+    return hold_run(plan, find_data_root(root, plan.source.file), from_python, began)

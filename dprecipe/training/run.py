@@ -83,7 +83,7 @@ def run(
     given = {"model": model, "data.train": train, "data.public": public, "data.test": test}
     path = Path(out) if out is not None else RunFolder.default(plan)
     resume = resume or is_of_launch(path)
-    plan = hold_to_policies(plan, path, resume, [key for key, value in given.items() if value is not None])
+    plan = hold_to_policies(plan, path, resume, data_root, [key for key, each in given.items() if each is not None])
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
     root = find_data_root(data_root, plan.source.file)
     moment = datetime.now(UTC)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.data.query import FUNCTIONS, KEYWORDS, RESERVED, TYPES, find_postgres_reason, find_reason, has_filter
+from dprecipe.data.query import (
+    FUNCTIONS,
+    KEYWORDS,
+    RESERVED,
+    TYPES,
+    find_postgres_reason,
+    find_reason,
+    has_filter,
+    keeps_column,
+)
 
 BY_ROW = [
     "SELECT * FROM visits",
@@ -122,3 +131,37 @@ def test_what_postgres_reads_as_a_function_of_other_rows_is_refused(query: str, 
 def test_postgres_takes_columns_by_their_own_names() -> None:
     query = "SELECT lower(trim(ward)) AS w, age * 1.5 AS x FROM visits AS v WHERE note <> 'a.b'"
     assert find_postgres_reason(query, ("visits",)) == ""
+
+
+@pytest.mark.parametrize(
+    ("query", "kept"),
+    [
+        ("SELECT age, patient_id FROM t", True),
+        ("SELECT age, Patient_ID FROM t WHERE age > 3", True),
+        ("SELECT * FROM t", True),
+        ("SELECT t.patient_id FROM t", True),
+        ("SELECT v.patient_id FROM t AS v", True),
+        ("SELECT visit.patient_id FROM t AS v", False),  # a field of a column
+        ("SELECT visit.patient_id FROM t WHERE visit > 0", False),
+        ('SELECT "patient_id" AS patient_id FROM t', True),
+        ("SELECT patient_id patient_id FROM t", True),
+        ('SELECT "Patient_ID" AS patient_id FROM t', False),
+        ("SELECT age FROM t", False),
+        ("SELECT age, FROM t", False),
+        ("SELECT visit AS patient_id FROM t", False),
+        ("SELECT visit patient_id FROM t", False),
+        ('SELECT visit AS "patient_id" FROM t', False),
+        ("SELECT *, visit AS patient_id FROM t", False),
+        ("SELECT patient_id, visit AS PATIENT_ID FROM t", False),
+        ("SELECT t.visit AS patient_id FROM t", False),
+        ("SELECT age + patient_id FROM t", False),
+        ("SELECT lower(patient_id) AS patient_id FROM t", False),
+        ("SELECT patient_id::int AS patient_id FROM t", False),
+        ("SELECT CASE WHEN age > 3 THEN patient_id ELSE visit END AS patient_id FROM t", False),
+        ("SELECT age IS DISTINCT FROM 3 AS patient_id FROM t", False),
+        ("SELECT patient_id FROM t AS t(visit, patient_id)", False),
+        ("SELECT max(visit) AS patient_id FROM t GROUP BY age", False),
+    ],
+)
+def test_a_column_is_kept_that_is_selected_as_it_is(query: str, kept: bool) -> None:
+    assert keeps_column(query, ["t"], "patient_id") is kept

@@ -121,7 +121,7 @@ def test_a_run_is_refused_before_there_is_a_folder(recipe: Path, tmp_path: Path)
 
 def test_a_run_that_goes_on_under_a_stricter_policy_is_told_what_helps(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / POLICY_FILE).write_text(POLICY, encoding="utf-8")
-    plan = hold_run(make_plan(read(recipe)))
+    plan = hold_run(make_plan(read(recipe)), recipe.parent)
     RunFolder.create(tmp_path / "out", plan)
     (tmp_path / POLICY_FILE).write_text(STRICT, encoding="utf-8")
     result = call("run", recipe, "--resume", "--out", tmp_path / "out")
@@ -129,11 +129,11 @@ def test_a_run_that_goes_on_under_a_stricter_policy_is_told_what_helps(recipe: P
     assert f"began under another text: hospital ({plan.policies[0].digest[:19]}" in result.stderr.replace("\n", " ")
     assert "keeps its recipe" in result.stderr
     (tmp_path / POLICY_FILE).write_text(POLICY, encoding="utf-8")  # the remedy
-    assert hold_to_policies(plan, tmp_path / "out", resume=True).policies == plan.policies
+    assert hold_to_policies(plan, tmp_path / "out", resume=True, root=None).policies == plan.policies
     (tmp_path / "none").mkdir()
     (tmp_path / POLICY_FILE).write_text(STRICT, encoding="utf-8")
     with pytest.raises(PlanRefused, match="began without one"):
-        hold_to_policies(plan, tmp_path / "none", resume=True)
+        hold_to_policies(plan, tmp_path / "none", resume=True, root=None)
 
 
 def test_a_run_is_held_with_its_key_its_versions_and_what_python_passes(
@@ -146,17 +146,17 @@ def test_a_run_is_held_with_its_key_its_versions_and_what_python_passes(
     (tmp_path / POLICY_FILE).write_text(
         POLICY.replace("{}", f"{{office: {office}}}").replace("max_epsilon: 3.0", rule), encoding="utf-8"
     )
-    assert len(hold_run(plan).policies) == 1
+    assert len(hold_run(plan, recipe.parent).policies) == 1
     for given, code in ((["model"], "Q109"), (["data.train"], "Q110"), (["data.test"], "Q110")):
         with pytest.raises(PlanRefused, match=code):
-            hold_run(plan, given)
+            hold_run(plan, recipe.parent, given)
     (tmp_path / POLICY_FILE).write_text(
         POLICY.replace("{}", f"{{office: {'0' * 64}}}").replace("max_epsilon: 3.0", rule.replace("'*'", "'0.0'")),
         encoding="utf-8",
     )
     assert len(hold_plan(plan).policies) == 1  # neither the key nor numpy is judged before the run
     with pytest.raises(PlanRefused) as caught:
-        hold_run(plan)
+        hold_run(plan, recipe.parent)
     assert {finding.code for finding in caught.value.findings} == {"Q107", "Q111"}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.policy.facts import GovernedFacts, matches, read_facts
+from dprecipe.policy.facts import GovernedFacts, read_facts
 from dprecipe.policy.read import LoadedPolicy, read_policy_text
 from dprecipe.policy.rules import POLICY_CODES, check_policies
 from dprecipe.recipe.read import Loaded, read_any, read_text
@@ -42,6 +42,9 @@ model: {kind: logistic_regression}
 mechanism: {kind: none}
 training: {steps: 20, batch_size: 64, optimizer: {kind: sgd, lr: 0.5}}
 """
+
+
+TABLE = "wards/diagnoses.gz"
 
 
 def read_held(text: str = RECIPE) -> Loaded:
@@ -102,7 +105,7 @@ def test_what_is_allowed_is_left_alone(rule: str, facts: GovernedFacts) -> None:
 
 
 def test_every_code_is_shown_and_has_a_page() -> None:
-    assert VIOLATED.keys() | {"Q107"} == POLICY_CODES.keys()
+    assert VIOLATED.keys() | {"Q107", "Q114", "Q115"} == POLICY_CODES.keys()
     for code, title in POLICY_CODES.items():
         page = (ROOT / "docs" / "findings" / f"{code}.md").read_text(encoding="utf-8")
         assert page.startswith(f"# {code}: {title}\n")
@@ -147,13 +150,18 @@ def test_a_path_does_not_escape_its_rule_by_a_detour() -> None:
 def test_a_file_of_labels_has_a_name(source: str) -> None:
     text = re.sub(r"train: .*?\]}}\n", f"train: {source}\n", RECIPE, flags=re.DOTALL)
     facts = read_facts(read_held(text.replace("unit: {column: patient_id, max_records: 4}", "unit: record")).recipe)
-    assert facts.data == (("scans.gz", "wards/diagnoses.gz") if "idx" in source else ("scans", "wards/diagnoses.gz"))
+    assert [name.spellings[0].glob for name in facts.data] == ["scans.gz" if "idx" in source else "scans", TABLE]
     assert codes_of(facts, "data: ['diagnoses*'], max_epsilon: 1.0") == ["Q101"]
 
 
 def test_tables_of_a_database_have_names() -> None:
-    assert matches("postgres:DB/public.admissions", ["postgres:DB/*"], exact_case=True)
-    assert matches("postgres:DB/public.admissions", ["public.admissions"], exact_case=True)
+    source = (
+        "{source: postgres, connection: DB, tables: {t: public.admissions}, query: 'SELECT age, y, patient_id FROM t'"
+    )
+    text = RECIPE.replace("{source: csv, path: wards/Admissions.csv", source)
+    facts = read_facts(read_held(text).recipe)
+    for rule in ("postgres:DB/*", "postgres:DB", "public.admissions"):
+        assert codes_of(facts, f"data: ['{rule}'], max_epsilon: 1.0") == ["Q101"]
 
 
 def test_an_epsilon_that_is_not_solved_is_not_judged(facts: GovernedFacts) -> None:
@@ -184,7 +192,10 @@ def test_who_signs_is_who_may(signing: str, key: str | None, rule: str, expected
 
 def test_an_account_is_held_against_its_globs(facts: GovernedFacts) -> None:
     assert codes_of(replace(facts, account="accounts/wards.db"), "accounts: ['accounts/*.db']") == []
-    assert codes_of(replace(facts, account="mine.db"), "accounts: ['accounts/*.db']") == ["Q106"]
+    for other in ("mine.db", "accounts/../mine.db", "Accounts/wards.db", "mine/accounts/wards.db"):
+        assert codes_of(replace(facts, account=other), "accounts: ['accounts/*.db']") == ["Q106"]
+    server = "postgresql://dp@host/accounts?sslmode=require#wards"
+    assert codes_of(replace(facts, account=server), "accounts: ['postgresql://dp@host/accounts*']") == []
 
 
 def test_records_of_a_unit_are_bounded(facts: GovernedFacts) -> None:
@@ -209,4 +220,10 @@ def test_held_out_records_are_covered_too_unless_they_are_public() -> None:
     text = RECIPE.replace("  size: 20000", "  test: {path: late/x.csv}\n  size: 20000")
     assert codes_of(read_facts(read_held(text).recipe), "data: [x.csv], max_epsilon: 1.0") == ["Q101"]
     text = text.replace("late/x.csv", "late/x.csv, access: public")
-    assert codes_of(read_facts(read_held(text).recipe), "data: [x.csv], max_epsilon: 1.0") == []
+    assert codes_of(read_facts(read_held(text).recipe), "data: [x.csv], max_epsilon: 1.0") == ["Q114"]
+    assert codes_of(read_facts(read_held(text).recipe), "except: [Admissions.csv], max_epsilon: 1.0") == []
+
+
+def test_records_cut_out_of_private_ones_are_not_public() -> None:
+    text = RECIPE.replace("  size: 20000", "  test: {split: {share: 0.1}, access: public}\n  size: 20000")
+    assert "Q114" in codes_of(read_facts(read_held(text).recipe), "data: [Admissions.csv]")

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import posixpath
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from dprecipe.data.columns import Columns as Columns
-from dprecipe.data.columns import find_repeated
 from dprecipe.data.files import find_existing, is_pattern, leaves_root
 from dprecipe.data.targets import (
     MAX_COUNT,
@@ -194,6 +193,16 @@ class SourceBlock(Block):
         paths = self.features_paths or (f"{self.source}:",)
         return tuple((posixpath.normpath(path), self.part) for path in paths)
 
+    @property
+    def folder_suffixes(self) -> tuple[str, ...]:
+        """The endings of the files that are read below `path`, of a source whose path is a folder."""
+        return ()
+
+    @property
+    def names_elsewhere(self) -> tuple[tuple[str, str], ...]:
+        """The name of each data set that is no file, and a glob of all names that it may have; see docs/policy.md."""
+        return () if self.files else ((f"{self.source}:", f"{self.source}:"),)
+
     def format_of(self, key: str, path: str) -> str:
         """The source that reads such a file as `path` of `files`."""
         return self.source
@@ -202,6 +211,11 @@ class SourceBlock(Block):
     def selection(self) -> RowOrigin | None:
         """How its records are made of the rows of tables, by a query; None if each is one."""
         return None
+
+    def keeps_column(self, name: str) -> bool:
+        """Returns True if the column of this name is surely that of the files or tables, and not one that a query
+        makes."""
+        return True
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         """The contradictions within this block (R2xx); `path` is the block's own."""
@@ -300,98 +314,3 @@ class ColumnLabelled(Labelled):
     @property
     def label_columns(self) -> frozenset[str]:
         return frozenset(() if self.label == "next_token" else self.label.read_columns)
-
-
-def label_contradictions(label: Label | None, columns: Columns | None, path: str) -> Iterator[Finding]:
-    """The contradictions within the label of a table or of images; `path` is the source's."""
-    if label is None:
-        return
-    where = f"{path}.label"
-    if (label.column is None) == (label.columns is None):
-        yield Finding(
-            "R330",
-            "the label has no column" if label.column is None else "the label has both `column` and `columns`",
-            "write column: name, or columns: [name, name] where several columns hold a yes or a no each",
-            where,
-        )
-        return
-    if label.columns is None:
-        kinds = {key: getattr(label, key) for key in _KINDS}
-        yield from not_one_kind(kinds, where)
-    yield from _misused_keys(label, where)
-    yield from empty_range(label.range, f"{where}.range")
-    for key in ("values", "several", "columns"):
-        if getattr(label, key) is not None:
-            yield from find_repeated(getattr(label, key), f"{where}.{key}")
-    separator = label.separator or SEPARATOR
-    for name in label.several or label.columns or ():
-        if separator in name:
-            yield Finding(
-                "R331",
-                f"{name!r} contains {separator!r}, which stands between two names",
-                "write another label.separator" if label.several else "rename the column in the file, and here",
-                f"{where}.{'several' if label.several else 'columns'}",
-            )
-    for name in label.read_columns:
-        if name in (columns or {}):
-            yield Finding(
-                "R216",
-                f"column {name!r} is the label and a feature: the model would read the answer",
-                f"remove {name!r} from `columns`",
-                f"{path}.columns.{name}",
-            )
-
-
-def _misused_keys(label: Label, path: str) -> Iterator[Finding]:
-    """Keys that have no meaning beside the others."""
-    if label.columns is not None:
-        reason = "`columns` hold a yes or a no each"
-        keys = ["classes", "range", "count", "several", "separator", "empty"]
-        if label.values is not None and len(label.values) != 2:
-            yield Finding(
-                "R331",
-                f"{reason}, and {len(label.values)} `values` are named",
-                "write two texts, the one for no first: values: ['no', 'yes']; or remove `values`",
-                f"{path}.values",
-            )
-    else:
-        reason = "the column holds one value a record"
-        keys = [] if label.several is not None else ["separator", "empty"]
-    for key in keys:
-        if getattr(label, key) is not None:
-            instead = "" if label.columns is not None else ", or name in `several` what the fields may hold"
-            yield Finding("R331", f"{reason}: `{key}` says nothing of them", f"remove it{instead}", f"{path}.{key}")
-
-
-_KINDS = {
-    "values": "`values` (class names, in order)",
-    "classes": "`classes` (for integers 0 … classes-1)",
-    "range": "`range` (for a number to be predicted)",
-    "count": "`count` (for how many there are)",
-    "several": "`several` (names of which any may apply)",
-}
-"""The kinds of label, by the key that declares each."""
-
-
-def not_one_kind(declared: Mapping[str, object], path: str) -> Iterator[Finding]:
-    """The finding for labels that are declared as several kinds, or as none."""
-    declared_keys = [key for key, value in declared.items() if value is not None]
-    if len(declared_keys) != 1:
-        *others, last = (_KINDS[key] for key in declared)
-        yield Finding(
-            "R201",
-            f"labels need exactly one of {', '.join(others)} and {last}",
-            f"keep one of {' and '.join(declared_keys)}" if declared_keys else f"add {' or '.join(declared)}",
-            path,
-        )
-
-
-def empty_range(declared: Sequence[float] | None, path: str) -> Iterator[Finding]:
-    """The finding for a range that contains no number."""
-    if declared is not None and not declared[0] / 2 < declared[1] / 2:  # halves, as the labels are mapped with
-        yield Finding(
-            "R203",
-            f"{declared[0]:g} is not below {declared[1]:g}",
-            "write [lowest, highest] of the values that can occur: from domain knowledge, not measured on private data",
-            path,
-        )

@@ -20,8 +20,8 @@ from dprecipe.data.sources.base import (
     Paths,
     Records,
     SeveralFiles,
-    label_contradictions,
 )
+from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.faults import Finding
 
 if TYPE_CHECKING:

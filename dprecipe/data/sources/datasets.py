@@ -19,8 +19,8 @@ from dprecipe.data.sources.base import (
     Columns,
     FileSource,
     Records,
-    label_contradictions,
 )
+from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.data.sources.parquet import ImageColumn, TableOrImages
 from dprecipe.faults import Finding
 from dprecipe.language.base import Text
@@ -41,6 +41,10 @@ class _DatasetFolder(TableOrImages, FileSource):
     @property
     def origins(self) -> tuple[tuple[str, str], ...]:
         return ((posixpath.normpath(self.path), self.split or ""),)
+
+    @property
+    def folder_suffixes(self) -> tuple[str, ...]:
+        return (".arrow", ".parquet")
 
     def features_files(self, root: Path) -> list[Path]:
         from dprecipe.data.sources.read_datasets import existing_shards

@@ -18,9 +18,9 @@ from dprecipe.data.sources.base import (
     ColumnLabelled,
     Columns,
     Paths,
-    label_contradictions,
 )
 from dprecipe.data.sources.csv_table import Delimiter, wrong_delimiter
+from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.data.sources.query_result import QueryResult
 from dprecipe.faults import Finding
 

@@ -18,15 +18,16 @@ from dprecipe.data.sources.base import (
     Label,
     Records,
     SourceBlock,
-    label_contradictions,
 )
 from dprecipe.data.sources.csv_table import Delimiter, wrong_delimiter
+from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.faults import Finding
 from dprecipe.language.base import PositiveInt, Text
 
 if TYPE_CHECKING:
     from dprecipe.data.raw import Raw, Reading
 
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 FOLDER_COLUMNS = ("file", "folder")
 """Of images without a table: the path below the source's, and its first folder."""
 Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=3, max_length=3)]
@@ -65,6 +66,10 @@ class _ImageFolder(SourceBlock):
     @property
     def features_paths(self) -> tuple[str, ...]:
         return (self.path,)
+
+    @property
+    def folder_suffixes(self) -> tuple[str, ...]:
+        return SUFFIXES
 
     @property
     def origins(self) -> tuple[tuple[str, str], ...]:

@@ -19,8 +19,8 @@ from dprecipe.data.sources.base import (
     Paths,
     Records,
     SeveralFiles,
-    label_contradictions,
 )
+from dprecipe.data.sources.label_checks import label_contradictions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,9 +26,8 @@ from dprecipe.data.sources.base import (
     Several,
     Shape,
     choose_target,
-    empty_range,
-    not_one_kind,
 )
+from dprecipe.data.sources.label_checks import empty_range, not_one_kind
 from dprecipe.data.targets import Target
 from dprecipe.faults import Finding
 from dprecipe.language.base import Text

@@ -21,8 +21,8 @@ from dprecipe.data.sources.base import (
     Records,
     SeveralFiles,
     SourceBlock,
-    label_contradictions,
 )
+from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block, PositiveInt, Text
 

@@ -16,9 +16,9 @@ from dprecipe.data.sources.base import (
     AnyLabel,
     ColumnLabelled,
     Columns,
-    label_contradictions,
 )
 from dprecipe.data.sources.duckdb import QUERY, QueryText, TableName
+from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.data.sources.query_result import QueryResult
 from dprecipe.faults import Finding
 
@@ -55,6 +55,14 @@ class _Postgres(QueryResult):
     @property
     def origins(self) -> tuple[tuple[str, str], ...]:
         return tuple((f"postgres:{self.connection}", table.lower()) for table in self.tables.values())
+
+    @property
+    def names_elsewhere(self) -> tuple[tuple[str, str], ...]:
+        """Any variable may hold the connection, and any table may be behind a view."""
+        view = "*" if self.rows is not None else ""
+        return tuple(
+            (f"postgres:{self.connection}/{table}", f"postgres:*/{view or table}") for table in self.tables.values()
+        )
 
     @property
     def selection(self) -> RowOrigin | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from dprecipe.data.query import Rows, keeps_column
 from dprecipe.data.sources.base import Columns, SourceBlock
 
 
@@ -12,6 +14,9 @@ class QueryResult(SourceBlock):
 
     if TYPE_CHECKING:
         columns: Columns
+        query: str
+        rows: Rows | None
+        tables: Mapping[str, Any]
 
     records: ClassVar[None] = None  # type: ignore[misc]
 
@@ -26,3 +31,6 @@ class QueryResult(SourceBlock):
     @property
     def has_names(self) -> bool:
         return True
+
+    def keeps_column(self, name: str) -> bool:
+        return self.rows is None and keeps_column(self.query, tuple(self.tables), name)

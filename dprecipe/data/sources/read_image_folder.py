@@ -22,14 +22,13 @@ from dprecipe.data.images import ImageForm
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import MAX_RECORDS, Raw, Reading
 from dprecipe.data.sources.base import Label
-from dprecipe.data.sources.image_folder import FOLDER_COLUMNS
+from dprecipe.data.sources.image_folder import FOLDER_COLUMNS, SUFFIXES
 from dprecipe.data.sources.read_csv import read_rows
 from dprecipe.data.sources.row_selection import RowLimit
 from dprecipe.data.values import Values, texts_of
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
 
-SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp"))
 IGNORED = frozenset(("thumbs.db", "desktop.ini"))
 """Files of the system's, beside those whose names begin with a dot."""
 CHUNK_IMAGES = 256

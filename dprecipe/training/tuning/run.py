@@ -103,7 +103,7 @@ def tune(
         Interrupted: stopped by the user; `resume` continues.
     """
     path = Path(out) if out is not None else RunFolder.default(plan)
-    plan = hold_to_policies(plan, path, resume)
+    plan = hold_to_policies(plan, path, resume, data_root)
     if plan.tuning is None:
         raise UsageFault("this recipe has no block `tuning`", "start it with: dprecipe run")
     if "WORLD_SIZE" in os.environ:

@@ -30,7 +30,7 @@ def train_teachers(
     from dprecipe.mechanisms.pate.train.shards import TeacherShard  # without torch
 
     part = TeacherShard.parse(shard)
-    plan = hold_to_policies(make_plan(read(recipe, overrides)), None, False)
+    plan = hold_to_policies(make_plan(read(recipe, overrides)), None, False, data_root)
     check_has_teachers(plan)
     if plan.tuning is not None:
         raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe} --ray")

@@ -1,0 +1,94 @@
+"""The data sets of a recipe, as a policy's rules know them: by every name that they may have.
+
+A recipe gives a data set a name; its files may have others. So a rule is held against all paths that what the recipe
+writes may stand for, and in a run also against the places where its files lie (`dprecipe.policy.places`). A rule
+covers what may be meant, and excludes what is surely meant.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dprecipe.data.sources.base import SourceBlock
+from dprecipe.policy.globs import clean, is_within, may_meet
+from dprecipe.policy.schema import PolicyRule
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A name of a data set.
+
+    `glob`: a recipe's, from the data root; or an absolute path or glob. `excepted_as`: the name that exceptions have to
+    have; None where they have that of another spelling. `is_inner`: it is of what is read in a folder.
+    """
+
+    glob: str
+    excepted_as: str | None = None
+    is_inner: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DataName:
+    """A data set that a recipe reads, at `key`. `file`: its path or pattern there, of one that has files. `is_public`:
+    the recipe declares that it is public."""
+
+    key: str
+    spellings: tuple[Spelling, ...]
+    file: str | None = None
+    is_public: bool = False
+
+
+def name_data(source: SourceBlock, path: str, is_public: bool) -> Iterator[DataName]:
+    """The data sets of a source whose key is `path`: its files, those of labels and tables too; of a database each
+    table (`postgres:DB_URL/wards.admissions`); of what the program brings along its kind (`digits:`)."""
+    for key, file in source.files.items():
+        name = drop_ups(clean(file))  # where the data root lies, a recipe does not say
+        suffixes = source.folder_suffixes if key == "path" else ()
+        inner = tuple(Spelling(clean(f"{name}/**/*{suffix}"), None, True) for suffix in suffixes)
+        yield DataName(f"{path}.{key}", (Spelling(name, clean(file)), *inner), file, is_public)
+    for name, glob in source.names_elsewhere:
+        yield DataName(f"{path}.source", (Spelling(glob, name),), None, is_public)
+
+
+def covers(rule: PolicyRule, name: DataName, folders: Sequence[str]) -> bool:
+    """Returns True if a rule covers a data set. `folders`: that of the policy, by each of its names."""
+    globs = None if rule.data is None else [drop_ups(clean(glob)) for glob in rule.data]
+    return (globs is None or any(_may_name(glob, name, folders) for glob in globs)) and not all(
+        any(is_within(spelling.excepted_as, clean(glob)) for glob in rule.excluded or ())
+        for spelling in name.spellings
+        if spelling.excepted_as is not None
+    )
+
+
+def drop_ups(path: str) -> str:
+    """A path without the `..` that it begins with."""
+    while path == ".." or path.startswith("../"):
+        path = path[3:]
+    return path
+
+
+def _may_name(glob: str, name: DataName, folders: Sequence[str]) -> bool:
+    """Returns True if a rule's glob may be that of a data set, of something in it, or of a folder that it lies in."""
+    is_file = "." in posixpath.basename(glob)
+    for spelling in name.spellings:
+        own = spelling.glob if glob.startswith("/") else _start_at(spelling.glob, folders)
+        if may_meet(own, glob):
+            return True
+        parts = own.split("/")
+        for count in range(1, len(parts)):
+            is_open = set(parts[count - 1]) <= {"*", "?"} and parts[count - 1] != ""
+            if is_open and (is_file or (spelling.is_inner and "/" not in glob)):
+                continue  # any folder might have the name that a rule gives to files
+            if may_meet("/".join(parts[:count]) or "/", glob):
+                return True
+    return False
+
+
+def _start_at(path: str, folders: Sequence[str]) -> str:
+    """An absolute path, from a policy's folder if it lies there: folders above it are no part of a name."""
+    for folder in folders:
+        if path.startswith(f"{folder.rstrip('/')}/"):
+            return path[len(folder.rstrip("/")) + 1 :]
+    return path

@@ -1,0 +1,150 @@
+"""Where the files of a recipe lie, under every name that leads there: of links, of what they lead to, and of other
+names of the same file near by. Looks at names and links alone; no file is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import final
+
+from dprecipe.data.files import find_existing, is_pattern
+from dprecipe.policy.names import DataName, Spelling
+
+MAX_LINKS = 40
+MAX_DEPTH = 200
+"""Folders of a path that are looked at one by one."""
+MAX_ENTRIES = 100_000
+"""Names that are searched for those of the same file."""
+Identity = tuple[int, int]
+"""The device and the number of a file."""
+
+
+def place_data(names: Sequence[DataName], root: Path, policies: Sequence[str]) -> tuple[DataName, ...]:
+    """The same data sets, with the names that their places have. `root`: the data root. `policies`: the files of
+    policies, in whose folders other names are looked for as well."""
+    finder = _Finder(root)
+    found = [finder.list_names(name) for name in names]
+    folders = dict.fromkeys([root, *(Path(file).parent for file in policies)])
+    others = _find_others({each for _, identities in found for each in identities}, list(folders))
+    placed = []
+    for name, (spellings, identities) in zip(names, found, strict=True):
+        paths = [path for each in identities for other in others.get(each, ()) for path in finder.follow(other)]
+        more = [*spellings, *map(finder.spell, paths)]
+        placed.append(replace(name, spellings=tuple(dict.fromkeys([*name.spellings, *more]))))
+    return tuple(placed)
+
+
+@final
+class _Finder:
+    """Follows links, and remembers where folders lie."""
+
+    def __init__(self, root: Path) -> None:
+        self._known: dict[str, tuple[str, ...]] = {}
+        self._root = root.absolute()
+        self._roots = tuple(dict.fromkeys(_as_posix(path) for path in self.follow(os.fspath(self._root))))
+
+    def list_names(self, name: DataName) -> tuple[list[Spelling], list[Identity]]:
+        """The names of a data set's files, and which files they are."""
+        if name.file is None:
+            return [], []
+        spellings: list[Spelling] = []
+        inner = [each.glob.removeprefix(name.spellings[0].glob) for each in name.spellings if each.is_inner]
+        if is_pattern(name.file):
+            spellings = [Spelling(f"{root}/{each.glob}") for root in self._roots for each in name.spellings]
+            files = find_existing((name.file,), self._root)
+        else:
+            files = [self._root / name.file]
+            for path in map(_as_posix, self.follow(os.fspath(files[0]))):
+                spellings += [self.spell(path), *(Spelling(path + below, None, True) for below in inner)]
+            files += _list_links(files[0]) if inner else ()
+        identities = []
+        for file in files:
+            names = self.follow(os.fspath(file))
+            spellings += map(self.spell, names if len(names) > 1 else ())
+            identities += _identify(file)
+        return spellings, identities
+
+    def spell(self, path: str) -> Spelling:
+        """A path, which exceptions have to name from the data root, if it lies there."""
+        path = _as_posix(path)
+        inside = [path[len(root.rstrip("/")) + 1 :] for root in self._roots if path.startswith(f"{root.rstrip('/')}/")]
+        return Spelling(path, inside[0] if inside else path)
+
+    def follow(self, path: str, links: int = 0) -> tuple[str, ...]:
+        """A path, and all that its links lead through; the last one is where it lies."""
+        if path.count(os.sep) > MAX_DEPTH or "\0" in path:
+            return (path,)
+        folder, last = os.path.split(path)
+        if folder == path or folder == "":
+            return (path,)
+        if path not in self._known:
+            self._known[path] = self._follow_last(self.follow(folder, links), last, links)
+        return self._known[path]
+
+    def _follow_last(self, above: tuple[str, ...], last: str, links: int) -> tuple[str, ...]:
+        if last in ("", "."):
+            return above
+        if last == "..":
+            return (os.path.dirname(above[-1]),)
+        own = tuple(os.path.join(folder, last) for folder in above)
+        try:
+            target = os.readlink(own[-1])
+        except OSError:
+            return own
+        return own if links >= MAX_LINKS else own + self.follow(os.path.join(above[-1], target), links + 1)
+
+
+def _as_posix(path: str) -> str:
+    return path.replace(os.sep, "/")
+
+
+def _identify(file: str | Path) -> list[Identity]:
+    """The identity of a file that exists and may have other names."""
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError):
+        return []
+    return [(status.st_dev, status.st_ino)]
+
+
+def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
+    todo = [os.fspath(folder)]
+    while todo:
+        try:
+            with os.scandir(todo.pop()) as entries:
+                listed = list(entries)
+        except OSError:
+            continue
+        for entry in listed:
+            yield entry
+            if entry.is_dir(follow_symlinks=False):
+                todo.append(entry.path)
+
+
+def _has_other_names(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_symlink() or (entry.is_file() and os.stat(entry.path).st_nlink > 1)
+    except OSError:
+        return False
+
+
+def _list_links(folder: Path) -> Iterator[Path]:
+    """What lies in a folder and has names elsewhere."""
+    return (Path(entry.path) for entry in _walk(folder) if _has_other_names(entry))
+
+
+def _find_others(identities: set[Identity], folders: Sequence[Path]) -> dict[Identity, list[str]]:
+    """Other names of files below some folders, as far as these are searched."""
+    found: dict[Identity, list[str]] = {}
+    left = MAX_ENTRIES
+    for folder in folders if identities else ():
+        for entry in _walk(folder.absolute()):
+            left -= 1
+            if left < 0:
+                return found
+            if _has_other_names(entry):
+                for identity in identities.intersection(_identify(entry.path)):
+                    found.setdefault(identity, []).append(entry.path)
+    return found
