@@ -337,3 +337,11 @@ def test_a_unit_that_a_declared_query_gives_is_not_known(hospital: Path) -> None
     source = f"source: duckdb, tables: {{t: visits.csv}}, rows: declared, query: '{query}', {CSV}"
     text = (PRIVATE % source).replace("unit: record", "unit: {column: patient_id, max_records: 2}")
     assert "Q115" in call("validate", write(hospital, text, "visits.csv", "units: [patient_id]")).output
+
+
+def test_verify_says_what_no_certificate_shows(hospital: Path, release_of: Any) -> None:
+    (hospital / POLICY_FILE).write_text(POLICY % ("other.csv", STRICT), encoding="utf-8")
+    release = release_of(PRIVATE % csv("mine.csv"), hospital)
+    said = call("verify", release, "--policy", hospital / POLICY_FILE)
+    assert said.exit_code == 0
+    assert "where links and the data root led, nobody looked" in " ".join(said.output.split())
