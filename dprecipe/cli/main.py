@@ -106,11 +106,12 @@ def validate(
         Path | None, typer.Option(help="Also warn about declared files that are missing from this folder.")
     ] = None,
     policy: PolicyPath = None,
+    overrides: Overrides = None,
 ) -> int:
     """Check recipes and their privacy arithmetic; reads no data."""
     from dprecipe.cli.validate import validate
 
-    return validate(paths, output, data_root, policy)
+    return validate(paths, output, data_root, policy, overrides or ())
 
 
 @app.command()

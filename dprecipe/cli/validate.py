@@ -20,13 +20,18 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def validate(
-    paths: Sequence[Path], output: str = "text", data_root: Path | None = None, policy: Path | None = None
+    paths: Sequence[Path],
+    output: str = "text",
+    data_root: Path | None = None,
+    policy: Path | None = None,
+    overrides: Sequence[str] = (),
 ) -> int:
     """Print every finding of recipes; folders are searched for `*.yaml` and `*.yml`, but for folders of runs in them,
     whose recipes are copies. Exit code: 1 for errors.
 
     With `data_root`, also warn about declared data files that are missing there; their contents are not read. Recipes
     are held against the policies above them, and against `policy`; policies among the files are checked themselves.
+    `overrides` are laid over each recipe.
 
     Raises:
         UsageFault: the format is unknown, or a folder has no recipe.
@@ -38,7 +43,7 @@ def validate(
     files = [file for path in paths for file in _recipes(path)]
     recipes: list[Loaded] = []
     for file in dict.fromkeys(files):
-        result, read_texts, loaded = check(file, data_root, policy)
+        result, read_texts, loaded = check(file, data_root, policy, overrides)
         findings += result
         texts |= read_texts
         recipes += [] if loaded is None else [loaded]
@@ -48,7 +53,7 @@ def validate(
 
 
 def check(
-    file: Path, data_root: Path | None = None, policy: Path | None = None
+    file: Path, data_root: Path | None = None, policy: Path | None = None, overrides: Sequence[str] = ()
 ) -> tuple[tuple[Finding, ...], dict[str, str], Loaded | None]:
     """The findings of one recipe, each with its place; the texts they point into; and a private recipe that is read."""
     try:
@@ -57,7 +62,7 @@ def check(
 
             read_policy(file)
             return (), {}, None
-        loaded = read_any(file)
+        loaded = read_any(file, overrides)
         violations = check_loaded(loaded, policy)
     except RecipeError as error:
         return error.findings, error.texts, None

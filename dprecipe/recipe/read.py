@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.inherit import drop_consequences, inherit_records, name_origin
 from dprecipe.recipe.root import AnyRecipe, PublicRecipe, Recipe, choose_root
+from dprecipe.recipe.vocabulary import list_shared_keys
 from dprecipe.text.dump import dump
 from dprecipe.text.extends import Chain, OpenParent, read_chain
 from dprecipe.text.files import read_file
@@ -216,7 +218,7 @@ def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenPar
     tree = chain.tree
     if tree is None:
         raise RecipeError(sort_findings(results, texts), texts)
-    merged, findings = overlay_trees(tree, over)
+    merged, findings = overlay_trees(tree, over, partial(list_shared_keys, tree))
     tree = merged if isinstance(merged, Mapping) else tree
     results += findings
     tree = inherit_records(tree)

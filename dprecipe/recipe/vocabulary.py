@@ -173,6 +173,28 @@ def has_place(tree: Mapping, dotted: str) -> bool:
     return form is not None
 
 
+def list_shared_keys(tree: Mapping, path: tuple[str, ...], over: Mapping) -> frozenset[str]:
+    """The keys of the block at a path that the kind which an override states has as well, for values of their form."""
+    form: Expect | None = Expect(blocks=(choose_root(tree),))
+    node: Node | None = tree
+    for name in path:
+        step = int(name) if isinstance(node, Sequence) else name
+        form, node = expect_below(form, node, step), None if node is None else child_node(node, step)
+    blocks = () if form is None else choose_block(form.blocks, over)
+    if len(blocks) != 1 or not isinstance(node, Mapping):
+        return frozenset()
+    fresh = list_keys(blocks[0])
+    return frozenset(
+        key for key, entry in node.entries.items() if key in fresh.keys() - set(TAGS) and _fits(entry.value, fresh[key])
+    )
+
+
+def _fits(node: Node, form: Expect) -> bool:
+    if isinstance(node, Mapping):
+        return bool(form.blocks or form.values)
+    return form.items is not None if isinstance(node, Sequence) else form.is_scalar
+
+
 @cache
 def list_every_key() -> tuple[Known, ...]:
     """All keys of the language, in the order of the models."""

@@ -68,7 +68,15 @@ def _parent(value: object, file: str, chain: Chain, open_parent: OpenParent) -> 
     name = value.value
     problem = _wrong_name(name)
     if problem:
-        chain.findings.append(Finding("Y120", problem, "name a file beside this one", path=KEY, place=value.place))
+        chain.findings.append(
+            Finding(
+                "Y120",
+                problem,
+                "name a file by its path from this one's folder: base.yaml, ../base.yaml",
+                path=KEY,
+                place=value.place,
+            )
+        )
         return None
     parent = posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
     if parent in {posixpath.normpath(seen) for seen in chain.texts}:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
 
 from dprecipe.cli import render
+from dprecipe.cli.main import app
 from dprecipe.cli.sarif import as_sarif
 from dprecipe.cli.validate import validate
 from dprecipe.faults import Finding, Place, Severity, UsageFault
@@ -179,3 +181,13 @@ def test_nothing_that_validate_imports_is_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_overrides_are_checked_as_in_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(make_starter("dpsgd", "digits", "good"))
+    run = CliRunner().invoke(app, ["validate", str(recipe), "--set", "budget.epsilon=-1"])
+    assert run.exit_code == 1
+    assert "--set #1:1:" in run.output
+    assert "budget.epsilon" in run.output
+    assert CliRunner().invoke(app, ["validate", str(recipe), "--set", "budget.epsilon=1.5"]).exit_code == 0

@@ -11,9 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dprecipe.faults import Finding, RecipeError
+from dprecipe.language.base import Block
 from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.recipe.read import read, read_source, read_text
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
+from tests.recipe_texts import DIGITS, DPSGD
 from tests.sweeps import sweep
 from tests.text.reading import load, walk_nodes
 
@@ -215,3 +217,25 @@ def test_one_wrong_letter_in_a_key_is_one_finding_on_its_line(data: st.DataObjec
     assume(new != name)
     findings = findings_of(mutated(text, line, column, name, new))
     assert [f.place.line for f in findings if f.place] == [line], (new, findings)
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "kept"),
+    [
+        ("mechanism.sampling.scheme=shuffle", "mechanism.sampling", {"scheme": "shuffle", "batch_size": 64}),
+        ("mechanism.sampling={scheme: full_batch}", "mechanism.sampling", {"scheme": "full_batch"}),
+        ("mechanism.sampling.scheme=full_batch", "mechanism.sampling", {"scheme": "full_batch"}),
+        ("training.optimizer.kind=adam", "training.optimizer", {"kind": "adam", "lr": 0.5}),
+        ("model.kind=mlp", "model", {"kind": "mlp"}),
+    ],
+)
+def test_an_override_of_a_kind_keeps_what_both_kinds_have(override: str, path: str, kept: dict[str, object]) -> None:
+    text = "recipe: dprecipe/v1\nname: r\n" + DIGITS + DPSGD + "model: {kind: logistic_regression}\n"
+    text += "training: {steps: 20, optimizer: {kind: sgd, lr: 0.5, momentum: 0.9}}\n"
+    overrides = [override, *(["model.hidden=[8]"] if "mlp" in override else [])]
+    recipe = read_text(text, overrides=overrides).recipe
+    block: object = recipe
+    for name in path.split("."):
+        block = getattr(block, name)
+    assert isinstance(block, Block)
+    assert {key: block.model_dump()[key] for key in kept} == kept
