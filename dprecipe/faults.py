@@ -83,6 +83,13 @@ def _tell_findings(findings: Sequence[Finding]) -> list[str]:
     ]
 
 
+def _add_notes(fault: Exception, findings: Sequence[Finding]) -> None:
+    """Let Python's traceback end with the place and the remedy of each finding."""
+    for finding in findings:
+        fault.add_note(make_printable(finding.headline))
+        fault.add_note(make_printable(f"  = {finding.accepted or finding.remedy}"))
+
+
 class Fault(Exception):
     """A refusal with a message, a remedy and an exit code."""
 
@@ -92,6 +99,8 @@ class Fault(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        if remedy:
+            self.add_note(make_printable(f"  = {remedy}"))  # Python's traceback ends with it
 
     def _list_lines(self) -> list[str]:
         """What a notebook shows in the place of a traceback."""
@@ -117,6 +126,7 @@ class RecipeError(Fault):
         self.texts = dict(texts or {})
         """The texts that the places point into, by `Place.file`; to show the lines."""
         super().__init__("\n".join(f"{f.code} {f.path}: {f.message}" for f in self.findings))
+        _add_notes(self, self.findings)
 
     def _list_lines(self) -> list[str]:
         return _tell_findings(self.findings)
@@ -139,6 +149,7 @@ class PlanRefused(Fault):
     def __init__(self, findings: Sequence[Finding]) -> None:
         self.findings = tuple(findings)
         super().__init__("\n".join(f"{f.code} {f.path}: {f.message}" for f in self.findings))
+        _add_notes(self, self.findings)
 
     def _list_lines(self) -> list[str]:
         return _tell_findings(self.findings)

@@ -128,7 +128,7 @@ def _render_standing(standing: Standing) -> list[str]:
         for row in standing.rows
         if any(run.delta != standing.delta for run in row.runs)
     ]
-    return [*lines, *(line for test in standing.tests for line in _render_test(test, metric or ""))]
+    return [*lines, *_render_tests(standing.tests, metric or "")]
 
 
 def _show_score(score: Interval | None, metric: str | None) -> str:
@@ -139,15 +139,26 @@ def _show_score(score: Interval | None, metric: str | None) -> str:
     return f"{format_score(metric, score.mean)} ± {format_score(metric, score.half_width)}"
 
 
-def _render_test(test: PairedTest, metric: str) -> list[str]:
+def _render_tests(tests: Sequence[PairedTest], metric: str) -> list[str]:
+    """A line for each test, and for each reason why pairs have none."""
+    untested: dict[str, list[str]] = {}
+    for test in tests:
+        if test.difference is None:
+            untested.setdefault(test.reason, []).append(f"{test.second} − {test.first}")
+    lines = [_render_test(test, test.difference, metric) for test in tests if test.difference is not None]
+    for reason, pairs in untested.items():
+        names = pairs[0] if len(pairs) == 1 else f"{len(pairs)} pairs of methods"
+        lines.append(f"  {names}: no test: {reason}")
+    return lines
+
+
+def _render_test(test: PairedTest, difference: Interval, metric: str) -> str:
     names = f"  {test.second} − {test.first}"
-    if test.difference is None:
-        return [f"{names}: no test: {test.reason}"]
-    mean, half = test.difference.mean, test.difference.half_width or 0.0
+    mean, half = difference.mean, difference.half_width or 0.0
     sign = "smaller is better" if metric in standings.SMALLER_IS_BETTER else "larger is better"
     end = f"p = {test.p:.2g}" if test.p is not None else f"no test: {test.reason}"
     shown = f"{mean:+.4g}, {standings.LEVEL:.0%} interval {mean - half:+.4g} to {mean + half:+.4g} ({sign})"
-    return [f"{names}: {shown}; paired over {test.seeds} seeds, {end}"]
+    return f"{names}: {shown}; paired over {test.seeds} seeds, {end}"
 
 
 def describe_standing(standing: Standing) -> dict[str, Any]:

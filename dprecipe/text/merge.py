@@ -8,8 +8,8 @@ from dprecipe.faults import Finding
 from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence
 
 TAGS = ("kind", "family", "source", "scheme", "schedule", "mode")
-"""The keys that state the kind of a block. If one of them changes, the block is replaced as a whole; by an override that
-sets the kind alone, but for the keys that both kinds have."""
+"""The keys that state the kind of a block. If one of them changes, the block is replaced as a whole; by an override
+that sets the kind alone, but for the keys that both kinds have."""
 SharedKeys = Callable[[tuple[str, ...], Mapping], Collection[str]]
 """Keys that a block at a path of the base, and the one that an override makes of it, both have."""
 DEFAULTS = {"mode": "flat"}
@@ -19,8 +19,8 @@ DEFAULTS = {"mode": "flat"}
 def overlay_trees(
     base: Node, over: Node, shared_keys: SharedKeys = lambda path, over: ()
 ) -> tuple[Node, tuple[Finding, ...]]:
-    """`over` laid over `base`. Neither is changed; values keep their places. `shared_keys`: what remains of a block whose
-    kind an override sets by its path.
+    """`over` laid over `base`. Neither is changed; values keep their places. `shared_keys`: what remains of a block
+    whose kind an override sets by its path.
 
     Findings are about overrides that name a position a list does not have.
     """

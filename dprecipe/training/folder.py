@@ -118,7 +118,10 @@ class RunFolder:
         try:
             durable.replace_file(path, json.dumps({"physical_batch": size}).encode())
         except OSError as error:
-            raise RunFailed(f"{path}: can't be written: {error.strerror}; nothing was spent") from None
+            raise RunFailed(
+                f"{path}: can't be written: {error.strerror}; nothing was spent",
+                "make room on the disk and check the folder's permissions, then continue with --resume",
+            ) from None
 
     @property
     def policies(self) -> tuple[PolicyRecord, ...]:
@@ -139,8 +142,13 @@ class RunFolder:
 
         Raises:
             UsageFault: it exists, and is not an empty folder; a run folder is never overwritten.
+            RunFailed: it may not be looked at.
         """
-        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        try:
+            is_taken = path.exists() and not (path.is_dir() and not any(path.iterdir()))
+        except PermissionError as error:
+            raise _forbidden(path, error) from None
+        if is_taken:
             raise UsageFault(
                 f"{path} exists; a run folder is never overwritten",
                 "continue it with --resume, or choose another with --out",
@@ -182,7 +190,10 @@ class RunFolder:
                 os.rename(draft, path)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
-            raise RunFailed(f"{path}: can't create the run folder: {error.strerror}") from None
+            raise RunFailed(
+                f"{path}: can't create the run folder: {error.strerror}",
+                f"make room and get permission to write in {path.parent}, or choose another place with --out",
+            ) from None
         return RunFolder(path).sync_name()
 
     def sync_name(self) -> RunFolder:
@@ -247,6 +258,8 @@ class RunFolder:
         """
         try:
             digest = str(json.loads(durable.read_bytes(path / "plan.json"))["digest"])
+        except PermissionError as error:
+            raise _forbidden(path, error) from None
         except (OSError, ValueError, KeyError, TypeError):
             raise UsageFault(f"{path}: no run to resume", "start it without --resume") from None
         if digest != plan.digest:
@@ -305,6 +318,13 @@ class RunFolder:
             return [], lines.damaged + len(lines.rows)
         by_step = {int(row[WHEN[0]]): row for row in lines.rows}
         return [by_step[step] for step in sorted(by_step)], lines.damaged
+
+
+def _forbidden(path: Path, error: OSError) -> RunFailed:
+    return RunFailed(
+        f"{path}: can't be read: {error.strerror}",
+        "get permission to read and write the folder and all in it, or choose another with --out",
+    )
 
 
 def _drafts_of(path: Path) -> list[Path]:

@@ -20,6 +20,10 @@ from pathlib import Path
 from dprecipe import durable
 from dprecipe.faults import UsageFault
 
+LAUNCHER = "DPRECIPE_LAUNCHER"
+"""Environment variable of processes that this program started by itself: the launcher's process id."""
+UNSET = "unset WORLD_SIZE RANK LOCAL_RANK MASTER_ADDR MASTER_PORT"
+"""What lets a process run alone."""
 NAME = "launch"
 """The file in a run's private folder."""
 
@@ -56,6 +60,18 @@ def is_restart_of_complete(path: Path) -> bool:
     """Whether the launcher has started this command again after its run was complete: a process was lost so late that
     nothing is left to do. On several machines never: the others may not see the folder, and would wait for this one."""
     return _count_restarts() > 0 and _count_machines() == 1 and is_of_launch(path) and os.path.lexists(path / "release")
+
+
+def describe_wait() -> str:
+    """What this process waits for, where neither torchrun nor this program started it with others: the environment
+    alone says that there are more. Empty where nothing is waited for."""
+    count = os.environ.get("WORLD_SIZE", "1")
+    if count == "1" or "TORCHELASTIC_RUN_ID" in os.environ or LAUNCHER in os.environ:
+        return ""
+    return (
+        f"process {os.environ.get('RANK', '0')} of {count} waits for the others: the environment has "
+        f"WORLD_SIZE={count}; if there are none, stop it, and {UNSET}"
+    )
 
 
 def _count_restarts() -> int:

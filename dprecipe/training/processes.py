@@ -32,14 +32,13 @@ from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import SumNoise, Ticket
+from dprecipe.training.launch import LAUNCHER, UNSET
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=2)
 """How long a process waits for the others: longer than scoring, compiling and publishing take. The launcher notices
 a process that has died."""
 
-LAUNCHER = "DPRECIPE_LAUNCHER"
-"""Environment variable of processes that `launch_processes` started: the launcher's process id."""
 WATCH_SECONDS = 0.5
 
 
@@ -301,7 +300,7 @@ def reporting_unreachable() -> Iterator[None]:
         reason = str(error).splitlines()[0]
         raise RunFailed(
             f"another process of this run can't be reached: {reason}",
-            "read that process's output, then continue with --resume",
+            f"read that process's output, then continue with --resume; if this one is alone, {UNSET}",
         ) from None
 
 

@@ -16,6 +16,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.progress import report_progress
 from dprecipe.release.folder import load_signing_key
+from dprecipe.screen import write_note
 from dprecipe.timeline import measure_run, phase
 from dprecipe.training.account_run import check_account, digest_data
 from dprecipe.training.audit.kept import find_audit, keep_audit
@@ -24,7 +25,7 @@ from dprecipe.training.cluster import LOCAL, check_address, open_cluster
 from dprecipe.training.file_digests import holding_still
 from dprecipe.training.folder import RunFolder, hold_to_policies
 from dprecipe.training.gather import gather_records
-from dprecipe.training.launch import is_of_launch
+from dprecipe.training.launch import describe_wait, is_of_launch
 from dprecipe.training.loggers.run import check_loggers
 from dprecipe.training.runner import (
     EndedWithoutModel,
@@ -87,6 +88,8 @@ def run(
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
     root = find_data_root(data_root, plan.source.file)
     moment = datetime.now(UTC)
+    if waits := describe_wait():
+        write_note(waits)
     several, follows = "WORLD_SIZE" in os.environ, int(os.environ.get("RANK", "0")) > 0
     if several and "processes" not in mechanism_of(plan.mechanism).runtime_options:
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")

@@ -116,3 +116,17 @@ def test_a_copy_of_a_release_is_no_second_run(runs: list[Path], tmp_path: Path) 
     once = json.loads(call(runs[0], "--format", "json").stdout)["standings"][0]
     assert standing == once
     assert len(standing["methods"][0]["runs"]) == 1
+
+
+def test_many_methods_without_common_seeds_take_one_line(tmp_path: Path, release_of: Any) -> None:
+    folders = []
+    for number in range(5):
+        text = RECIPE.replace("lr: 0.5", f"lr: 0.{number + 1}").replace("seed: 0", f"seed: {number}")
+        folders.append(tmp_path / str(number))
+        folders[-1].mkdir()
+        release_of(text.replace("name: small", f"name: m{number}"), folders[-1], score=PublicScore(0.9, 0.4, 360))
+    said = call(*folders).stdout
+    assert said.count("no test") == 1
+    assert "10 pairs of methods: no test: fewer than two seeds in common" in said
+    two = call(*folders[:2]).stdout
+    assert "m1 − m0: no test: fewer than two seeds in common" in two

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from dprecipe import durable
 from dprecipe.faults import RunFailed
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.recipe.read import read_text
 from dprecipe.timeline import measure_run
 from dprecipe.training.folder import RunFolder
+from tests.recipe_texts import SMALL
 
 
 @pytest.fixture
@@ -55,3 +61,32 @@ def test_a_timing_that_cannot_be_written_stops_nothing(folder: RunFolder) -> Non
         file.mkdir()
         folder.write_timing()
     assert file.is_dir()
+
+
+def test_a_folder_that_may_not_be_used_says_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(read_text(SMALL))
+
+    def forbid(*arguments: object, **options: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    (tmp_path / "out").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", forbid)
+        with pytest.raises(RunFailed, match="Permission denied") as caught:
+            RunFolder.absent(tmp_path / "out")
+    assert "permission" in caught.value.remedy
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "read_bytes", forbid)
+        with pytest.raises(RunFailed, match="Permission denied") as caught:
+            RunFolder.find(tmp_path / "out", plan)
+    assert "permission" in caught.value.remedy
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", forbid)
+        with pytest.raises(RunFailed, match="Permission denied") as caught:
+            RunFolder.create(tmp_path / "new" / "out", plan)
+    assert "--out" in caught.value.remedy
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "replace_file", forbid)
+        with pytest.raises(RunFailed, match="nothing was spent") as caught:
+            RunFolder(tmp_path / "out").keep_physical_batch(3)
+    assert "--resume" in caught.value.remedy

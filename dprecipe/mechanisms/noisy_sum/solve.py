@@ -24,6 +24,8 @@ from dprecipe.privacy.screen import surely_within
 
 MAX_STEPS = 10_000_000
 MIN_NOISE = 0.2
+AS_MANY = "(or to auto: as many as the budget holds)"
+"""Follows the largest length in a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +266,14 @@ def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
     if further:
         whole = (problem.opening or 0) + further
         if facts.training.steps is not None:
-            remedies.insert(0, f"lower training.steps to {whole * pace.steps_per_event}")
+            remedies.insert(0, f"lower training.steps to {whole * pace.steps_per_event} {AS_MANY}")
         else:
             epochs = pace.passes(whole)
             epochs_left: float = math.floor(epochs)
             if not epochs_left or pace.events_for(epochs_left, None) <= (problem.opening or 0):
                 epochs_left = math.floor(epochs * 10_000) / 10_000
             if epochs_left and pace.events_for(epochs_left, None) > (problem.opening or 0):
-                remedies.insert(0, f"lower training.epochs to {epochs_left}")
+                remedies.insert(0, f"lower training.epochs to {epochs_left} {AS_MANY}")
     code, start = ("P102", "") if further or problem.opening is None else ("P106", "not even one step fits: one step ")
     if code == "P106" and problem.opening:
         start = "the earlier phases leave nothing for the last: with one step of it the run "

@@ -268,11 +268,11 @@ class PnsgdRun:
     def _suggest_length(self, max_steps: int) -> list[str]:
         """The remedy of a shorter run, in the unit that the recipe uses."""
         if self.facts.training.steps is not None:
-            return [f"lower training.steps to {max_steps}"]
+            return [f"lower training.steps to {max_steps} {solve.AS_MANY}"]
         passes = Fraction(max_steps, self.batches)
         for shown in (float(math.floor(passes)), math.floor(passes * 10_000) / 10_000):
             if shown and convert_to_steps(shown, None, self.batches) > self.opening:
-                return [f"lower training.epochs to {shown:g}"]
+                return [f"lower training.epochs to {shown:g} {solve.AS_MANY}"]
         return []
 
     def _any_length(self) -> Finding:

@@ -121,7 +121,7 @@ def test_an_overspent_budget_says_by_how_much_and_what_would_mend_it() -> None:
     (finding,) = account.check(spec(0.9), facts())
     assert finding.code == "P102"
     assert "of 3 at" in finding.message
-    epochs = int(finding.remedy.split("training.epochs to ")[1].split(",")[0])
+    epochs = int(finding.remedy.split("training.epochs to ")[1].split(" ")[0])
     multiplier = float(finding.remedy.split("multiplier to ")[1])
     assert account.check(spec(0.9), facts(epochs=float(epochs))) == []
     assert account.check(spec(0.9), facts(epochs=float(epochs + 1))) != []
