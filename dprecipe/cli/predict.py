@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from dprecipe import screen
 from dprecipe.cli.new_file import check_absent, writing_new
-from dprecipe.data.encoders import Place
 from dprecipe.data.files import DataFile, locate_file
 from dprecipe.data.images import ImageForm
 from dprecipe.data.new_records import add_images, add_table
+from dprecipe.data.problems import Place
 from dprecipe.data.targets import SeveralTarget, name_classes
 from dprecipe.data.values import Values, as_list
 from dprecipe.faults import DataFault, UsageFault

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast, final
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, read_exactly, skip_exactly, unreadable_fault
 from dprecipe.faults import DataFault
+from dprecipe.text.spelling import normalise_text
 
 _HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
     (1, 0): npy.read_array_header_1_0,
@@ -78,7 +79,7 @@ class Archive:
         expected: str,
         accepts: Callable[[np.dtype[Any]], bool],
         part: slice | None = None,
-    ) -> Iterator[NDArray[Any]]:
+    ) -> Generator[NDArray[Any], None, None]:
         """As `array`, some records at a time, and at least one chunk."""
         file = self._file
         with self._open(name) as stream:
@@ -110,16 +111,20 @@ class Archive:
                 if left == 0:
                     return
 
-    @contextmanager
-    def _open(self, name: str) -> Iterator[BinaryIO]:
-        member = f"{name}.npy"
-        if member not in self._archive.namelist():
-            present = [other.removesuffix(".npy") for other in self._archive.namelist()[:20] if other.endswith(".npy")]
+    def _member(self, name: str) -> zipfile.ZipInfo:
+        """The entry of an array."""
+        stored = next((other for other in self.names if normalise_text(other) == normalise_text(name)), None)
+        if stored is None:
+            present = self.names[:20]
             raise DataFault(
                 f"{self._file}: has no array {name!r}" + (f"; its arrays are {', '.join(present)}" if present else ""),
                 self._save,
             )
-        with self._archive.open(member) as stream:
+        return self._archive.getinfo(f"{stored}.npy")
+
+    @contextmanager
+    def _open(self, name: str) -> Iterator[BinaryIO]:
+        with self._archive.open(self._member(name)) as stream:
             yield cast(BinaryIO, stream)
 
     def _header(
@@ -158,7 +163,7 @@ class Archive:
                 "declare the shape that the file has, or store one entry per record",
             )
         size = math.prod(dims) * dtype.itemsize
-        if min(dims) < 0 or size > self._archive.getinfo(f"{name}.npy").compress_size * GZIP_LIMIT:
+        if min(dims) < 0 or size > self._member(name).compress_size * GZIP_LIMIT:
             raise DataFault(f"{file}: array {name!r} ends before the last record of its header", self._save)
         return dims, fortran, dtype
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
@@ -16,7 +17,7 @@ MAX_VALUE_BYTES = 1 << 17
 
 @final
 class ColumnTypes:
-    """The types of the columns of several files. 7 and 7.0 are two names, so a column has one type in all of them."""
+    """The types of the columns of several files: a column has one type in all of them."""
 
     def __init__(self) -> None:
         self._forms: dict[str, str] = {}
@@ -35,6 +36,13 @@ class ColumnTypes:
                 f"column {name!r} holds {form}, and {other} in a file before it",
                 "write all files with the same type of column",
             )
+
+
+def select_columns(batch: Any, stored: Mapping[str, str]) -> Any:
+    """Columns of a batch by the names that the recipe has for them; `stored`: those that the batch has."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([batch.column(name) for name in stored.values()], names=list(stored))
 
 
 def name_type(kind: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
+from dprecipe.text.spelling import normalise_text
 
 
 def named_columns(columns: Columns, label: Label | None) -> frozenset[str]:
@@ -41,14 +42,14 @@ def check_classes(stored: Mapping[str, list[str]], label: Label, subject: str) -
     Raises:
         DataFault: one is not.
     """
-    plain = [value.strip() for value in label.values or ()]
-    for column in label.read_columns if plain else ():
-        others = [name for name in stored.get(column, ()) if name.strip() not in plain]
+    declared = label.values or ()
+    for column in label.read_columns if declared else ():
+        others = [name for name in stored.get(column, ()) if normalise_text(name) not in declared]
         if not others:
             continue
-        meant = Header(plain).nearest(others[0])
+        meant = Header(declared).nearest(others[0])
         raise DataFault(
-            f"{subject}, column {column!r}: a class of the data set is none of the {len(plain)} declared ones"
+            f"{subject}, column {column!r}: a class of the data set is none of the {len(declared)} declared ones"
             + (f", and nearly {meant!r}" if meant is not None else ""),
             "declare all classes in label.values as the data set names them",
             ", ".join(map(repr, others[:20])),

@@ -9,7 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.name_numbers import NameNumbers, TooManyNames
-from dprecipe.data.raw import Labels, Raw, Reading, TextValues, drop_labels, size_fault, unordered_fault
+from dprecipe.data.problems import Place
+from dprecipe.data.raw import (
+    Labels,
+    Raw,
+    Reading,
+    TextValues,
+    drop_labels,
+    respelt_fault,
+    size_fault,
+    unordered_fault,
+)
 from dprecipe.data.storage import TextWriter
 from dprecipe.data.units import Identities
 from dprecipe.progress import LateProgress
@@ -19,7 +29,7 @@ from dprecipe.progress import LateProgress
 class RecordCollector:
     """Chunks of features, labels, texts and names; `raw` are all of them.
 
-        chosen = collector.choose(texts, rows)    # which rows of the chunk are used; None: all of them
+        chosen = collector.choose(texts, rows, place)    # which rows of the chunk are used; None: all of them
         collector.append(features, labels)        # of those rows
 
     They are put where the reading says (`dprecipe.data.storage`), so a source larger than memory takes no more of it
@@ -44,38 +54,37 @@ class RecordCollector:
             self._numbers = reading.storage.rows("numbers")
             self._names = reading.storage.texts("names")
 
-    def choose(self, texts: Mapping[str, Sequence[str]], rows: int) -> NDArray[np.int64] | None:
+    def choose(self, texts: Mapping[str, Sequence[str]], rows: int, place: Place) -> NDArray[np.int64] | None:
         """Which rows of a chunk of `rows` are used, (B,), rising; None: all. Those on the side of a split that is read,
         and of each unit the first `max_records` of the source.
 
         Guarantees: whether a row is used depends on the rows of its own unit alone (`dprecipe.data.split`). A database
         joins and groups in an order that other units' rows decide, so where that may be, no unit's rows are cut.
 
-        `texts`: of the reading's `naming_columns`.
+        `texts`: of the reading's `naming_columns`. `place`: of a row.
 
         Raises:
             DataFault: there are more units than declared, or more rows of one than are used where rows have no order
-                of their own; the disk refuses.
+                of their own; a unit's name is written in two ways; the disk refuses.
         """
         reading, first = self._reading, self._rows
         self._rows += rows
-        side = None if reading.split is None else reading.select_side(texts, first, rows)
+        folded = {column: reading.fold(column, written) for column, written in texts.items()}
+        side = None if reading.split is None else reading.select_side(folded, first, rows)
         if reading.name_column is None:
             if side is not None:
                 self._own_numbers.append(reading.first_number + first + side)
             return side
-        names = texts[reading.name_column]
-        kept = names if side is None else [names[row] for row in side.tolist()]
-        units = reading.units
+        names, written, units = folded[reading.name_column], texts[reading.name_column], reading.units
         try:
-            numbers, first_rows = self._table.number(kept)
+            numbers, first_rows = self._number(self._table, names, written, side, place)
             if side is not None and units is not None:  # no unit is on both sides
-                self._other_side.number([names[row] for row in np.delete(np.arange(rows), side).tolist()])
+                self._number(self._other_side, names, written, np.delete(np.arange(rows), side), place)
                 if self._table.count + self._other_side.count > units[0]:
                     raise TooManyNames
         except TooManyNames:
             raise reading.problems.stop(size_fault(reading.data, None)) from None
-        self._names.append([kept[row] for row in first_rows.tolist()])
+        self._names.append([names[row] for row in (first_rows if side is None else side[first_rows]).tolist()])
         if units is not None:
             chosen = self._table.bound(numbers, units[1])
             if len(chosen) < len(numbers) and not self._is_ordered:
@@ -83,6 +92,34 @@ class RecordCollector:
             numbers, side = numbers[chosen], chosen if side is None else side[chosen]
         self._numbers.append(numbers)
         return None if side is not None and len(side) == rows else side
+
+    def _number(
+        self,
+        table: NameNumbers,
+        names: Sequence[str],
+        written: Sequence[str],
+        side: NDArray[np.int64] | None,
+        place: Place,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """`table.number` of the rows of one side.
+
+        Raises:
+            TooManyNames: there are more than declared.
+            DataFault: a unit's name is written in two ways.
+        """
+        if side is not None:
+            rows, same = side.tolist(), written is names
+            names = [names[row] for row in rows]
+            written = names if same else [written[row] for row in rows]
+        numbers, first_rows = table.number(names)
+        if self._reading.units is not None:
+            respelt = table.find_respelt(numbers, first_rows, names, written)
+            if len(respelt):
+                row = int(respelt[0] if side is None else side[respelt[0]])
+                subject, _, within = place(row).partition(", ")
+                problems = self._reading.problems
+                raise problems.stop(respelt_fault(self._reading.data, subject, within, problems))
+        return numbers, first_rows
 
     def append(self, features: NDArray[Any], labels: Labels) -> None:
         """Append the features (B, …) and labels of records.

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from dprecipe.faults import Finding
-from dprecipe.language.base import Block, Text
+from dprecipe.language.base import NAMES_ALIKE, Block, Name, Text
+from dprecipe.text.spelling import normalise_text
 
-Marks = Annotated[tuple[Text, ...], Field(min_length=1)]
+Marks = Annotated[tuple[Name, ...], Field(min_length=1)]
 MISSING = "what an empty field or NA counts as; without it, such a field is an error"
 MARKS = "further texts that count as missing"
 
@@ -125,7 +127,7 @@ class Boolean(IncompleteColumn):
     """No or yes, which become 0 and 1."""
 
     kind: Literal["boolean"]
-    values: Annotated[tuple[Text, ...], Field(min_length=2, max_length=2)] | None = Field(
+    values: Annotated[tuple[Name, ...], Field(min_length=2, max_length=2)] | None = Field(
         None, description="the texts for no and for yes; true, yes, 1 and their like in any capitals when left out"
     )
     missing: bool | None = Field(None, description=MISSING)
@@ -144,8 +146,8 @@ class Ordinal(IncompleteColumn):
     """One of values that have an order, from 0 for the first to 1 for the last; any other is an error."""
 
     kind: Literal["ordinal"]
-    values: Annotated[tuple[Text, ...], Field(min_length=2)]
-    missing: Text | None = Field(None, description=MISSING)
+    values: Annotated[tuple[Name, ...], Field(min_length=2)]
+    missing: Name | None = Field(None, description=MISSING)
     marks: Marks | None = Field(None, description=MARKS)
 
     @property
@@ -155,7 +157,7 @@ class Ordinal(IncompleteColumn):
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from find_repeated(self.values, f"{path}.values")
         yield from super().contradictions(path)
-        if self.missing is not None and self.missing.strip() not in [value.strip() for value in self.values]:
+        if self.missing is not None and self.missing not in self.values:
             yield Finding(
                 "R203",
                 f"a missing field counts as {self.missing!r}, which is none of the values",
@@ -208,7 +210,7 @@ class Category(ColumnBlock):
     """One of the declared values; any other becomes a category of its own, `other`."""
 
     kind: Literal["category"]
-    values: Annotated[tuple[Text, ...], Field(min_length=1)]
+    values: Annotated[tuple[Name, ...], Field(min_length=1)]
 
     step: ClassVar[Literal["one_hot", "hash", "sequences"] | None] = "one_hot"
 
@@ -251,7 +253,18 @@ else:
     Column = Annotated[
         Numeric | Integer | Boolean | Ordinal | Date | Category | TextColumn | ChatColumn, Field(discriminator="kind")
     ]
-Columns = Annotated[dict[str, Column], Field(min_length=1)]
+
+
+def _normalise_names(columns: dict[str, Column]) -> dict[str, Column]:
+    """The columns by their normalised names, each of which stands for one."""
+    names = list(map(normalise_text, columns))
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PydanticCustomError(NAMES_ALIKE, "two names look equal", {"name": twice})
+    return dict(zip(names, columns.values(), strict=True))
+
+
+Columns = Annotated[dict[Text, Column], Field(min_length=1), AfterValidator(_normalise_names)]
 
 
 def write_number(value: float) -> str:
@@ -271,13 +284,12 @@ def _unknown_format(text: str, path: str) -> Iterator[Finding]:
 
 
 def find_repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
-    """The finding for values that are listed more than once; blanks around a value do not count."""
-    stripped = [value.strip() for value in values]
-    twice = sorted({value for value in stripped if stripped.count(value) > 1})
+    """The finding for values that are listed more than once."""
+    twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
         yield Finding(
             "R202",
             f"{', '.join(map(repr, twice))} {'is' if len(twice) == 1 else 'are'} listed more than once",
-            "write each value once; blanks around a value do not count",
+            "write each value once; blanks around a value, and how an accent is encoded, do not count",
             path,
         )

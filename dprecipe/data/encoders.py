@@ -6,7 +6,7 @@ reports each field that is none of what the column declares, by its place and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from typing import final
 
@@ -26,13 +26,11 @@ from dprecipe.data.columns import (
     write_number,
 )
 from dprecipe.data.counts import ColumnCounts
-from dprecipe.data.problems import Problems
+from dprecipe.data.problems import Place, Problems
 from dprecipe.data.raw import count_clamped
 from dprecipe.data.values import Values, look_up, map_texts, number_texts, parse_numbers, select_rows, texts_of
 from dprecipe.data.words import MARKS, describe_text
 
-Place = Callable[[int], str]
-"""The place of a row of a chunk: a name that a log may have, a comma, and the rest: `adult.csv, line 12`."""
 Part = NDArray[np.float32]
 NO_WORDS, YES_WORDS = ("false", "f", "no", "n", "0", "0.0"), ("true", "t", "yes", "y", "1", "1.0")
 
@@ -64,7 +62,7 @@ def encode_column(values: Values, column: ColumnBlock, part: Part, report: Colum
         case Date():
             _write_parts(parse_dates(texts_of(values), column, report, counts), column, part, counts)
         case Category():
-            numbers = {value.strip(): number for number, value in enumerate(column.values)}
+            numbers = {value: number for number, value in enumerate(column.values)}
             found = number_texts(values, numbers, len(column.values))
             counts.other += int(np.count_nonzero(found == len(column.values)))
             part[np.arange(len(found)), found] = 1.0
@@ -112,7 +110,7 @@ def parse_answers(texts: Sequence[str], declared: Sequence[str] | None) -> NDArr
     are `declared`, the one for no first; NaN where a text is none of them.
     """
     if declared is not None:
-        known = {word.strip(): float(answer) for answer, word in enumerate(declared)}
+        known = {word: float(answer) for answer, word in enumerate(declared)}
     else:
         known = {word: float(answer) for answer, words in enumerate((NO_WORDS, YES_WORDS)) for word in words}
         texts = [text.casefold() for text in texts]
@@ -138,7 +136,7 @@ def parse_truth(
 
 def parse_ranks(values: Values, column: Ordinal, report: ColumnReport, counts: ColumnCounts) -> NDArray[np.float64]:
     """The places of ordered values among the declared ones, from 0 on, (N,)."""
-    ranks = {value.strip(): rank for rank, value in enumerate(column.values)}
+    ranks = {value: rank for rank, value in enumerate(column.values)}
     result = number_texts(values, ranks, -1).astype(np.float64)
     rows = np.flatnonzero(result < 0).tolist()
     texts = texts_of(select_rows(values, rows)) if rows else []
@@ -149,7 +147,7 @@ def parse_ranks(values: Values, column: Ordinal, report: ColumnReport, counts: C
             f"a field is not among the {len(ranks)} declared values",
             "declare in values every one that can occur, in order, or correct the row; or write {kind: category}",
         )
-    result[rows] = 0 if column.missing is None else ranks[column.missing.strip()]
+    result[rows] = 0 if column.missing is None else ranks[column.missing]
     return result
 
 
@@ -209,7 +207,7 @@ def _report_missing(
 ) -> Iterator[tuple[int, str]]:
     """Count the rows that are missing, and report them where the column does not say what they count as; the others,
     with their texts. `declared`: what else the column declares, for the remedy."""
-    marks = {mark.strip() for mark in column.marks or ()}
+    marks = frozenset(column.marks or ())
     for row, text in zip(rows, texts, strict=True):
         if text != "" and text.casefold() not in MARKS and text not in marks:
             yield row, text

@@ -19,6 +19,7 @@ from dprecipe.data.raw import record_number
 from dprecipe.data.values import Value, Values
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
+from dprecipe.text.spelling import normalise_text
 
 PASSED = "the records passed"
 EMPTY = ("NaT", "nan", "<NA>")
@@ -62,23 +63,28 @@ def _describe(value: object) -> str:
     return f"of type {kind}" + (f" and shape {list(shape)}" if isinstance(shape, tuple) else "")
 
 
-def _check_names(names: Sequence[str], present: Sequence[object]) -> None:
-    texts = [str(name) for name in present]
-    absent = [name for name in names if name not in texts]
-    twice = [name for name in names if texts.count(name) > 1]
+def _find_columns(names: Sequence[str], present: Sequence[Any]) -> dict[str, Any]:
+    """The names that a table has for columns: texts, or others, as numbers.
+
+    Raises:
+        DataFault: one is not there, or more than once.
+    """
+    known = Header([str(name) for name in present])
+    absent = [name for name in names if not known.places(name)]
+    twice = [name for name in names if len(known.places(name)) > 1]
     if absent:
-        meant = Header(texts).nearest(absent[0])
+        meant = known.nearest(absent[0])
         raise DataFault(
             f"{PASSED} have no column {', '.join(map(repr, absent))}" + (f" (they have {meant!r})" if meant else ""),
             "name the columns as the recipe does, and pass each of them, None where a value is missing",
         )
     if twice:
         raise DataFault(f"{PASSED} have more than one column {twice[0]!r}", "keep one of them")
+    return {name: present[known.places(name)[0]] for name in names}
 
 
 def _chunk_frame(frame: Any, names: Sequence[str], rows: int) -> Iterator[tuple[int, int, dict[str, Values]]]:
-    _check_names(names, list(frame.columns))
-    keys = {str(key): key for key in frame.columns}  # a column may be named by a number
+    keys = _find_columns(names, list(frame.columns))
     for first in range(0, len(frame), rows):
         part = frame.iloc[first : first + rows]
         yield first, len(part), {name: _series_values(part[keys[name]], name) for name in names}
@@ -99,10 +105,10 @@ def _series_values(series: Any, name: str) -> Values:
 
 
 def _chunk_arrow(table: Any, names: Sequence[str], rows: int) -> Iterator[tuple[int, int, dict[str, Values]]]:
-    _check_names(names, table.schema.names)
+    keys = _find_columns(names, table.schema.names)
     for first in range(0, table.num_rows, rows):
         part = table.slice(first, rows)
-        yield first, part.num_rows, {name: _arrow_values(part.column(name), name) for name in names}
+        yield first, part.num_rows, {name: _arrow_values(part.column(keys[name]), name) for name in names}
 
 
 def _arrow_values(column: Any, name: str) -> Values:
@@ -118,8 +124,8 @@ def _arrow_values(column: Any, name: str) -> Values:
 def _chunk_columns(
     columns: Mapping[Any, Any], names: Sequence[str], rows: int
 ) -> Iterator[tuple[int, int, dict[str, Values]]]:
-    _check_names(names, list(columns))
-    columns = {str(key): values for key, values in columns.items()}
+    keys = _find_columns(names, list(columns))
+    columns = {name: columns[keys[name]] for name in names}
     lengths = {len(columns[name]) for name in names}
     if len(lengths) > 1:
         raise DataFault(f"{PASSED} have columns of different lengths", "give each column a value for each record")
@@ -140,7 +146,7 @@ def _chunk_rows(
     table: Sequence[Mapping[str, object]], names: Sequence[str], rows: int
 ) -> Iterator[tuple[int, int, dict[str, Values]]]:
     for first in range(0, len(table), rows):
-        part = table[first : first + rows]
+        part = [_with_names(row, names) for row in table[first : first + rows]]
         for number, row in enumerate(part, first):
             missing = [name for name in names if name not in row]
             if missing:
@@ -148,6 +154,14 @@ def _chunk_rows(
                     f"row {number} has no {', '.join(map(repr, missing))}", "pass each column, None if empty"
                 )
         yield first, len(part), {name: _plain_values([row[name] for row in part]) for name in names}
+
+
+def _with_names(row: Mapping[str, object], names: Sequence[str]) -> Mapping[str, object]:
+    """A row by the names that the recipe has for its columns."""
+    if all(name in row for name in names):
+        return row
+    keys = {normalise_text(str(key)): key for key in row}
+    return {name: row[keys[normalise_text(name)]] for name in names if normalise_text(name) in keys}
 
 
 def _plain_values(values: Sequence[object]) -> list[Value]:

@@ -17,6 +17,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.arrow import select_columns
 from dprecipe.data.arrow_table import ArrowChunk, collect_chunks
 from dprecipe.data.class_names import check_classes, name_classes, named_columns
 from dprecipe.data.collector import RecordCollector
@@ -27,11 +28,12 @@ from dprecipe.data.raw import Raw, Reading, channels_first, drop_labels, record_
 from dprecipe.data.sources.base import ColumnLabelled, Label, Labelled
 from dprecipe.data.sources.parquet import TableOrImages
 from dprecipe.data.sources.read_npz import as_features, check_labels
-from dprecipe.data.sources.shards import check_columns
+from dprecipe.data.sources.shards import find_columns
 from dprecipe.data.sources.table import AnySource
 from dprecipe.data.table import Collector, read_names
 from dprecipe.data.targets import NumberTarget, SeveralTarget
 from dprecipe.faults import DataFault, UsageFault
+from dprecipe.text.spelling import normalise_text, normalise_texts
 
 CHUNK_ROWS = 8192
 CHUNK_ITEMS = 256
@@ -77,6 +79,7 @@ class HeldTable(HeldRecords):
         part, forms = reading.span(source.records, len(self._frame), name), _NameForms(name)
         for start in range(part.start, part.stop, CHUNK_ROWS):
             some = self._frame.iloc[start : min(start + CHUNK_ROWS, part.stop)]
+            some = some.set_axis(normalise_texts(list(map(str, some.columns))), axis=1)
             plain = [column for column in collector.names if column not in collector.chats]
             ((_, rows, columns),) = chunk_table(some, plain, CHUNK_ROWS)
             for column in collector.chats:
@@ -158,7 +161,7 @@ class HeldArrow(HeldRecords):
     def __init__(self, table: Any, classes: Mapping[str, list[str]] | None = None) -> None:
         """`table`: a table of pyarrow, or an object with its `num_rows`, `names` and `part(names, start, stop)`."""
         self._table = table
-        self._classes = classes or {}
+        self._classes = {normalise_text(name): values for name, values in (classes or {}).items()}
 
     def read(self, source: AnySource, reading: Reading) -> Raw:
         image = source.image if isinstance(source, TableOrImages) else None
@@ -175,12 +178,12 @@ class HeldArrow(HeldRecords):
     ) -> Iterator[ArrowChunk]:
         file = DataFile(Path(), f"`{reading.role}`", f"`{reading.role}`")
         part = reading.span(source.records, self._table.num_rows, file.name)
-        check_columns(names, list(self._table.names), file)
+        stored = find_columns(names, list(self._table.names), file)
         classes = {name: values for name, values in self._classes.items() if name in named and name in names}
         rows = max(1, min(CHUNK_ROWS, (1 << 30) // max_bytes))
         for start in range(part.start, part.stop, rows):
-            some = self._table.part(list(names), start, min(start + rows, part.stop))
-            yield ArrowChunk(file, start, name_classes(some, classes))
+            some = self._table.part(list(stored.values()), start, min(start + rows, part.stop))
+            yield ArrowChunk(file, start, name_classes(select_columns(some, stored), classes))
 
 
 @final
@@ -207,7 +210,7 @@ class HeldArrays(HeldRecords):
             texts = _unit_texts(units, stop - start, reading, start)
             for column in texts:
                 forms.check(column, units.tolist() if hasattr(units, "tolist") else units)
-            used = collector.choose(texts, stop - start)
+            used = collector.choose(texts, stop - start, partial(_row_after, name, start))
             chosen = np.arange(stop - start) if used is None else used
             numbers: NDArray[Any] = drop_labels(len(chosen))
             if reading.role != "public" and isinstance(source, Labelled):

@@ -9,8 +9,8 @@ from typing import final
 import numpy as np
 
 from dprecipe.data.collector import RecordCollector
-from dprecipe.data.encoders import Place
 from dprecipe.data.images import Decode, EncodedImage, ImageForm, decoding_images
+from dprecipe.data.problems import Place
 from dprecipe.data.raw import Labels, Raw, Reading, channels_first, drop_labels
 from dprecipe.data.schema import Label
 from dprecipe.data.table import encode_labels, read_names, select_places
@@ -53,7 +53,7 @@ class ImageCollector:
             DataFault: there are more units than declared; the disk refuses.
         """
         label, reading = self._label, self._reading
-        chosen = self._records.choose(read_names(columns, place, reading), len(images))
+        chosen = self._records.choose(read_names(columns, place, reading), len(images), place)
         if chosen is not None:
             kept = chosen.tolist()
             images = [images[row] for row in kept]

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.encoders import Place
-from dprecipe.data.problems import Problems
+from dprecipe.data.problems import Place, Problems
 from dprecipe.library_warnings import ignoring_warnings
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ A name of at most 15 bytes is its own key, so that names that differ have keys t
 its BLAKE2b, keyed with secret bits of this process: two of N long names share a key with a probability of less than
 N² / 2^121, which is 10^-21 for fifty million, and nobody can look for two that do.
 
-Memory: 24 bytes a name that is expected, and 8 to 16 bytes of table, whatever the length of names. Names themselves are
-kept elsewhere (`dprecipe.data.storage`).
+Memory: 24 bytes a name that is expected, 16 more where names are written otherwise than they are compared
+(`dprecipe.text.spelling`), and 8 to 16 bytes of table, whatever the length of names. Names themselves are kept
+elsewhere (`dprecipe.data.storage`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class NameNumbers:
         self._slots = np.zeros(1 << (2 * expected).bit_length(), np.int32 if expected < 1 << 30 else np.int64)
         self._keys = np.empty((expected, 2), np.uint64)
         self._records = np.zeros(expected, np.int64)
+        self._spellings = np.zeros((expected, 2), np.uint64)  # keys; 0: as the name itself
+        self._has_spellings = False
         self.count = 0
         """Names so far."""
 
@@ -98,6 +101,23 @@ class NameNumbers:
         chosen: NDArray[np.int64] = np.sort(order[place < max_records])
         np.add.at(self._records, numbers[chosen], 1)
         return chosen
+
+    def find_respelt(
+        self, numbers: NDArray[np.int64], first_rows: NDArray[np.int64], names: Sequence[str], written: Sequence[str]
+    ) -> NDArray[np.int64]:
+        """The rows, in order, that write their name in another way than the row where it came first.
+
+        `numbers`, `first_rows`: as `number` returned them for `names`. `written`: how each row writes its name.
+        """
+        if written is names and not self._has_spellings:
+            return np.empty(0, np.int64)
+        keys = np.zeros((len(names), 2), np.uint64)
+        rows = [row for row, (name, text) in enumerate(zip(names, written, strict=True)) if name != text]
+        if rows:
+            keys[rows], self._has_spellings = self._key_names([written[row] for row in rows]), True
+        self._spellings[numbers[first_rows]] = keys[first_rows]
+        found: NDArray[np.int64] = np.flatnonzero((self._spellings[numbers] != keys).any(axis=1))
+        return found
 
     def _first_of_keys(
         self, rows: NDArray[np.int64], free: NDArray[np.int64], keys: NDArray[np.uint64]

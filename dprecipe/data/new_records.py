@@ -15,7 +15,7 @@ from dprecipe.data.files import READ_ERRORS, DataFile
 from dprecipe.data.images import MAX_IMAGE_BYTES, Decode, ImageForm, decoding_images
 from dprecipe.data.problems import Problems
 from dprecipe.data.values import Values
-from dprecipe.data.words import find_delimiter
+from dprecipe.data.words import Header, find_delimiter
 from dprecipe.faults import DataFault
 
 if TYPE_CHECKING:
@@ -134,6 +134,6 @@ def guess_delimiter(file: DataFile, names: tuple[str, ...]) -> str:
     except READ_ERRORS as error:
         raise file.unreadable(error) from error
     fields = next(csv.reader([line]), [])
-    if {field.strip() for field in fields} & set(names):
+    if any(map(Header(fields).places, names)):
         return ","
     return find_delimiter(fields, names, ",") or ","

@@ -6,7 +6,7 @@ only, never to a log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -14,6 +14,8 @@ from dprecipe.faults import DataFault
 
 MAX_PROBLEMS = 20
 """Different problems that are reported for one source."""
+Place = Callable[[int], str]
+"""The place of a row of a chunk: a name that a log may have, a comma, and the rest: `adult.csv, line 12`."""
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from dprecipe.data.storage import Storage
 from dprecipe.data.tokens import Tokens
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
+from dprecipe.text.spelling import fold_names
 
 Labels = NDArray[np.int64] | NDArray[np.float32]
 """Class numbers; or numbers to be predicted, mapped from their declared range to [-1, 1]; or counts."""
@@ -122,10 +123,16 @@ class Reading:
         """The number in the source of the first of its records that are read."""
         return 0 if self.data.train.records is None else self.data.train.records[0]
 
+    def fold(self, column: str, texts: Sequence[str]) -> Sequence[str]:
+        """The names that texts of a naming column stand for: one for all ways to write it, unless spelling is exact."""
+        unit = self.data.unit
+        is_exact = unit != "record" and unit.column == column and unit.spelling == "exact"
+        return texts if is_exact else fold_names(texts)
+
     def select_side(self, texts: Mapping[str, Sequence[str]], first: int, rows: int) -> NDArray[np.int64]:
         """Of `rows` rows of a source that is divided, those on the side that is read: increasing places in [0, rows).
 
-        `texts`: of the naming columns. `first`: how many rows came before, of those that `records` selects.
+        `texts`: of the naming columns, folded. `first`: how many rows came before, of those that `records` selects.
         """
         column = split_column(self.data)
         if self.split is None:
@@ -209,6 +216,19 @@ def size_fault(data: Data, count: int | None) -> DataFault:
         f"certificate. Otherwise declare a smaller number{column or ', select that many with data.train.records,'}"
         + ("" if column else " and set budget.neighbouring: zero_out_one"),
         known,
+    )
+
+
+def respelt_fault(data: Data, subject: str, place: str, problems: Problems) -> DataFault:
+    """The fault for a unit whose name is written in two ways. `subject`: the file; `place`: of a row in it."""
+    column, most = ("", 1) if data.unit == "record" else (data.unit.column, data.unit.max_records)
+    return problems.fault(
+        f"{subject}, column {column!r}",
+        "a name of a unit is written in another way than in a row before it (101, 101.0 and 0101 are one name in three "
+        "spellings): one person would be two units",
+        "write each name in one way in all rows; or, if names that differ in their spelling alone are of different "
+        f"persons, declare it: unit: {{column: {column}, max_records: {most}, spelling: exact}}",
+        place,
     )
 
 

@@ -102,7 +102,7 @@ def _write_column(
             texts = [yes if answer else no for answer in parse_truth(texts_of(values), column, report, own).tolist()]
         case Ordinal():
             places = parse_ranks(values, column, report, own).astype(int).tolist()
-            texts = [column.values[place].strip() for place in places]
+            texts = [column.values[place] for place in places]
         case Date():
             texts = [_write_moment(moment, column) for moment in parse_dates(texts_of(values), column, report, own)]
         case Category():
@@ -113,7 +113,7 @@ def _write_column(
 
 
 def _write_categories(values: Values, column: Category, report: ColumnReport) -> list[str | None]:
-    declared = [value.strip() for value in column.values]
+    declared = column.values
     numbers = number_texts(values, {value: number for number, value in enumerate(declared)}, -1).tolist()
     for row, number in enumerate(numbers):
         if number < 0:
@@ -135,7 +135,7 @@ def _write_moment(moment: datetime, column: Date) -> str:
 
 
 def _words(column: Boolean) -> tuple[str, str]:
-    return ("false", "true") if column.values is None else (column.values[0].strip(), column.values[1].strip())
+    return ("false", "true") if column.values is None else (column.values[0], column.values[1])
 
 
 def _parse_field(text: str, name: str, column: ColumnBlock) -> RowValue:
@@ -146,7 +146,7 @@ def _parse_field(text: str, name: str, column: ColumnBlock) -> RowValue:
         case Boolean():
             value = dict(zip(_words(column), (False, True), strict=True)).get(text)
         case Ordinal() | Category():
-            value = text if text in {declared.strip() for declared in column.values} else None
+            value = text if text in column.values else None
         case Date():
             value = text if _is_moment(text, column) else None
         case TextColumn():

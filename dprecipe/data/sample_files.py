@@ -18,6 +18,7 @@ from dprecipe.data.sources.read_json_lines import MAX_LINE_BYTES, parse_object
 from dprecipe.data.values import text_of
 from dprecipe.data.words import DELIMITERS
 from dprecipe.faults import DataFault
+from dprecipe.text.spelling import normalise_texts
 
 MAX_ROWS = 100_000
 """Rows of a public sample that are looked at; of a private file, `PRIVATE_ROWS`, for kinds alone."""
@@ -76,7 +77,7 @@ def _read_csv(file: Path, max_rows: int) -> Table:
         delimiter = max(DELIMITERS, key=line.count) if any(map(line.count, DELIMITERS)) else ","
         with open_file(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
             rows = csv.reader(text, delimiter=delimiter, strict=True)
-            header = [name.strip() for name in next(rows, [])]
+            header = normalise_texts(next(rows, []))
             fields = list(_take_rows(rows, len(header), max_rows + 1, file))
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataFault(f"{file.name}: is not a CSV file in UTF-8", "save it as CSV UTF-8, or as Parquet") from error

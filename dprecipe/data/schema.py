@@ -20,6 +20,7 @@ from dprecipe.data.sources.table import Source as Source
 from dprecipe.language.base import (
     Block,
     Fraction,
+    Name,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -32,11 +33,16 @@ from dprecipe.language.base import (
 class UnitColumn(SparseBlock):
     """Protect everything that shares a value of this column (a user, a patient), not a single record."""
 
-    column: Text
+    column: Name
     name: Text | None = Field(
         None, description="one word for a unit, such as patient: the claim and the report call it so; declared"
     )
     max_records: PositiveInt = Field(description="records of one unit that are used: the first ones of the file")
+    spelling: Literal["exact"] | None = Field(
+        None,
+        description="that names which differ in their spelling alone (101 and 0101) are of different units; without it "
+        "such names are refused",
+    )
 
 
 Unit = Annotated[
@@ -52,7 +58,7 @@ PerChannelPositive = Annotated[
     | Annotated[Annotated[tuple[PositiveFloat, ...], Field(min_length=1)], Tag("list")],
     Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "number"),
 ]
-ColumnNames = Annotated[tuple[Text, ...], Field(min_length=1)]
+ColumnNames = Annotated[tuple[Name, ...], Field(min_length=1)]
 
 
 class Scale(Block):
@@ -94,7 +100,7 @@ class Tokenize(Block):
     """The one text column of a table to numbers of its first tokens, and the padding token after the last: hashed words
     (1 … `buckets`, and 0), or the tokens of a tokeniser."""
 
-    column: Text
+    column: Name
     buckets: Annotated[int, Field(ge=2, le=2**20)] | None = Field(
         None, description="no vocabulary is learned: words are hashed"
     )
@@ -116,14 +122,14 @@ class Sequences(Block):
     """Each record to the tokens of one text, of which a model learns the next one at each place. Exactly one of `text`,
     `prompt` with `completion`, `chat` with `roles`, and `row` says what the text is."""
 
-    text: Text | None = Field(None, description="the text column; all its tokens are learned")
-    prompt: Text | None = Field(None, description="the text column that is read and not learned; with `completion`")
-    completion: Text | None = Field(None, description="the text column whose tokens are learned, behind the prompt's")
-    chat: Text | None = Field(None, description="the chat column; the turns of the `assistant` are learned")
+    text: Name | None = Field(None, description="the text column; all its tokens are learned")
+    prompt: Name | None = Field(None, description="the text column that is read and not learned; with `completion`")
+    completion: Name | None = Field(None, description="the text column whose tokens are learned, behind the prompt's")
+    chat: Name | None = Field(None, description="the chat column; the turns of the `assistant` are learned")
     roles: Annotated[dict[Text, RoleText], Field(min_length=1, max_length=20)] | None = Field(
         None, description="of `chat`: the constant texts before and after each turn, by role"
     )
-    row: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
+    row: Annotated[tuple[Name, ...], Field(min_length=1)] | None = Field(
         None, description="columns that are written as lines `name: value`, in this order; all of it is learned"
     )
     tokenizer: TokenizerFile
@@ -236,7 +242,7 @@ Size = Annotated[
 class Split(Block):
     """Which records of the training source are held out: by a keyed hash of their unit, or of the text in a column."""
 
-    by: Text = Field("unit", description="`unit` (with data.unit: record, the record's number), or a column")
+    by: Name = Field("unit", description="`unit` (with data.unit: record, the record's number), or a column")
     share: Fraction = Field(description="expected share of the units, or of the column's values, that is held out")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="key of the hash; public")
 

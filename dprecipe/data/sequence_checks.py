@@ -119,14 +119,14 @@ def _check_row(step: Sequences, columns: Columns, path: str) -> Iterator[Finding
                 "write chat: and its name, alone; or leave it out",
                 f"{path}.row.{index}",
             )
-        elif not name.isprintable() or name != name.strip() or ": " in name:
+        elif not name.isprintable() or ": " in name:
             yield Finding(
                 "R233",
-                f"{name!r} can't begin a line `name: value`: it has a line break, `: `, or blanks around it",
+                f"{name!r} can't begin a line `name: value`: it has a line break or `: `",
                 "rename the column in the file, and here",
                 f"{path}.row.{index}",
             )
-        elif any(not value.strip().isprintable() for value in getattr(columns[name], "values", None) or ()):
+        elif any(not value.isprintable() for value in getattr(columns[name], "values", None) or ()):
             yield Finding(
                 "R233",
                 f"a declared value of {name!r} has a line break or another control character: a line has none",

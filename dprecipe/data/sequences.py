@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from dprecipe.data.chats import NoChat, parse_chat
 from dprecipe.data.counts import SourceCounts
-from dprecipe.data.encoders import ColumnReport, Place
+from dprecipe.data.encoders import ColumnReport
 from dprecipe.data.plain_texts import HALF_LETTER, HALF_REMEDY, check_texts, has_half_letter
-from dprecipe.data.problems import Problems
+from dprecipe.data.problems import Place, Problems
 from dprecipe.data.row_text import RowText
 from dprecipe.data.schema import ASSISTANT, Columns, Sequences
 from dprecipe.data.sequence_tokens import SequenceTokens

@@ -91,7 +91,7 @@ def _parse_answers(values: Values, words: tuple[str, ...] | None, report: Column
 
 def _parse_names(texts: Iterable[str], label: Label, target: SeveralTarget, report: ColumnReport) -> NDArray[np.int64]:
     """A column of names, with the separator between them; in any order, and one that is there twice counts once."""
-    bits = {name.strip(): 1 << place for place, name in enumerate(target.names)}
+    bits = {name: 1 << place for place, name in enumerate(target.names)}
     separator, found = target.separator, dict[str, int | None]()
     result = []
     for row, text in enumerate(texts):

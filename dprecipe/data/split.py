@@ -24,8 +24,7 @@ probability s (to within 2^-64). Whoever knows a name and the recipe knows its s
 
 | edge case | side |
 |---|---|
-| blanks around a name | do not count |
-| 7 in a file of integers, "7" in a text file | the same name |
+| how a name is written: 7, "7", 7.0, blanks around it | the same name, unless `unit.spelling: exact` names the column |
 | a name that is missing | a fault: it could be anybody's |
 | no record on one of the sides | a fault, when records are read |
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from dprecipe.data.collector import RecordCollector
 from dprecipe.data.counts import SourceCounts
-from dprecipe.data.encoders import ColumnReport, Place, encode_column
+from dprecipe.data.encoders import ColumnReport, encode_column
 from dprecipe.data.facts import column_facts, hash_steps, item_steps, sequences_step, tokenize_step
-from dprecipe.data.problems import Problems
+from dprecipe.data.problems import Place, Problems
 from dprecipe.data.raw import (
     NO_COUNT,
     Labels,
@@ -146,8 +146,8 @@ class Collector:
 
     @property
     def numeric(self) -> frozenset[str]:
-        """The columns that may be read as numbers. One that names units, records or sides is not: 7 and 7.0 are two
-        names, and which of them a text becomes must not depend on its neighbours."""
+        """The columns that may be read as numbers. One that names units, records or sides is not: of a
+        long name a double keeps 16 digits, and whether a text becomes one must not depend on its neighbours."""
         label = self._label
         is_number = label is not None and isinstance(label.target, NumberTarget | CountTarget)
         target = label.read_columns if label is not None and is_number else ()
@@ -160,7 +160,7 @@ class Collector:
             DataFault: there are more units than declared; the disk refuses.
         """
         label, reading = self._label, self._reading
-        chosen = self._records.choose(read_names(columns, place, reading), rows)
+        chosen = self._records.choose(read_names(columns, place, reading), rows, place)
         if chosen is not None:
             kept = chosen.tolist()
             columns = {name: select_rows(values, kept) for name, values in columns.items()}
@@ -240,7 +240,7 @@ def _counts(numbers: NDArray[np.float64], target: CountTarget, report: ColumnRep
 
 
 def _classes_by_name(values: Values, names: Sequence[str], report: ColumnReport) -> NDArray[np.int64]:
-    numbers = {value.strip(): number for number, value in enumerate(names)}
+    numbers = {value: number for number, value in enumerate(names)}
     case_folded = {name.casefold() for name in numbers}
     result = number_texts(values, numbers, -1)
     for row in np.flatnonzero(result < 0).tolist():

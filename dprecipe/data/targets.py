@@ -145,10 +145,10 @@ NEXT_TOKEN = TokenTarget(0)
 
 
 def name_classes(target: ClassTarget | SeveralTarget) -> tuple[str, ...]:
-    """The names of the classes, or of what may apply, without blanks around them; numbers where classes have none."""
+    """The names of the classes, or of what may apply; numbers where classes have none."""
     if target.names is None:
         return tuple(map(str, range(target.outputs)))
-    return tuple(name.strip() for name in target.names)
+    return target.names
 
 
 LabelTarget = ClassTarget | NumberTarget | CountTarget | SeveralTarget

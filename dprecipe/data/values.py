@@ -16,6 +16,8 @@ from typing import TypeAlias, TypeVar, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.text.spelling import normalise_text, normalise_texts
+
 T = TypeVar("T")
 Value = str | int | float | bool | bytes | None
 Numbers: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.generic]]"
@@ -136,19 +138,19 @@ def parse_integer(value: Value) -> int | None:
 
 
 def text_of(value: Value) -> str:
-    """A value as the text that categories, labels and units are compared by: without blanks around it."""
+    """A value as the text that categories, labels and units are compared by (`dprecipe.text.spelling`)."""
     if value is None:
         return ""
-    return value.decode("utf-8", "replace").strip() if isinstance(value, bytes) else str(value).strip()
+    return normalise_text(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
 
 
 def texts_of(values: Values) -> list[str]:
     """`text_of` each value."""
     if isinstance(values, CodedTexts):
-        return values.decode(list(map(str.strip, values.distinct)), "")
+        return values.decode(normalise_texts(values.distinct), "")
     listed = as_list(values)
     if set(map(type, listed)) <= {str}:
-        return list(map(str.strip, listed))  # type: ignore[arg-type]
+        return normalise_texts(listed)  # type: ignore[arg-type]
     return list(map(text_of, listed))
 
 
@@ -178,7 +180,7 @@ def look_up(texts: Sequence[str], numbers: Mapping[str, T], default: T) -> list[
 def number_texts(values: Values, numbers: Mapping[str, int], default: int) -> NDArray[np.int64]:
     """`look_up` of each value's text, (N,)."""
     if isinstance(values, CodedTexts):
-        distinct = [numbers.get(text.strip(), default) for text in values.distinct]
+        distinct = [numbers.get(text, default) for text in normalise_texts(values.distinct)]
         return np.array([*distinct, numbers.get("", default)], np.int64)[values.codes]
     return np.array(look_up(texts_of(values), numbers, default), np.int64)
 

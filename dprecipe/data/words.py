@@ -11,6 +11,7 @@ from typing import final
 from dprecipe.data.columns import Quantity, write_number
 from dprecipe.data.files import DataFile
 from dprecipe.faults import DataFault
+from dprecipe.text.spelling import normalise_text
 
 MARKS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null", "none", ".", "-", "?"))
 """Texts that count as a missing number, in any capitalisation."""
@@ -65,7 +66,7 @@ def plain_name(name: str) -> str:
 
 @final
 class Header:
-    """The names of a header, to find the one that was meant; their plain forms are computed on first use."""
+    """The names of a header, to find one, or the one that was meant; other forms of them are computed on first use."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -73,6 +74,17 @@ class Header:
     @cached_property
     def _by_form(self) -> dict[str, str]:
         return {form: name for name in self._names if (form := plain_name(name))}
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[int]]:
+        places: dict[str, list[int]] = {}
+        for place, name in enumerate(self._names):
+            places.setdefault(normalise_text(name), []).append(place)
+        return places
+
+    def places(self, name: str) -> Sequence[int]:
+        """Where a name stands; at several places if it is there more than once."""
+        return self._by_name.get(normalise_text(name), ())
 
     def nearest(self, name: str) -> str | None:
         """The name that was meant, if one is nearly equal. Among very many or very long names, only one that differs

@@ -7,9 +7,10 @@ refused) and finite. Blocks hold structure only: checks that span blocks are in 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -18,6 +19,8 @@ from pydantic import (
     Tag,
     model_serializer,
 )
+
+from dprecipe.text.spelling import normalise_text
 
 
 class Block(BaseModel):
@@ -47,6 +50,10 @@ PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, AfterValidator(normalise_text), Field(min_length=1)]
+"""The name of a column or a class, or a value that fields are compared with; normalised as they are."""
+NAMES_ALIKE: Final = "names_alike"
+"""The type of a validator's error: two keys of a mapping look equal."""
 
 
 def word_form(value: Any) -> str:

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.counts import SourceCounts
-from dprecipe.data.encoders import Place
 from dprecipe.data.facts import sequences_step
 from dprecipe.data.frames import chunk_table, place_of
 from dprecipe.data.preprocess import Floats, prepare_features
-from dprecipe.data.problems import Problems
+from dprecipe.data.problems import Place, Problems
 from dprecipe.data.raw import channels_first
 from dprecipe.data.records import Records
 from dprecipe.data.table import TableEncoder

@@ -162,7 +162,7 @@ def declared_values(columns: Columns, name: str) -> tuple[str, ...] | None:
     """The declared values of a column, as they are written; None where it has none."""
     match columns[name]:
         case Category(values=values) | Ordinal(values=values):
-            return tuple(value.strip() for value in values)
+            return values
         case Boolean(values=values):
-            return tuple(value.strip() for value in values or ("false", "true"))
+            return values or ("false", "true")
     return None

@@ -33,9 +33,15 @@ def assume_unit_column(recipe: Recipe) -> Iterator[Assumption]:
     unit = recipe.data.unit
     if unit != "record":
         one = "one unit" if unit.name is None else f"one {unit.name}"
+        spelling = (
+            ". Names that differ in their spelling alone (such as 101 and 0101) were taken for different units, as the "
+            "recipe says"
+            if unit.spelling == "exact"
+            else ""
+        )
         yield Assumption(
             "unit",
             f"{quote_name(unit.column)} identifies the units to be protected: all records of {one} have the same "
-            "value. Someone with several values is protected for each value by itself, not for all of them",
+            f"value. Someone with several values is protected for each value by itself, not for all of them{spelling}",
             "declaration",
         )

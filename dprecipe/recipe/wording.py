@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dprecipe.faults import Finding, Place
-from dprecipe.language.base import Block
+from dprecipe.language.base import NAMES_ALIKE, Block
 from dprecipe.language.words import join_with_or
 from dprecipe.recipe.mismatch import find_mismatch, report_unknown_kind, select_kind
 from dprecipe.recipe.places import Spot, find_spot
@@ -183,6 +183,16 @@ def _pattern(at: Spot, context: Context) -> Finding:
     )
 
 
+def _alike(at: Spot, context: Context) -> Finding:
+    return Finding(
+        "R202",
+        f"two names look equal, and both are {context['name']!r}",
+        "write each name once; blanks around a name, and how an accent is encoded, do not count",
+        at.dotted,
+        at.key,
+    )
+
+
 _WRITERS: dict[str, Writer] = {
     "greater_than": _bound("greater than")("gt"),
     "greater_than_equal": _bound("at least")("ge"),
@@ -193,4 +203,5 @@ _WRITERS: dict[str, Writer] = {
     "string_too_short": _count,
     "string_too_long": _count,
     "string_pattern_mismatch": _pattern,
+    NAMES_ALIKE: _alike,
 }

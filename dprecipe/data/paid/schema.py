@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.language.base import Auto, Block, Fraction, Text, word_form
+from dprecipe.language.base import Auto, Block, Fraction, Name, word_form
 from dprecipe.noise.schema import Multiplier
 
 MAX_FEATURES = 4096
@@ -29,11 +29,11 @@ PRICE = "scale of the noise, divided by the sensitivity of the release; `auto`: 
 SHARE = "in place of noise_multiplier: the part of ε that this step would cost alone"
 Bound = Annotated[tuple[float, float], Field(description="[lowest, highest]")]
 Bounds = Annotated[
-    Annotated[Bound, Tag("list")] | Annotated[dict[Text, Bound], Tag("block")],
+    Annotated[Bound, Tag("list")] | Annotated[dict[Name, Bound], Tag("block")],
     Discriminator(lambda value: "block" if isinstance(value, Mapping) else "list"),
 ]
 PaidColumns = Annotated[
-    Annotated[Literal["all"], Tag("word")] | Annotated[Annotated[tuple[Text, ...], Field(min_length=1)], Tag("list")],
+    Annotated[Literal["all"], Tag("word")] | Annotated[Annotated[tuple[Name, ...], Field(min_length=1)], Tag("list")],
     Discriminator(lambda value: "word" if isinstance(value, str) else "list"),
 ]
 Leak = Annotated[float, Field(gt=0, le=0.1)]
@@ -84,7 +84,7 @@ class DpPca(Block):
 class DpCategories(Block):
     """Text columns to indicators of the values that enough units have, and one of `other`; values are released."""
 
-    columns: Annotated[tuple[Text, ...], Field(min_length=1, max_length=64)]
+    columns: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)]
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = Field(description="values of one column that are used at most")
     max_items: Annotated[int, Field(ge=1, le=1024)] = Field(1, description="distinct values of one unit that count")
     min_units: MinUnits = Field("auto", description="noisy number of units from which on a value is released")
@@ -96,7 +96,7 @@ class DpCategories(Block):
 class DpVocabulary(Block):
     """A text column to counts of the words that enough units use; the words are released."""
 
-    column: Text
+    column: Name
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = Field(description="words that are used at most")
     max_items: Annotated[int, Field(ge=1, le=1024)] = Field(description="distinct words of one unit that count")
     min_units: MinUnits = Field("auto", description="noisy number of units from which on a word is released")

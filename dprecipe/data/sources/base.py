@@ -30,7 +30,7 @@ from dprecipe.data.targets import (
     Target,
 )
 from dprecipe.faults import Finding
-from dprecipe.language.base import Block, NonNegativeInt, PositiveInt, Text, word_form
+from dprecipe.language.base import Block, Name, NonNegativeInt, PositiveInt, Text, word_form
 
 if TYPE_CHECKING:
     from dprecipe.data.query import RowOrigin
@@ -41,9 +41,7 @@ Records = Annotated[tuple[NonNegativeInt, ...], Field(min_length=2, max_length=2
 Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)]
 Classes = Annotated[int, Field(ge=2, le=100_000)]
 Range = Annotated[tuple[float, ...], Field(min_length=2, max_length=2)]
-Several = Annotated[
-    tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(min_length=2, max_length=MAX_NAMES)
-]
+Several = Annotated[tuple[Annotated[Name, Field(max_length=200)], ...], Field(min_length=2, max_length=MAX_NAMES)]
 Paths = Annotated[
     Annotated[Text, Tag("text")] | Annotated[Annotated[tuple[Text, ...], Field(min_length=1)], Tag("list")],
     Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "text"),
@@ -71,9 +69,9 @@ class Label(Block):
     """What is to be learned, declared and never measured. The `column` holds a class (`values` or `classes`), a number
     (`range`), a count (`count`) or the names that apply (`several`); `columns` hold a yes or a no each."""
 
-    column: Text | None = None
+    column: Name | None = None
     columns: Several | None = Field(None, description="in place of `column`: each holds a yes or a no")
-    values: Annotated[tuple[Text, ...], Field(min_length=2)] | None = Field(
+    values: Annotated[tuple[Name, ...], Field(min_length=2)] | None = Field(
         None,
         description="class names; a label that is none of them is an error; of `columns` the texts for no and yes",
     )

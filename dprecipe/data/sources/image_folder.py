@@ -22,7 +22,7 @@ from dprecipe.data.sources.base import (
 from dprecipe.data.sources.csv_table import Delimiter, wrong_delimiter
 from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.faults import Finding
-from dprecipe.language.base import PositiveInt, Text
+from dprecipe.language.base import Name, PositiveInt, Text
 
 if TYPE_CHECKING:
     from dprecipe.data.raw import Raw, Reading
@@ -116,7 +116,7 @@ class ImageFolder(_ImageFolder, ColumnLabelled):
     source: Literal["image_folder"]
     path: Text
     table: Text | None = Field(None, description=TABLE)
-    image_column: Text = Field("file", description=IMAGE_COLUMN)
+    image_column: Name = Field("file", description=IMAGE_COLUMN)
     delimiter: Delimiter = ","
     shape: Shape = Field(description=SHAPE)
     resize: Literal["stretch", "crop"] | None = Field(None, description=RESIZE)
@@ -137,7 +137,7 @@ class PublicImageFolder(_ImageFolder):
     source: Literal["image_folder"]
     path: Text
     table: Text | None = Field(None, description=TABLE)
-    image_column: Text = Field("file", description=IMAGE_COLUMN)
+    image_column: Name = Field("file", description=IMAGE_COLUMN)
     delimiter: Delimiter = ","
     shape: Shape = Field(description=SHAPE)
     resize: Literal["stretch", "crop"] | None = Field(None, description=RESIZE)

@@ -24,7 +24,7 @@ from dprecipe.data.sources.base import (
 )
 from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.faults import Finding
-from dprecipe.language.base import Block, PositiveInt, Text
+from dprecipe.language.base import Block, Name, PositiveInt
 
 if TYPE_CHECKING:
     from dprecipe.data.raw import Raw, Reading
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class ImageColumn(Block):
     """An image column in the layout of Hugging Face: a struct of `bytes` and `path`; pixels become [0, 1]."""
 
-    column: Text
+    column: Name
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=3, max_length=3)] = Field(
         description="height, width, channels"
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from dprecipe.data.sources.row_selection import RowLimit, RowSelection, RowSink
 from dprecipe.data.table import Collector
 from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault
+from dprecipe.text.spelling import normalise_texts
 
 CHUNK_ROWS = 2048
 CHUNK_BYTES = 16 << 20
@@ -180,7 +180,8 @@ class _Lines:
                     self.number, "a line contains a zero byte, which text never does", "is this a CSV file?"
                 )
             try:
-                yield line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+                text = line.decode("utf-8")
+                yield text.lstrip("\ufeff") if self.number == 1 else text
             except UnicodeDecodeError as error:
                 raise self.fault(
                     self.number,
@@ -226,10 +227,10 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
     without a header, the first line is a private record."""
     if header is None:
         raise file.fault("is empty", "name another file: a CSV file begins with a header line")
-    present = [name.strip() for name in header[1]]
-    times = Counter(present)
-    absent = [name for name in names if name.strip() not in times]
-    twice = [name for name in names if times[name.strip()] > 1]
+    present = normalise_texts(header[1])
+    known = Header(present)
+    absent = [name for name in names if not known.places(name)]
+    twice = [name for name in names if len(known.places(name)) > 1]
     if len(absent) == len(names):
         other = find_delimiter(present, names, delimiter)
         if other is not None:
@@ -239,7 +240,6 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
                 "add `delimiter: {}` beside the path".format('"\\t"' if other == "\t" else f'"{other}"'),
             )
     if absent:
-        known = Header(present)
         meant = {name: known.nearest(name) for name in absent}
         results = [f"{name!r} (the file has {other!r})" for name, other in meant.items() if other is not None]
         missing = [repr(name) for name, other in meant.items() if other is None]
@@ -251,7 +251,7 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
         raise file.fault(f"{is_are.format(described)} not in the header line", remedy)
     if twice:
         raise file.fault(
-            f"column {twice[0]!r} is {times[twice[0].strip()]} times in the header line",
+            f"column {twice[0]!r} is {len(known.places(twice[0]))} times in the header line",
             "name each column once in the file",
         )
-    return {name: present.index(name.strip()) for name in names}
+    return {name: known.places(name)[0] for name in names}

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from dprecipe.data.arrow import ColumnTypes
+from dprecipe.data.arrow import ColumnTypes, select_columns
 from dprecipe.data.arrow_table import collect_chunks
 from dprecipe.data.class_names import check_classes, name_classes, named_columns
 from dprecipe.data.files import DataFile, locate_folder
@@ -20,8 +20,9 @@ from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
 from dprecipe.data.sources.read_parquet import BATCH_ROWS, MAX_BATCH_BYTES, ParquetShards
-from dprecipe.data.sources.shards import check_columns, read_shards
+from dprecipe.data.sources.shards import find_columns, read_shards
 from dprecipe.faults import DataFault
+from dprecipe.text.spelling import normalise_text
 
 MAX_JSON = 1 << 20
 """Bytes of a JSON file of the folder."""
@@ -160,9 +161,9 @@ class ArrowShards:
         import pyarrow as pa
 
         with pa.memory_map(str(file.path)) as stream, pa.ipc.open_stream(stream) as reader:
-            check_columns(names, reader.schema.names, file)
+            stored = find_columns(names, reader.schema.names, file)
             for name in names:
-                types.check(name, reader.schema.field(name).type, file)
+                types.check(name, reader.schema.field(stored[name]).type, file)
             return sum(batch.num_rows for batch in reader)
 
     def batches(self, file: DataFile, part: slice, names: tuple[str, ...], max_bytes: int) -> Iterator[tuple[int, Any]]:
@@ -171,10 +172,11 @@ class ArrowShards:
 
         rows, first = max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max_bytes)), 0
         with pa.memory_map(str(file.path)) as stream, pa.ipc.open_stream(stream) as reader:
+            stored = find_columns(names, reader.schema.names, file)
             for whole in reader:
                 begin, end = max(part.start - first, 0), min(part.stop - first, whole.num_rows)
                 if begin < end:
-                    batch = whole.select(list(names))
+                    batch = select_columns(whole, stored)
                     batch.validate(full=True)
                     for start in range(begin, end, rows):
                         yield first + start, batch.slice(start, min(rows, end - start))
@@ -240,6 +242,7 @@ class NamedClasses:
             values = (
                 feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
             )
-            if name in self._named and isinstance(values, list) and all(isinstance(value, str) for value in values):
-                found[name] = values
+            column = normalise_text(name)
+            if column in self._named and isinstance(values, list) and all(isinstance(value, str) for value in values):
+                found[column] = values
         return found

@@ -7,7 +7,7 @@ from importlib.resources import as_file, files
 import numpy as np
 
 from dprecipe.data.collector import RecordCollector
-from dprecipe.data.raw import Raw, Reading, channels_first, drop_labels
+from dprecipe.data.raw import Raw, Reading, channels_first, drop_labels, record_number
 
 TEST_EVERY = 5
 DARKEST = np.float32(16)
@@ -26,7 +26,7 @@ def read_digits(split: str, records: tuple[int, ...] | None, labelled: bool, rea
     features, labels = features[chosen], labels[chosen]
     part = reading.span(records, len(labels), f"digits ({split})")
     collector = RecordCollector(reading)
-    side = collector.choose({}, part.stop - part.start)
+    side = collector.choose({}, part.stop - part.start, record_number)
     rows = slice(part.start, part.stop) if side is None else part.start + side
     collector.append(channels_first(features[rows] / DARKEST), labels[rows].astype(np.int64))
     reading.counts.records = len(labels[rows])

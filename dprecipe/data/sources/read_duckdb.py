@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from dprecipe.data.arrow import ColumnTypes
+from dprecipe.data.arrow import ColumnTypes, select_columns
 from dprecipe.data.arrow_table import ArrowChunk, collect_chunks
 from dprecipe.data.files import READ_ERRORS, DataFile, locate_files
 from dprecipe.data.query import FUNCTIONS, find_reason, frozenset_of
@@ -20,8 +20,9 @@ from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.duckdb import format_of
 from dprecipe.data.sources.read_parquet import BATCH_ROWS, ParquetShards
-from dprecipe.data.sources.shards import check_columns
+from dprecipe.data.sources.shards import find_columns
 from dprecipe.faults import DataFault, UsageFault
+from dprecipe.text.spelling import normalise_texts
 
 MAX_HEADER = 1 << 20
 MEMORY = "4GB"
@@ -95,11 +96,11 @@ def read_duckdb(
             raise _refused(result, error) from None
 
         def chunks(wanted: tuple[str, ...], max_bytes: int) -> Iterator[ArrowChunk]:
-            check_columns(wanted, names, result, are_stored)
+            stored = find_columns(wanted, names, result, are_stored)
             first = 0
             try:
                 for batch in relation.to_arrow_reader(BATCH_ROWS):
-                    yield ArrowChunk(result, first, batch.select(list(wanted)))
+                    yield ArrowChunk(result, first, select_columns(batch, stored))
                     first += batch.num_rows
                     if first > reading.max_rows:
                         raise reading.problems.stop(reading.excess_fault())
@@ -171,7 +172,7 @@ def _header(file: DataFile, delimiter: str) -> list[str]:
             line = stream.readline(MAX_HEADER).decode("utf-8-sig").rstrip("\r\n")
     except (*READ_ERRORS, UnicodeDecodeError) as error:
         raise file.unreadable(error) from None
-    names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
+    names = normalise_texts(next(csv.reader([line], delimiter=delimiter), []))
     if not all(names) or len({name.lower() for name in names}) < len(names) or not names:
         raise file.fault(
             "its header line does not name each column once", "does the file begin with a header line? Name the columns"

@@ -25,7 +25,7 @@ from dprecipe.data.files import (
     skip_exactly,
     unreadable_fault,
 )
-from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, drop_labels
+from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, drop_labels, record_number
 from dprecipe.faults import DataFault
 
 CHUNK_BYTES = 16 << 20
@@ -56,7 +56,7 @@ def read_idx(
         )
     part = reading.span(records, count, images)
     collector, count = RecordCollector(reading), part.stop - part.start
-    side = collector.choose({}, count)
+    side = collector.choose({}, count, record_number)
     chosen = np.arange(count) if side is None else side
     numbers = drop_labels(count)
     if labels is not None and label_file is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import posixpath
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,19 +16,19 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import final
 
-from dprecipe.data.encoders import Place
 from dprecipe.data.files import DataFile, leaves_root, locate_file, locate_folder
 from dprecipe.data.image_table import ImageCollector, collecting_images
 from dprecipe.data.images import ImageForm
-from dprecipe.data.problems import Problems
+from dprecipe.data.problems import Place, Problems
 from dprecipe.data.raw import MAX_RECORDS, Raw, Reading
 from dprecipe.data.sources.base import Label
 from dprecipe.data.sources.image_folder import FOLDER_COLUMNS, SUFFIXES
 from dprecipe.data.sources.read_csv import read_rows
 from dprecipe.data.sources.row_selection import RowLimit
-from dprecipe.data.values import Values, texts_of
+from dprecipe.data.values import Values, as_list
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
+from dprecipe.text.spelling import normalise_text
 
 IGNORED = frozenset(("thumbs.db", "desktop.ini"))
 """Files of the system's, beside those whose names begin with a dot."""
@@ -172,7 +173,7 @@ class _TableColumns:
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
         """Keep a chunk of rows."""
         for name in self.names:
-            self.texts[name] += texts_of(columns[name])
+            self.texts[name] += [str(value or "").strip() for value in as_list(columns[name])]
         self._starts.append(self._rows)
         self._places.append(place)
         self._rows += rows
@@ -208,7 +209,7 @@ def _table_rows(
         problem = ""
         if not name or leaves_root(name) or not name.isprintable():
             problem, remedy = "a field is no path below the folder", "write the path of an image below the folder"
-        elif (plain := posixpath.normpath(name)) in seen:
+        elif (plain := _find_encoded(folder, posixpath.normpath(name))) in seen:
             problem, remedy = "an image is listed twice: its record would count twice", "list each image once"
         elif not any(resolve((folder / name).parent).is_relative_to(place) for place in inside):
             problem, remedy = "a path leads through a link out of the folder", "copy the images into the folder"
@@ -225,14 +226,20 @@ def _table_rows(
     return _ImageRows([files[row] for row in order], chosen, lambda row: columns.place(order[row]))
 
 
+def _find_encoded(folder: Path, name: str) -> str:
+    """The path below a folder as the disk encodes it: another system may have written its accents in the other way."""
+    forms = () if name.isascii() else (name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name))
+    return next((form for form in forms if (folder / form).exists()), name)
+
+
 def _check_classes(folders: Sequence[str], label: Label, path: str, problems: Problems) -> None:
     """Check that class folders are among the declared classes.
 
     Raises:
         DataFault: one is not. Its name is for a terminal, a declared name that is nearly equal for all.
     """
-    declared = [value.strip() for value in label.values or ()]
-    known, others = Header(declared), sorted(set(folders) - set(declared) - {""})
+    declared = label.values or ()
+    known, others = Header(declared), sorted({*map(normalise_text, folders)} - {*declared, ""})
     if not declared or not others:
         return
     for name in others:

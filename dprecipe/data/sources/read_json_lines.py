@@ -21,12 +21,14 @@ from dprecipe.data.sources.row_selection import RowLimit, RowSelection
 from dprecipe.data.table import Collector
 from dprecipe.data.values import Value
 from dprecipe.data.words import Header, wrong_format_fault
+from dprecipe.text.spelling import normalise_text
 
 CHUNK_ROWS = 2048
 CHUNK_BYTES = 16 << 20
 MAX_LINE_BYTES = 4 << 20
 MAX_DEPTH = 64
 """Objects and lists within each other."""
+BYTE_ORDER_MARKS = re.compile(rb"\A(?:\xef\xbb\xbf)+")
 EXPECTED = "a file of one JSON object a line"
 WRITE = "write one JSON object on each line, such as json.dumps writes it"
 NO_OBJECT = "a line is no JSON object in UTF-8 (one on each line, no key twice, no NaN)"
@@ -81,7 +83,7 @@ def _read_lines(stream: Any, file: DataFile, problems: Problems) -> Iterator[byt
             raise problems.stop(
                 problems.fault(file.name, f"a line is longer than {MAX_LINE_BYTES:,} bytes", "shorten it", place)
             )
-        yield line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        yield BYTE_ORDER_MARKS.sub(b"", line) if number == 1 else line
 
 
 @final
@@ -150,7 +152,7 @@ class _ObjectLines:
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
-    """The object of a line.
+    """The object of a line, by its normalised keys.
 
     Raises:
         ValueError: it is none, or no JSON in UTF-8; a key stands twice; a number is none; it is nested too deeply.
@@ -161,7 +163,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     value = json.loads(text, object_pairs_hook=_join_pairs, parse_constant=_refuse_constant)
     if not isinstance(value, dict):
         raise ValueError("no object")
-    return value
+    return _join_pairs([(normalise_text(key), field) for key, field in value.items()])
 
 
 STRINGS = re.compile(r'"(?:[^"\\]+|\\.)*+"?', re.DOTALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,14 +85,16 @@ def _choose(
 ) -> NDArray[np.int64]:
     """Which records of a part are used, (B,), by the arrays that name them, which are read some at a time."""
     chosen, start, arrays = [], 0, reading.naming_columns
-    read = archive.chunks if len(arrays) == 1 else lambda *asked: iter([archive.array(*asked)])
-    every = [read(array, *NAMES, part) for array in arrays]
-    for some in zip(*every, strict=True) if arrays else [()]:
-        rows = len(some[0]) if arrays else part.stop - part.start
-        columns = {array: values.tolist() for array, values in zip(arrays, some, strict=True)}
-        used = collector.choose(read_names(columns, partial(_place, file, part.start + start), reading), rows)
-        chosen.append(start + (np.arange(rows) if used is None else used))
-        start += rows
+    read = archive.chunks if len(arrays) == 1 else lambda *asked: (whole for whole in (archive.array(*asked),))
+    with ExitStack() as opened:
+        every = [opened.enter_context(closing(read(array, *NAMES, part))) for array in arrays]
+        for some in zip(*every, strict=True) if arrays else [()]:
+            rows = len(some[0]) if arrays else part.stop - part.start
+            columns = {array: values.tolist() for array, values in zip(arrays, some, strict=True)}
+            place = partial(_place, file, part.start + start)
+            used = collector.choose(read_names(columns, place, reading), rows, place)
+            chosen.append(start + (np.arange(rows) if used is None else used))
+            start += rows
     return np.concatenate(chosen)
 
 

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from dprecipe.data.arrow import ColumnTypes, is_text
+from dprecipe.data.arrow import ColumnTypes, is_text, select_columns
 from dprecipe.data.arrow_table import collect_chunks
 from dprecipe.data.files import DataFile, locate_files
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
-from dprecipe.data.sources.shards import check_columns, read_shards
+from dprecipe.data.sources.shards import find_columns, read_shards
 from dprecipe.data.words import wrong_format_fault
 from dprecipe.faults import DataFault
 from dprecipe.library_warnings import ignoring_warnings
@@ -57,10 +57,10 @@ class ParquetShards:
 
         with pq.ParquetFile(file.path) as table:
             schema, metadata = table.schema_arrow, table.metadata
-            check_columns(names, schema.names, file)
+            stored = find_columns(names, schema.names, file)
             _check_footer(metadata, file)
             for name in names:
-                types.check(name, schema.field(name).type, file)
+                types.check(name, schema.field(stored[name]).type, file)
             return int(metadata.num_rows)
 
     def batches(self, file: DataFile, part: slice, names: tuple[str, ...], max_bytes: int) -> Iterator[tuple[int, Any]]:
@@ -70,8 +70,9 @@ class ParquetShards:
 
         with pq.ParquetFile(file.path) as footer:
             schema, metadata = footer.schema_arrow, footer.metadata
-        stored = _stored_dictionaries(metadata)
-        texts = [name for name in names if is_text(schema.field(name).type) and name in stored]
+        stored = find_columns(names, schema.names, file)
+        own, coded = list(stored.values()), _stored_dictionaries(metadata)
+        texts = [name for name in own if is_text(schema.field(name).type) and name in coded]
         rows = max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max_bytes))
         # Texts stay in their stored dictionaries: a long text that every row repeats is in memory once. Without
         # pre_buffer=False all row groups would be in memory, and stay there to the end.
@@ -82,13 +83,13 @@ class ParquetShards:
                 if first < part.stop and first + group.num_rows > part.start:
                     start = first if start is None else start
                     groups.append(number)
-                    _check_unpacked(group, names, max_bytes, file)
+                    _check_unpacked(group, own, max_bytes, file)
                 first += group.num_rows
             first = start or 0
-            for batch in table.iter_batches(batch_size=rows, row_groups=groups, columns=list(names)):
+            for batch in table.iter_batches(batch_size=rows, row_groups=groups, columns=own):
                 begin, end = max(part.start - first, 0), min(part.stop - first, batch.num_rows)
                 if begin < end:
-                    yield first + begin, batch.slice(begin, end - begin)
+                    yield first + begin, select_columns(batch, stored).slice(begin, end - begin)
                 first += batch.num_rows
                 if first >= part.stop:
                     return
@@ -151,7 +152,7 @@ def _stored_dictionaries(metadata: Any) -> set[str]:
     return found or set()
 
 
-def _check_unpacked(group: Any, names: tuple[str, ...], max_bytes: int, file: DataFile) -> None:
+def _check_unpacked(group: Any, names: Sequence[str], max_bytes: int, file: DataFile) -> None:
     """Check that the columns of a row group take at most `max_bytes` per value."""
     for number in range(group.num_columns):
         column = group.column(number)

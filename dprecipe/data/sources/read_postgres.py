@@ -20,6 +20,7 @@ from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.table import Collector
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault, UsageFault
+from dprecipe.text.spelling import normalise_texts
 
 BATCH_ROWS = 8192
 SETTINGS = (
@@ -76,7 +77,7 @@ def read_postgres(
         with connection.cursor(name="dprecipe") as cursor:
             with _refused(name, reading):
                 cursor.execute(f"WITH {parts} {query.strip().removesuffix(';')}")
-                present = [column.name for column in cursor.description or ()]
+                present = normalise_texts([column.name for column in cursor.description or ()])
             _check_columns(collector.names, present, name)
             while True:
                 with _failed(name, reading):

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, final
 
-from dprecipe.data.encoders import Place
-from dprecipe.data.problems import Problems
+from dprecipe.data.problems import Place, Problems
 from dprecipe.data.values import Values
 from dprecipe.faults import DataFault
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -63,22 +62,24 @@ def read_shards(
             yield ArrowChunk(file, *batch)
 
 
-def check_columns(names: tuple[str, ...], present: list[str], file: DataFile, are_names: bool = True) -> None:
-    """Check that each column that is read is there, once. `are_names`: the columns' names are no fields of a record, as
-    the first line of a CSV file without a header would be; otherwise only a nearly equal one is told.
+def find_columns(names: tuple[str, ...], present: list[str], file: DataFile, are_names: bool = True) -> dict[str, str]:
+    """The names that the file has for the columns that are read. `are_names`: they are no fields of a record, as the
+    first line of a CSV file without a header would be; otherwise only a nearly equal one is told.
 
     Raises:
-        DataFault: one is not.
+        DataFault: a column is not there, or more than once.
     """
-    times, known = Counter(present), Header(present)
+    known = Header(present)
     listed = (
         ", ".join(map(repr, present[:50])) if are_names else "others (does each CSV file begin with a header line?)"
     )
     for name in names:
-        if times[name] != 1:
-            meant = known.nearest(name) if name not in times else None
+        places = known.places(name)
+        if len(places) != 1:
+            meant = None if places else known.nearest(name)
             raise file.fault(
-                f"has {'no' if name not in times else 'more than one'} column {name!r}; "
+                f"has {'more than one' if places else 'no'} column {name!r}; "
                 + (f"it has {meant!r}" if meant else f"its columns are {listed}"),
                 "write the name in the recipe as the file has it",
             )
+    return {name: present[known.places(name)[0]] for name in names}

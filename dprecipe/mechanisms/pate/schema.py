@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from dprecipe.data.sources.base import Records
-from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, SolvableInt, Text
+from dprecipe.language.base import Auto, Block, Fraction, Name, PositiveFloat, PositiveInt, SolvableInt, Text
 from dprecipe.language.training import Optimizer
 from dprecipe.models.schema import Model
 from dprecipe.noise.schema import Noise, one_or_many
@@ -43,7 +43,7 @@ class Teachers(Block):
     """The ensemble: a model to be trained on each part, or the votes of one trained elsewhere; exactly one of them."""
 
     count: Annotated[int, Field(ge=2, le=MAX_TEACHERS)] = Field(description="N, the number of teachers")
-    identity: Text | None = Field(
+    identity: Name | None = Field(
         None, description="column that identifies a record permanently; default: its number in the source"
     )
     model: Model | None = None
