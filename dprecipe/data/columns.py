@@ -19,6 +19,8 @@ from dprecipe.language.base import NAMES_ALIKE, Block, Name, Text
 from dprecipe.text.spelling import normalise_text
 
 Marks = Annotated[tuple[Name, ...], Field(min_length=1)]
+Whole = Annotated[int, Field(ge=-(2**64), le=2**64)]
+"""A whole number that files have types for."""
 MISSING = "what an empty field or NA counts as; without it, such a field is an error"
 MARKS = "further texts that count as missing"
 
@@ -93,11 +95,14 @@ class Quantity(IncompleteColumn):
         return write_number(self.min)
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        if not self.min < self.max:
+        low, high = self.limits
+        if not low / 2 < high / 2:  # halves, as features are mapped with
+            in_doubles = ", in the 16 digits that are computed with" if self.min < self.max else ""
+            coarser = "; or store the column less a constant, such as seconds since the first day" if in_doubles else ""
             yield Finding(
                 "R203",
-                f"min {write_number(self.min)} is not below max {write_number(self.max)}",
-                "write the range of possible values, from domain knowledge and not measured on private data",
+                f"min {write_number(self.min)} is not below max {write_number(self.max)}{in_doubles}",
+                "write the range of possible values, from domain knowledge and not measured on private data" + coarser,
                 path,
             )
         yield from super().contradictions(path)
@@ -117,9 +122,9 @@ class Integer(Quantity):
     """A whole number, clamped to the declared range and mapped to [0, 1]; any other number is an error."""
 
     kind: Literal["integer"]
-    min: int
-    max: int
-    missing: int | None = Field(None, description=MISSING)
+    min: Whole
+    max: Whole
+    missing: Whole | None = Field(None, description=MISSING)
     marks: Marks | None = Field(None, description=MARKS)
 
 
@@ -290,6 +295,6 @@ def find_repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
         yield Finding(
             "R202",
             f"{', '.join(map(repr, twice))} {'is' if len(twice) == 1 else 'are'} listed more than once",
-            "write each value once; blanks around a value, and how an accent is encoded, do not count",
+            "write each value once; blanks around a value, and the form of an accent, do not count",
             path,
         )

@@ -21,6 +21,7 @@ from dprecipe.data.schema import (
     Step,
     Tokenize,
 )
+from dprecipe.data.single import LARGEST
 from dprecipe.faults import Finding
 from dprecipe.text.near import nearest_word
 
@@ -108,6 +109,16 @@ def _scale(step: Scale, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
                 f"write one number for all, or one for each {what}",
                 f"{path}.{name}",
             )
+    means, stds = (value if isinstance(value, tuple) else (value,) for value in (step.mean, step.std))
+    largest, smallest = max(map(abs, means)), min(stds)
+    if not (largest <= LARGEST and max(stds) <= LARGEST and (1 + largest) / smallest <= LARGEST):
+        yield Finding(
+            "R211",
+            f"features of size 1 would become larger than {LARGEST:g}, or constants are: single precision can't hold "
+            "what is made of them, and no record would count",
+            "write the mean and the standard deviation that features have, from public data or the range of values",
+            path,
+        )
 
 
 def _no_image(shape: tuple[int, ...], image: bool, path: str) -> Iterator[Finding]:

@@ -19,13 +19,19 @@ from dprecipe.language.base import (
 )
 from dprecipe.language.schedules import Schedule
 
+MAX_RATE = 1e20
+"""A larger learning rate, and what Adam divides it by, may be none of single precision."""
+
 
 class LearningRateSchedule(Schedule):
     """A learning rate that moves from one value to another, then stays."""
 
+    from_: Annotated[float, Field(gt=0, le=MAX_RATE)] = Field(alias="from", description="at the first step")
+    to: Annotated[float, Field(ge=0, le=MAX_RATE)] = Field(description="at the last step of the schedule")
+
 
 LearningRate = Annotated[
-    Annotated[PositiveFloat, Tag("number")] | Annotated[LearningRateSchedule, Tag("block")],
+    Annotated[float, Field(gt=0, le=MAX_RATE), Tag("number")] | Annotated[LearningRateSchedule, Tag("block")],
     Discriminator(lambda value: "block" if word_form(value) == "block" else "number"),
 ]
 

@@ -157,10 +157,6 @@ class CertificatePart(Protocol[F, N, P]):
         """Contradictions between the facts and any run of the plan."""
         return []
 
-    def may_learn_nothing(self, charges: Sequence[Charge]) -> bool:
-        """Whether a run that ended after these charges, some of them its own, can have had nothing to learn from."""
-        return False
-
     def may_end_early(self, facts: F) -> bool:
         """Whether the run completed before its last planned step."""
         return False

@@ -187,7 +187,7 @@ def _alike(at: Spot, context: Context) -> Finding:
     return Finding(
         "R202",
         f"two names look equal, and both are {context['name']!r}",
-        "write each name once; blanks around a name, and how an accent is encoded, do not count",
+        "write each name once; blanks around a name, and the form of an accent, do not count",
         at.dotted,
         at.key,
     )

@@ -170,9 +170,9 @@ def _warnings_paragraph(plan: Plan) -> str:
 
 
 def describe_lost_steps(predicate: Predicate) -> str:
-    """How many of the charged steps the released model has, in words; empty when it has all of them."""
+    """How many of the charged steps the released model has, in words; empty where it has all, or there is none."""
     charged, trained = predicate.sampling.steps_charged, predicate.sampling.steps_trained
-    if trained is None or trained == charged:
+    if trained is None or trained == charged or has_no_model(predicate):
         return ""
     noun = mechanism_of(predicate.mechanism.kind).certificate.progress[1]
     return f"the model has {trained:,} of the {charged:,} {noun} charged; interruptions lost the others"

@@ -4,7 +4,7 @@
 |---|---|
 | all runs of a tuned run are lost | once all have ended: their event is settled, and none has a model |
 | the result of a paid step is lost, before training | if the budget does not hold it again beside what is to come |
-| nothing could be learned from what was released | as the mechanism says: `CertificatePart.may_learn_nothing` |
+| what was released taught nothing: no label, or weights that are not finite | once training has ended |
 
 The release then has a certificate, which claims what the ledger says was spent, metrics without a score, and a report.
 It has no weights, no constants of preprocessing and no chosen values: nothing that was learned from a record.
@@ -62,8 +62,9 @@ def find_impossible_end(stated: Predicate, plan: Plan, charges: Sequence[Charge]
             problems.append(f"{where}: its runs have not ended")
         return problems
     if not count_by_event(charges).keys() <= count_by_event(plan.stage_charges).keys():
-        if not mechanism_of(plan.mechanism).certificate.may_learn_nothing(charges):
-            problems.append(f"{where}: training had begun, and a lost step does not end it")
+        steps = mechanism_of(plan.mechanism).certificate.count_steps_charged(charges)
+        if stated.budget.attempts == 1 and steps < plan.length.steps:
+            problems.append(f"{where}: training had begun, and had not ended")
         return problems
     if stated.budget.attempts < 2:
         return [*problems, f"{where}: one attempt draws each paid step and keeps its result"]

@@ -173,7 +173,7 @@ class Gate:
         now = time.monotonic()
         self._step_seconds, self._last = now - self._last, now
         if self._block is not None and (self._block[0] != event or self._block[1] == self._block[2]):
-            self._settle()
+            self.settle()
         if self._block is None and not self._reserve(following):
             self.stop_reason = "budget"
             return None
@@ -192,8 +192,7 @@ class Gate:
     def close(self, interrupted: bool = False) -> StopReason:
         """Settle the events that ran and close the attempt in the ledger; returns why it ended."""
         reason: StopReason = "interrupted" if interrupted or self.stop_reason is None else self.stop_reason
-        if self._block is not None:
-            self._settle()
+        self.settle()
         self._ledger.close(reason)
         self.stop_reason = reason
         return reason
@@ -258,7 +257,8 @@ class Gate:
             )
         return covered
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Settle the events that ran."""
         if self._block is None:
             return
         event, _, admitted = self._block

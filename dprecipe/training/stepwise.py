@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader
 
 from dprecipe import __version__
 from dprecipe.data.paid.stage import size_share
-from dprecipe.faults import Interrupted, RunFailed
+from dprecipe.faults import Interrupted, NothingLearned, RunFailed
+from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.noise.entropy import Secrets
@@ -57,6 +58,7 @@ from dprecipe.training.sharded_weights import check_in_blocks, gathers_weights, 
 from dprecipe.training.shards import check_divisible
 from dprecipe.training.snapshot import TensorSnapshot
 from dprecipe.training.trainer_library import lightning
+from dprecipe.training.usable import check_learned
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
 
 
@@ -142,7 +144,17 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 fit_steps(module, watch, program.device, module.steps_left)
                 module.gather()
                 watch.save(module)
-                reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
+                interrupted = module.stop_requested and gate.stop_reason is None
+                try:
+                    if not (interrupted or gathers_weights(plan)):
+                        check_learned(plan, program, module.released_state())
+                except NothingLearned as nothing:
+                    if start.trial:
+                        raise  # one run of several: the others go on
+                    gate.settle()
+                    processes.agree(lambda: NO_MODEL)
+                    raise EndedWithoutModel(attempt.publish_nothing(nothing.message)) from None
+                reason = gate.close(interrupted)
                 processes.agree(lambda: reason)
                 if reason == "interrupted":
                     raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")

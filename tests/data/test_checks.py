@@ -125,6 +125,23 @@ BAD = {
         "data.train.columns.c.values",
     ),
     "R203": (table({"n": {"kind": "numeric", "min": 1, "max": 1}}), {}, "data.train.columns.n"),
+    "R203 one number of doubles": (
+        table({"t": {"kind": "integer", "min": 17 * 10**17, "max": 17 * 10**17 + 100}}),
+        {},
+        "data.train.columns.t",
+    ),
+    "R203 too small to halve, column": (
+        table({"n": {"kind": "numeric", "min": 0, "max": 5e-324}}),
+        {},
+        "data.train.columns.n",
+    ),
+    "R211 too small": (DIGITS, {"preprocess": [{"scale": {"mean": 0, "std": 1e-40}}]}, "data.preprocess.0.scale"),
+    "R211 too large": (DIGITS, {"preprocess": [{"scale": {"mean": 0, "std": 1e40}}]}, "data.preprocess.0.scale"),
+    "R211 far away": (
+        DIGITS,
+        {"preprocess": [{"scale": {"mean": [1e20], "std": [1e-20]}}]},
+        "data.preprocess.0.scale",
+    ),
     "R203 marks": (table({"n": {**NUMBER, "marks": ["<1"]}}), {}, "data.train.columns.n.marks"),
     "R204 neither": ({**PARQUET, "columns": None}, {}, "data.train"),
     "R204 both": ({**PARQUET, "image": {"column": "i", "shape": [2, 2, 3]}}, {}, "data.train"),

@@ -19,10 +19,11 @@ from dprecipe.faults import BudgetSpent, CertificateInvalid, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import count_events
+from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.recipe.read import read as read_recipe
-from dprecipe.release.no_model import SENTENCE, holds_again
+from dprecipe.release.no_model import SENTENCE, find_impossible_end, holds_again
+from dprecipe.release.schema import Statement
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.run import run
 
@@ -134,10 +135,79 @@ def test_a_step_that_the_budget_holds_again_is_drawn_again(tmp_path: Path) -> No
     dprecipe.verify(done.release)
     (stage,) = plan.stages
     assert holds_again(plan, stage.charges, stage)
-    ended = {"budget__stop_reason": "no_model", "tensors": [], "stages": None}  # its model is hidden
-    with pytest.raises(CertificateInvalid) as caught:
-        dprecipe.verify(forge(done.release, tmp_path / "forged", **ended))
-    assert any("training had begun" in failure for failure in caught.value.failures)
+
+
+DIVERGING = """\
+recipe: dprecipe/v1
+name: diverging
+data:
+  train: {source: digits, split: train}
+  test: {source: digits, split: test, access: public}
+  size: 1438
+model: {kind: mlp, hidden: [16, 16], activation: relu}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: 2.0}
+  sampling: {scheme: poisson, batch_size: 64}
+budget: {epsilon: auto, delta: 1e-5}
+training: {steps: 3, optimizer: {kind: sgd, lr: 1e20}}
+"""
+
+
+@pytest.fixture(scope="module")
+def diverged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path]:
+    folder = tmp_path_factory.mktemp("diverging")
+    (folder / "diverging.yaml").write_text(DIVERGING, encoding="utf-8")
+    return make_plan(read_recipe(folder / "diverging.yaml")), folder
+
+
+def test_a_model_whose_answers_are_no_numbers_is_none(
+    diverged: tuple[Plan, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, folder = diverged
+    assert run_command(folder / "diverging.yaml", out=folder / "run") == 3
+    printed = capsys.readouterr().out
+    assert "training has left the range of numbers" in printed
+    assert "completed" not in printed
+    assert {entry.name for entry in (folder / "run" / "release").iterdir()} == {
+        "certificate.json",
+        "card.md",
+        "report.html",
+        "metrics.json",
+    }
+    assert "interruptions lost" not in (folder / "run" / "release" / "card.md").read_text("utf-8")
+    verified = dprecipe.verify(folder / "run" / "release")
+    assert SENTENCE in verified.claim.sentence
+    assert verified.claim.epsilon == pytest.approx(plan.guarantee.epsilon)
+    with pytest.raises(UsageFault):
+        run(plan, folder / "run", resume=True)
+
+
+def test_a_crash_before_that_end_is_written_changes_nothing(diverged: tuple[Plan, Path]) -> None:
+    plan, folder = diverged
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dprecipe.training.attempt.publish_nothing", die)
+        with pytest.raises(KeyboardInterrupt):
+            run(plan, folder / "again")
+    done = run(plan, folder / "again", resume=True)
+    assert not done.has_model
+    dprecipe.verify(done.release)
+
+
+def test_a_run_whose_training_has_not_ended_has_not_ended_so(diverged: tuple[Plan, Path]) -> None:
+    plan, folder = diverged
+    done = run(plan, folder / "whole")
+    content = json.loads((done.release / "certificate.json").read_text("utf-8"))
+    stated = Statement.model_validate_json(json.dumps(content)).predicate
+    charges = read(done.folder / "private" / "ledger.jsonl").charges
+    assert find_impossible_end(stated, plan, charges) == []
+    fewer = [Charge(charge.event, charge.count - 1) for charge in charges]
+    assert "had not ended" in find_impossible_end(stated, plan, fewer)[0]
 
 
 def test_a_result_that_was_kept_is_asked_for_before_the_run_is_given_up(tmp_path: Path) -> None:

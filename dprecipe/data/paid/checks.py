@@ -22,6 +22,7 @@ from dprecipe.data.paid.schema import (
     PaidStep,
 )
 from dprecipe.data.schema import Columns, Data, Flatten, Hash, OneHot, Step
+from dprecipe.data.single import LARGEST, has_width
 from dprecipe.faults import Finding
 from dprecipe.text.near import nearest_word
 
@@ -160,9 +161,9 @@ def _bound(bound: Bound, column: ColumnBlock | None, path: str) -> Iterator[Find
             f"write [{high:g}, {low:g}]" if low > high else "write the range of values that can occur",
             path,
         )
-    elif not high / 2 - low / 2 < 1e30:
+    elif not high / 2 - low / 2 < LARGEST:
         yield Finding("R225", "bounds so far apart leave nothing to be seen", "write a range below 1e30", path)
-    elif column is not None and column.limits is not None and column.limits[0] < column.limits[1]:
+    elif column is not None and column.limits is not None and column.limits[0] / 2 < column.limits[1] / 2:
         least, most = column.limits
         shares = share_of_range(column, bound)
         if not shares[0] < shares[1]:
@@ -172,6 +173,21 @@ def _bound(bound: Bound, column: ColumnBlock | None, path: str) -> Iterator[Find
                 "write bounds within the column's min and max",
                 path,
             )
+        elif not has_width(*shares):
+            yield Finding(
+                "R225",
+                f"[{low!r}, {high!r}] is too small a part of the declared range [{least:g}, {most:g}]: features have "
+                "7 digits",
+                "write wider bounds, or a narrower min and max of the column",
+                path,
+            )
+    elif not has_width(low, high):
+        yield Finding(
+            "R225",
+            f"[{low!r}, {high!r}] has no width in the 7 digits that features have",
+            "write wider bounds",
+            path,
+        )
 
 
 def _levels(placed: PlacedStep) -> Iterator[Finding]:

@@ -200,10 +200,6 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
         """A vote is over before its last query where the most answers were given."""
         return facts.voting.answers_charged >= facts.voting.answers_planned
 
-    def may_learn_nothing(self, charges: Sequence[Charge]) -> bool:
-        """A student without a label learns nothing, nor does one whose training leaves the finite numbers."""
-        return votes.count_queries(charges) > 0
-
     def list_companions(self, plan: Plan) -> frozenset[str]:
         return frozenset({labels.LABELS}) if plan.release.labels else frozenset()
 

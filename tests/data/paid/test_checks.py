@@ -105,6 +105,20 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str, str, str]] = {
     "bounds reversed": ((NPZ, standardize(bounds=[1, -1])), "R225", "0.dp_standardize.bounds", "not below"),
     "bounds that are none": ((NPZ, standardize(bounds=[1, 1])), "R225", "0.dp_standardize.bounds", "not below"),
     "bounds too wide": ((NPZ, standardize(bounds=[-1e308, 1e308])), "R225", "0.dp_standardize.bounds", "far apart"),
+    "bounds of one single": (
+        (NPZ, standardize(bounds=[1, 1.00000001])),
+        "R225",
+        "0.dp_standardize.bounds",
+        "no width",
+    ),
+    "bounds too narrow": ((NPZ, standardize(bounds=[0, 1e-40])), "R225", "0.dp_standardize.bounds", "no width"),
+    "bounds beyond single": ((NPZ, quantiles(columns="all", bounds=[1e39, 2e39])), "R225", "0.dp_quantiles.bounds", ""),
+    "bounds of a small part": (
+        (table(), HASH, standardize(columns=["age"], bounds=[100, 100.0000001])),
+        "R225",
+        "1.dp_standardize.bounds",
+        "too small a part",
+    ),
     "bounds of another column": (
         (table(), HASH, quantiles(bounds={"gain": [0, 1]})),
         "R225",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -272,6 +273,39 @@ def test_a_mean_at_a_bound_is_released_whatever_the_bounds_round_to(end: int) ->
         constants = release_moments(rows, bounds(1, *ends), 10.0, 0.01, 1.0, stream(run))
         assert isinstance(constants, MomentConstants)
         assert constants.mean == pytest.approx((ends[end],))
+
+
+@pytest.mark.parametrize("outlier", [1e6, -3e38, math.inf, math.nan])
+def test_an_outlier_moves_what_is_drawn_by_the_sensitivity_at_most(
+    outlier: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same noise on sums of 1,000 short rows, and of one more that lies far outside of norm and bounds."""
+    rows = np.random.default_rng(0).normal(size=(1000, 3))
+    rows *= 0.1 / np.linalg.norm(rows, axis=1, keepdims=True)
+    drawn: dict[str, list[NDArray[np.float64]]] = {"pca": [], "moments": []}
+
+    def keep(kind: str, compute: Callable[..., tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Callable[..., Any]:
+        def kept(noisy: NDArray[np.float64], *rest: Any) -> Any:
+            drawn[kind].append(noisy)
+            return compute(noisy, *rest)
+
+        return kept
+
+    monkeypatch.setattr(release.covariance, "top_components", keep("pca", release.covariance.top_components))
+    monkeypatch.setattr(release.moments, "estimate_scale", keep("moments", release.moments.estimate_scale))
+    for data in (rows, [*rows, [outlier, 0.0, 0.0]]):
+        step = DpPca(components=2, row_norm=1.0, noise_multiplier=5.0)
+        constants = release_projection(step, private(data), 1000, 5.0, stream(0))
+        assert np.isfinite(constants.matrix).all()
+        moved = release_moments(private(data), bounds(3), 1000, 5.0, 1.0, stream(0))
+        assert np.isfinite([*moved.mean, *moved.std]).all()
+    slack = 1e-6
+    pca, moments = (float(np.linalg.norm(other - one)) for one, other in drawn.values())
+    assert pca <= 1 + slack
+    assert moments <= math.sqrt(3) + slack
+    if math.isfinite(outlier):
+        assert pca > 0.99
+        assert moments > 0.99
 
 
 def test_quantiles_that_meet_give_way_to_the_bounds() -> None:

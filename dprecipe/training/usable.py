@@ -1,0 +1,56 @@
+"""Is there a model in what a run has learned? Weights that are not finite answer nothing.
+
+They are what noisy steps made, and what is tried on them are synthetic records: that a run ends without a model is a
+function of what it may release, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from dprecipe.faults import NothingLearned
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.training.evaluate import HeldOut
+from dprecipe.training.program import StepwiseProgram, Synthetic
+
+TRIED = 8
+"""Synthetic records that a model is tried on."""
+
+
+class _Few:
+    """The first few of synthetic records."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._records = Synthetic(plan)
+        self.batch = self._records.batch
+
+    def __len__(self) -> int:
+        return min(TRIED, len(self._records))
+
+
+def check_learned(plan: Plan, program: StepwiseProgram, state: Mapping[str, Tensor]) -> None:
+    """Check that weights, as they would be released, are finite, and so is the loss of a model of ours on synthetic
+    records.
+
+    Raises:
+        NothingLearned: they are not.
+    """
+    weights = [value for value in state.values() if value.is_floating_point()]
+    if not all(bool(torch.isfinite(value).all()) for value in weights):
+        raise _diverged("its weights are not finite numbers")
+    if program.custom_model:
+        return  # what records its code takes, synthetic ones may not be
+    tried = HeldOut(program.model, _Few(plan), program.device, TRIED, program.facts.target)
+    if not math.isfinite(tried.score(state).loss):
+        raise _diverged("its answers to synthetic records are not finite numbers")
+
+
+def _diverged(what: str) -> NothingLearned:
+    return NothingLearned(
+        f"training has left the range of numbers: {what}",
+        "lower training.optimizer.lr, and start over in a new folder: what was spent stays spent",
+    )
