@@ -50,7 +50,7 @@ from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
 from dprecipe.screen import write_note
 
-SCHEMA = "dprecipe.prepared/v1"
+SCHEMA = "dprecipe.prepared/v2"
 MANIFEST = "manifest.json"
 SECRET, SECRET_BYTES = "secret", 32
 WRITING, LOCK = ".writing", ".lock"

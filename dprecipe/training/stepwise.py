@@ -146,7 +146,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 watch.save(module)
                 interrupted = module.stop_requested and gate.stop_reason is None
                 try:
-                    if not (interrupted or gathers_weights(plan)):
+                    if not interrupted:
                         check_learned(plan, program, module.released_state())
                 except NothingLearned as nothing:
                     if start.trial:

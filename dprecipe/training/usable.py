@@ -16,6 +16,7 @@ from dprecipe.faults import NothingLearned
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.program import StepwiseProgram, Synthetic
+from dprecipe.training.sharded_weights import gathers_weights
 
 TRIED = 8
 """Synthetic records that a model is tried on."""
@@ -42,8 +43,8 @@ def check_learned(plan: Plan, program: StepwiseProgram, state: Mapping[str, Tens
     weights = [value for value in state.values() if value.is_floating_point()]
     if not all(bool(torch.isfinite(value).all()) for value in weights):
         raise _diverged("its weights are not finite numbers")
-    if program.custom_model:
-        return  # what records its code takes, synthetic ones may not be
+    if program.custom_model or gathers_weights(plan):
+        return  # whose code may not take synthetic records; or no process has the weights whole
     tried = HeldOut(program.model, _Few(plan), program.device, TRIED, program.facts.target)
     if not math.isfinite(tried.score(state).loss):
         raise _diverged("its answers to synthetic records are not finite numbers")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
-from dprecipe.training.optimise import FlatGradient, cut_like
+from dprecipe.language.training import MAX_RATE, Adam, Sgd
+from dprecipe.training.optimise import FlatGradient, cut_like, optimizer_of
 
 
 def parameters() -> list[nn.Parameter]:
@@ -51,3 +53,16 @@ def test_a_gradient_of_another_length_is_refused(count: int) -> None:
     flat = FlatGradient([nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(3))])
     with pytest.raises(ValueError, match=f"{count} numbers for 5"):
         flat.set(torch.zeros(count, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("spec", [Sgd(kind="sgd", lr=MAX_RATE), Adam(kind="adam", lr=MAX_RATE, beta1=1 - 2**-53)])
+def test_the_largest_rate_is_one_of_single_precision(spec: Sgd | Adam) -> None:
+    """Torch refuses a larger one in the middle of a run, with the budget spent; a recipe refuses it before."""
+    trained = nn.ParameterList(parameters()[:2])
+    optimizer = optimizer_of(spec, trained)
+    for parameter in trained:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    for lr in (2 * MAX_RATE, {"schedule": "linear", "from": 2 * MAX_RATE, "to": 0.1}):
+        with pytest.raises(ValidationError, match="less than or equal"):
+            type(spec).model_validate({"kind": spec.kind, "lr": lr})

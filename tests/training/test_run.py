@@ -490,11 +490,12 @@ def test_public_records_that_are_the_training_file_under_another_name_are_refuse
         run(plan, tmp_path / "run", data_root=tmp_path)
 
 
-def test_a_diverged_run_is_released_without_a_score(small: Small, tmp_path: Path) -> None:
-    """The budget is spent and the weights are covered, though they have no loss that could be stated."""
-    done = run(small("training.optimizer.lr=1e38"), tmp_path / "run")
-    assert done.score is not None
-    assert not np.isfinite(done.score.loss)
+def test_a_diverged_run_ends_without_a_model_and_verifies(small: Small, tmp_path: Path) -> None:
+    """The budget is spent; weights that are no numbers answer nothing, and are not released as a model."""
+    done = run(small("training.optimizer={kind: sgd, lr: 1e20, weight_decay: 1e30}"), tmp_path / "run")
+    assert not done.has_model
+    assert done.score is None
+    assert "weights are not finite" in done.remarks[0]
     assert dprecipe.verify(done.release).statement.predicate.data_access.evaluation.released is None
     metrics = (done.release / "metrics.json").read_text("utf-8")
     json.loads(metrics, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))

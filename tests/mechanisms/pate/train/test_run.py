@@ -440,7 +440,7 @@ def test_events_of_a_run_without_a_model_still_reach_the_limit(votes_plan: Plann
 
 def test_a_student_that_diverges_ends_in_a_release_without_a_model(digits: Planned, tmp_path: Path) -> None:
     plan = digits(
-        "training={steps: 4, batch_size: 16, optimizer: {kind: sgd, lr: 1e38, momentum: 0.9}}",
+        "training={steps: 4, batch_size: 16, optimizer: {kind: sgd, lr: 1e20, weight_decay: 1e30}}",
         "mechanism.queries.max=20", "mechanism.aggregator.selection.threshold=1",
     )  # fmt: skip
     done = run(plan, tmp_path / "run")

@@ -112,8 +112,8 @@ def test_without_a_label_there_is_nothing_to_learn() -> None:
 @pytest.mark.parametrize(("steps", "update"), [(1, "1 of 1"), (150, "100 of 150")])
 @pytest.mark.parametrize("semi", [None, VAT])
 def test_training_that_leaves_the_finite_numbers(semi: dict[str, Any] | None, steps: int, update: str) -> None:
-    spec = training(steps=steps, optimizer={"kind": "sgd", "lr": 1e38, "momentum": 0.9}, semi_supervised=semi)
-    public = 1e4 * made_up()[2]
+    spec = training(steps=steps, optimizer={"kind": "sgd", "lr": 1e20, "momentum": 0.9}, semi_supervised=semi)
+    public = 1e25 * made_up()[2]
     with pytest.raises(RunFailed, match=f"left the finite numbers, by update {update}") as caught:
         trained(spec, features=public[:20], public=public)
     assert "training.optimizer.lr" in caught.value.remedy
