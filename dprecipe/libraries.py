@@ -29,6 +29,12 @@ def is_own_process() -> bool:
     return _is_own_process
 
 
+def is_failure(error: BaseException) -> bool:
+    """Returns True for an error, and for a panic of a library in Rust (tokenizers, pydantic), which is no
+    `Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
 @contextmanager
 def leaving_out(*names: str) -> Iterator[None]:
     """Inside, an import of these libraries fails as if they were not installed, where this process runs a command and

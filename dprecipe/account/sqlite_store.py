@@ -31,7 +31,7 @@ from dprecipe.account.books import (
     refuse_older_tables,
 )
 from dprecipe.account.facts import AccountFacts
-from dprecipe.account.faults import AccountUnavailable
+from dprecipe.account.faults import AccountInvalid, AccountUnavailable
 from dprecipe.account.filesystems import find_network_type, is_mount
 from dprecipe.account.sqlite_reading import open_to_read
 from dprecipe.account.store import Sibling
@@ -42,6 +42,9 @@ APPLICATION = 0x64707261
 WAIT_SECONDS = 60.0
 """How long a lock that another process holds is waited for."""
 MAX_SIBLINGS = 64
+MAX_NAME = 80
+STEPS = 100_000
+"""Of SQLite's machine, between looks at signals: about a millisecond."""
 LOGS = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside a file, by the name under which that was opened."""
 HEADER = 100
@@ -186,9 +189,12 @@ class SqliteStore:
         with self._refusing_others():
             connection = open_to_read(self.path, self._wait) if self._read_only else self._open_to_write()
         try:
-            self._check_application(connection)
-            connection.execute("PRAGMA synchronous = FULL")
+            # Between steps of SQLite Python sees signals: a bound on the time (`release.limits`) holds there, too.
+            connection.set_progress_handler(lambda: 0, STEPS)
             connection.execute("PRAGMA trusted_schema = OFF")
+            self._check_application(connection)
+            self._check_tables(connection)
+            connection.execute("PRAGMA synchronous = FULL")
             self._bring_up_to_date(connection)
         except BaseException:
             connection.close()
@@ -270,6 +276,14 @@ class SqliteStore:
                 raise
             raise self._no_account() from None
 
+    def _check_tables(self, connection: sqlite3.Connection) -> None:
+        """A view or a trigger in the place of a table could run for ever, or change what is read."""
+        known = {text for statements in MIGRATIONS for text in statements if text.startswith("CREATE TABLE")}
+        for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master"):
+            of_sqlite = kind in ("table", "index") and str(name).startswith("sqlite_")
+            if not of_sqlite and (kind != "table" or text not in known):
+                raise AccountInvalid(self.place, [f"{kind} {str(name)[:MAX_NAME]} is of no account"])
+
     def _no_account(self) -> UsageFault:
         return UsageFault(f"{self.place} is no account of dprecipe", "name the file that dprecipe account create made")
 
@@ -306,6 +320,11 @@ class SqliteStore:
             return AccountUnavailable(
                 f"{self.place}: the account can't be written{nothing}",
                 "make the file and its folder writable for you (SQLite keeps two files beside it)",
+            )
+        if code == sqlite3.SQLITE_INTERRUPT:
+            return AccountUnavailable(
+                f"{self.place}: reading it takes longer than is allowed: the file is damaged{nothing}",
+                "compare it with a backup; or allow more with --max-seconds",
             )
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return AccountUnavailable(

@@ -25,6 +25,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.rounding import round_up
+from dprecipe.release import limits
 from dprecipe.release import sign as signing
 from dprecipe.release.untrusted import ContentError, to_bytes
 from dprecipe.screen import as_json, write_note, write_output
@@ -135,24 +136,24 @@ def export(address: str, public: Path | None, head: Path | None, key: Path | Non
         write_output([f"wrote {head}: {made.count} entries, {made.head}"])
 
 
-def verify(subject: str, head: Path | None, public_key: Path | None) -> None:
-    """Recompute an account or a statement, and say what it comes to.
+def verify(
+    subject: str,
+    head: Path | None,
+    public_key: Path | None,
+    max_seconds: float = limits.MAX_SECONDS,
+    max_memory: float = limits.MAX_MEMORY / 2**30,
+) -> None:
+    """Recompute an account or a statement, and say what it comes to; `max_memory` is in GiB.
 
     Raises:
-        AccountInvalid: naming each thing that does not hold.
+        AccountInvalid: naming each thing that does not hold, or it needs more than these bounds.
         UsageFault: it can't be read.
     """
     if public_key is not None and head is None:
         raise UsageFault("--public-key is of a head", "add --head FILE")
     known = None if head is None else _read_head(head, public_key)
-    parsed = parse_address(subject)
-    if isinstance(parsed, FileAddress) and parsed.path.is_file() and not is_sqlite(parsed.path):
-        count = verify_statement(_read_json(parsed.path))
-        if known is not None:
-            _check_statement_head(count, known)
-    else:
-        with closing(open_account(subject, read_only=True)) as account:
-            count = account.verify(known)
+    with limits.refusing_beyond(max_seconds, int(max_memory * 2**30), lambda why: AccountInvalid(subject, [why])):
+        count = _recount(subject, known)
     state = count.state
     write_output(
         [
@@ -167,6 +168,17 @@ def verify(subject: str, head: Path | None, public_key: Path | None) -> None:
         write_note(
             "entries that are missing at the end (a restored backup) are seen with a head kept elsewhere: --head FILE"
         )
+
+
+def _recount(subject: str, known: Head | None) -> Recount:
+    parsed = parse_address(subject)
+    if isinstance(parsed, FileAddress) and parsed.path.is_file() and not is_sqlite(parsed.path):
+        count = verify_statement(_read_json(parsed.path))
+        if known is not None:
+            _check_statement_head(count, known)
+        return count
+    with closing(open_account(subject, read_only=True)) as account:
+        return account.verify(known)
 
 
 def test_connection(address: str) -> None:

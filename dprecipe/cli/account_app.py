@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dprecipe.cli.arguments import Overrides, RecipePath
+from dprecipe.cli.arguments import MaxMemory, MaxSeconds, Overrides, RecipePath
 from dprecipe.cli.guard import guard_faults
 
 account_app = typer.Typer(
@@ -117,11 +117,13 @@ def verify_account(
     public_key: Annotated[
         Path | None, typer.Option(help="Require the head's signature by this Ed25519 public key.")
     ] = None,
+    max_seconds: MaxSeconds = 120,
+    max_memory: MaxMemory = 4,
 ) -> None:
     """Recompute an account, or its public statement, from all entries."""
     from dprecipe.cli.account import verify
 
-    verify(subject, head, public_key)
+    verify(subject, head, public_key, max_seconds, max_memory)
 
 
 @account_app.command("plan")

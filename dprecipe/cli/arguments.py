@@ -16,6 +16,8 @@ Overrides = Annotated[
 PolicyPath = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Also hold against this policy.", show_default=False)
 ]
+MaxSeconds = Annotated[float, typer.Option(min=1, help="Limit of processor time for recomputing, in seconds.")]
+MaxMemory = Annotated[float, typer.Option(min=0.1, help="Limit of memory for recomputing, in GiB.")]
 ExportForm = Annotated[
     str | None, typer.Option("--export", metavar="registry|nist|sbom|json", help="Print this document instead.")
 ]

@@ -13,6 +13,7 @@ import typer
 
 from dprecipe import screen
 from dprecipe.faults import DataFault, Fault, Place, PlanRefused, RecipeError
+from dprecipe.libraries import is_failure
 
 P = ParamSpec("P")
 INTERNAL, INTERRUPTED = 4, 130
@@ -34,7 +35,9 @@ def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
             _debug_traceback()
             screen.write_note("interrupted")
             code = INTERRUPTED
-        except Exception as error:  # the outermost guard: a bug of ours, reported in one line
+        except BaseException as error:  # the outermost guard: a bug of ours, reported in one line
+            if not is_failure(error):
+                raise
             _debug_traceback()
             screen.write_note(f"internal error: {_describe_error(error)}")
             code = INTERNAL
@@ -63,7 +66,7 @@ def _describe_fault(fault: Fault, overrides: object) -> list[str]:
     return lines
 
 
-def _describe_error(error: Exception) -> str:
+def _describe_error(error: BaseException) -> str:
     """Its message may quote a value of a record: a terminal shows it, a log does not."""
     name, message = type(error).__name__, str(error)[:200]
     if _debugging():

@@ -21,6 +21,8 @@ from dprecipe.cli.arguments import (
     ClusterCommand,
     DataRoot,
     ExportForm,
+    MaxMemory,
+    MaxSeconds,
     Overrides,
     PolicyPath,
     RayAddress,
@@ -226,10 +228,8 @@ def tune(
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A certificate, or a release/ folder.")],
     public_key: Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")] = None,
-    max_seconds: Annotated[
-        float, typer.Option(min=1, help="Limit of processor time for recomputing, in seconds.")
-    ] = 120,
-    max_memory: Annotated[float, typer.Option(min=0.1, help="Limit of memory for recomputing, in GiB.")] = 4,
+    max_seconds: MaxSeconds = 120,
+    max_memory: MaxMemory = 4,
     form: ExportForm = None,
     policy: PolicyPath = None,
     account_statement: Annotated[

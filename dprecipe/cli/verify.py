@@ -41,9 +41,10 @@ def verify(
     """
     if form is not None and form not in EXPORTS:
         raise UsageFault(f"unknown form {form}", f"choose one of {', '.join(EXPORTS)}")
-    verified = check(path, public_key, max_seconds, int(max_memory * 2**30))
+    memory = int(max_memory * 2**30)
+    verified = check(path, public_key, max_seconds, memory)
     if account_statement is not None:
-        verified = hold_statement(verified, account_statement)
+        verified = hold_statement(verified, account_statement, max_seconds, memory)
     if policy is not None:
         kept = hold_certificate(verified, policy, public_key)
         verified = replace(verified, checked=(*verified.checked, kept))

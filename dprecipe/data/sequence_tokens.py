@@ -13,7 +13,7 @@ from typing import Any, final
 
 from dprecipe.data.files import locate_file
 from dprecipe.data.schema import Sequences
-from dprecipe.data.tokens import encode_texts, read_tokenizer
+from dprecipe.data.tokens import decode_tokens, encode_texts, read_tokenizer
 from dprecipe.faults import DataFault
 
 PROBES = ("a", "e", "A", "0", ".")
@@ -68,9 +68,8 @@ class SequenceTokens:
         return [encoding.ids for encoding in encodings]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without the special ones among them."""
-        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
-        return text
+        """The text of tokens, without the special ones among them. Raises as `decode_tokens`."""
+        return decode_tokens(self._tokenizer, tokens, self._name)
 
     @property
     def count(self) -> int:

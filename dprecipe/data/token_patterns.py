@@ -1,27 +1,30 @@
-"""Patterns of a tokeniser that may take for ever on some texts.
+"""What of a tokeniser's file may take for ever on some texts: its patterns, and replacements that make texts longer.
 
-The `tokenizers` library matches with backtracking, and a release may come from a stranger. A pattern that repeats a
-group which itself repeats or chooses, as in `(a+)+` or `(a|aa)*`, takes a time that doubles with each letter; so may
-one that refers to what a group has matched. The patterns of published checkpoints have none of these, nor what would
-hide one: comments, and classes within classes. What repeats one class after the other takes at most a power of the
-text's length, and is taken.
+A release may come from a stranger, and the `tokenizers` library matches patterns with backtracking. The work of all
+patterns at one letter is bounded (`pattern_cost`): by `MAX_STEPS`, which is three times that of published checkpoints.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-MAX_PATTERN = 20_000
-MANY = 64
-"""A bounded number of repetitions counts as unbounded from here on."""
+from dprecipe.data.pattern_cost import count_steps
+
+MAX_STEPS = 40_000
 MAX_GROWTH = 4096
 """How many times longer replacements may make a text, one after the other."""
-UNSEEN = ("(?~", "(?(", "(?#")
-_PIECE = re.compile(
-    r"\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\(\?[~(#]|\(\?[a-wyzA-Z-]*x|[()|*+]|\{\d*,?\d*\}|.", re.DOTALL
-)
-_NESTED = re.compile(r"(?<!\\)\[(?!:)")
+
+
+def take_long(node: object) -> bool:
+    """Returns True if the patterns of a tokeniser's file, together, may take more than `MAX_STEPS` at one letter."""
+    steps = 0.0
+    for pattern in list_patterns(node):
+        # The length is what counting costs: a pattern beyond the bound is not read.
+        steps += len(pattern)
+        if steps > MAX_STEPS:
+            return True
+        steps += count_steps(pattern)
+    return steps > MAX_STEPS
 
 
 def list_patterns(node: object) -> Iterator[str]:
@@ -56,45 +59,3 @@ def _list_replacements(node: object) -> Iterator[tuple[object, str]]:
     elif isinstance(node, list):
         for value in node:
             yield from _list_replacements(value)
-
-
-def may_hang(pattern: str) -> bool:
-    """Whether a pattern repeats a group that repeats or chooses, refers to a group, is longer than `MAX_PATTERN`, or is
-    written so that this can't be seen."""
-    if len(pattern) > MAX_PATTERN:
-        return True
-    pieces = _PIECE.findall(pattern)
-    open_groups, closed = [False], False
-    """Whether each open group has repeated or chosen something; and whether the group that has just ended has."""
-    for piece in pieces:
-        if (
-            piece in UNSEEN
-            or (piece[:2] == "(?" and piece[-1] == "x")
-            or re.match(r"\\[kgQ1-9]", piece)
-            or (piece[0] == "[" and _NESTED.search(piece[1:]))
-        ):
-            return True
-        repeats = _repeats(piece)
-        if repeats and closed:
-            return True
-        closed = False
-        if piece == "(":
-            open_groups.append(False)
-        elif piece == ")":
-            if len(open_groups) == 1:
-                return True
-            closed = open_groups.pop()
-            open_groups[-1] |= closed
-        elif piece == "|" or repeats:
-            open_groups[-1] = True
-    return len(open_groups) > 1
-
-
-def _repeats(piece: str) -> bool:
-    if piece in ("*", "+"):
-        return True
-    bounds = re.fullmatch(r"\{(\d*)(,?)(\d*)\}", piece)
-    if bounds is None:
-        return False
-    least, comma, most = bounds.groups()
-    return (comma == "," and most == "") or max(int(least or 0), int(most or 0)) >= MANY

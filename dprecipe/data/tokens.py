@@ -7,7 +7,8 @@ by constants that are declared public, so a record still moves its own features 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 
 from dprecipe.data.files import locate_file
 from dprecipe.data.schema import Tokenize, TokenizerFile
-from dprecipe.data.token_patterns import grows_texts, list_patterns, may_hang
+from dprecipe.data.token_patterns import grows_texts, take_long
 from dprecipe.data.values import WORD, hash_bucket
 from dprecipe.faults import DataFault, UsageFault
+from dprecipe.libraries import is_failure
 
 TOKENIZER = "tokenizer.json"
 """The name of a tokeniser in a release."""
@@ -81,7 +83,7 @@ def open_tokens(step: Tokenize, root: Path) -> Tokens:
 
 def check_form(content: bytes) -> None:
     """Check that a file may be a tokeniser, without the library: a mapping in JSON with a model, of a bounded size, and
-    without patterns that may take for ever, or replacements that make texts far longer (`token_patterns`).
+    without patterns that may take long, or replacements that make texts far longer (`token_patterns`).
 
     Raises:
         ValueError: it is none.
@@ -94,12 +96,16 @@ def check_form(content: bytes) -> None:
         raise ValueError("it is nested too deeply") from None
     if not (isinstance(parsed, dict) and isinstance(parsed.get("model"), dict)):
         raise ValueError("it holds no mapping with a model")
-    if any(map(may_hang, list_patterns(parsed))):
-        raise ValueError(
-            "one of its patterns may take for ever on some texts: it repeats a group that repeats or chooses"
-        )
-    if grows_texts(parsed):
-        raise ValueError("its replacements, one after the other, may make a text thousands of times longer")
+    try:
+        if take_long(parsed):
+            raise ValueError(
+                "its patterns may take too long on some texts: they match in many ways before a part that may fail, or "
+                "repeat a group that repeats or chooses"
+            )
+        if grows_texts(parsed):
+            raise ValueError("its replacements, one after the other, may make a text thousands of times longer")
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def load_tokenizer(path: Path, declared: TokenizerFile, length: int) -> LibraryTokens:
@@ -151,9 +157,8 @@ def read_tokenizer(path: Path, declared: TokenizerFile) -> tuple[Any, bytes]:
 
 
 def _is_of_library(error: BaseException) -> bool:
-    """Whether the library has raised it: panics of its language are no `Exception`."""
-    own = isinstance(error, Exception) or type(error).__name__ == "PanicException"
-    return own and not isinstance(error, MemoryError)
+    """Returns True if the library has raised it."""
+    return is_failure(error) and not isinstance(error, MemoryError)
 
 
 def _check_tokens(tokenizer: Any, declared: TokenizerFile, name: str) -> None:
@@ -194,13 +199,29 @@ def encode_texts(tokenizer: Any, texts: list[str], name: str, special: bool = Tr
     Raises:
         DataFault: it fails on a text.
     """
-    try:
+    remedy = "name a token for unknown words in the file's model (`unk_token`), as checkpoints have one"
+    with _reporting_failures(f"{name}: has no token for a part of a text, or fails on it", remedy):
         encodings: Sequence[Any] = tokenizer.encode_batch(texts, add_special_tokens=special)
+        return encodings
+
+
+def decode_tokens(tokenizer: Any, tokens: Sequence[int], name: str) -> str:
+    """The text of tokens, without the special ones among them.
+
+    Raises:
+        DataFault: the tokeniser of file `name` fails on them.
+    """
+    with _reporting_failures(f"{name}: fails to make a text of tokens", "mend `decoder` in the file"):
+        text: str = tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return text
+
+
+@contextmanager
+def _reporting_failures(message: str, remedy: str) -> Iterator[None]:
+    """What the library raises becomes a fault, without the error's text, which may be of a record."""
+    try:
+        yield
     except BaseException as error:
         if not _is_of_library(error):
             raise
-        raise DataFault(  # without the error's text, which may be of a record
-            f"{name}: has no token for a part of a text, or fails on it",
-            "name a token for unknown words in the file's model (`unk_token`), as checkpoints have one",
-        ) from None
-    return encodings
+        raise DataFault(message, remedy) from None

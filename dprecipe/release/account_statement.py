@@ -15,6 +15,7 @@ from dprecipe.account.state import RunState
 from dprecipe.account.statement import MAX_BYTES, verify_statement
 from dprecipe.faults import CertificateInvalid, UsageFault
 from dprecipe.privacy.events import charge_from_json, count_by_event
+from dprecipe.release import limits
 from dprecipe.release.account_slots import to_charges
 from dprecipe.release.charged_account import NOTE, ChargedAccount, to_curve
 from dprecipe.release.folder import digest_made
@@ -26,8 +27,14 @@ CHECKED = (
 )
 
 
-def hold_statement(verified: Verified, path: Path) -> Verified:
-    """The verified certificate, whose `account` is compared with the account's public statement in `path`.
+def hold_statement(
+    verified: Verified,
+    path: Path,
+    max_seconds: float | None = limits.MAX_SECONDS,
+    max_memory: int | None = limits.MAX_MEMORY,
+) -> Verified:
+    """The verified certificate, whose `account` is compared with the account's public statement in `path`. What may be
+    spent on that is bounded as in `verify`.
 
     Guarantees: the statement's entries are a chain that its cap held at every moment; the certificate's run, its
     events, its files and its place are in it, and the numbers of `account` follow from the entries up to there. No
@@ -40,6 +47,15 @@ def hold_statement(verified: Verified, path: Path) -> Verified:
     stated = verified.statement.predicate.account
     if stated is None:
         raise UsageFault("this run was charged to no account", "leave out --account-statement")
+    with limits.refusing_beyond(max_seconds, max_memory, _refuse):
+        return _compare_statement(verified, stated, path)
+
+
+def _refuse(message: str) -> CertificateInvalid:
+    return CertificateInvalid([f"account statement: {message}"])
+
+
+def _compare_statement(verified: Verified, stated: ChargedAccount, path: Path) -> Verified:
     content, there = _read(path), list[Recount]()
 
     def keep(count: Recount) -> None:

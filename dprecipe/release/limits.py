@@ -1,6 +1,6 @@
-"""Limits on the processor time and memory that verifying a stranger's certificate may take, measured by the system.
+"""Limits on the processor time and memory that verifying a stranger's document may take, measured by the system.
 
-An estimate from the certificate would not be enough: many things are expensive (codewords, events, phases, positions),
+An estimate from the document would not be enough: many things are expensive (codewords, events, phases, positions),
 and later versions will add others.
 """
 
@@ -11,9 +11,16 @@ import re
 import signal
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dprecipe.faults import Fault
+
+MAX_SECONDS = 120.0
+"""Processor time that a stranger's document may take. The certificates of this repository's recipes take a few
+seconds."""
+MAX_MEMORY = 4 << 30
+"""Bytes beyond what the process has at the start."""
 REPEAT_SECONDS = 0.5
 """Seconds until the signal is sent again, in case some code caught the first exception."""
 STATUS = Path("/proc/self/status")
@@ -21,6 +28,28 @@ STATUS = Path("/proc/self/status")
 
 class Exceeded(BaseException):
     """The time is over. Not an `Exception`: no handler on the way may swallow it and continue."""
+
+
+@contextlib.contextmanager
+def refusing_beyond(seconds: float | None, memory: int | None, refuse: Callable[[str], Fault]) -> Iterator[None]:
+    """`bound_resources` for a block that recomputes a stranger's document. `refuse`: the fault for a message.
+
+    Raises:
+        Fault: of `refuse`, where the block needs more.
+    """
+    try:
+        with bound_resources(seconds, memory):
+            yield
+    except (Exceeded, MemoryError) as error:
+        spent, flag = ("memory", "memory") if isinstance(error, MemoryError) else (_tell(seconds), "seconds")
+        raise refuse(
+            f"recomputing it needs more than the allowed {spent}, so nothing of it is verified. If you trust its "
+            f"source, allow more with --max-{flag}"
+        ) from None
+
+
+def _tell(seconds: float | None) -> str:
+    return f"{seconds:g} s of processor time"
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,10 +55,6 @@ PROVENANCE = "provenance.json"
 """What a run without privacy writes in the place of a certificate."""
 LEDGER = Path("private") / "ledger.jsonl"
 MAX_FAILURES = 60
-MAX_SECONDS = 120.0
-"""Processor time that a stranger's certificate may take. Those of this repository's recipes take a few seconds."""
-MAX_MEMORY = 4 << 30
-"""Bytes beyond what the process has at the start."""
 STAGES = ("its text", "its plan", "what its events cost", "what its files say", "its ledger")
 """What is recomputed, in this order."""
 
@@ -119,8 +116,8 @@ class _Case:
 def verify(
     path: Path,
     public_key: Path | None = None,
-    max_seconds: float | None = MAX_SECONDS,
-    max_memory: int | None = MAX_MEMORY,
+    max_seconds: float | None = limits.MAX_SECONDS,
+    max_memory: int | None = limits.MAX_MEMORY,
 ) -> Verified:
     """Check a certificate file, an envelope, or a `release/` folder.
 
@@ -134,18 +131,12 @@ def verify(
     """
     key = None if public_key is None else load_public_key(public_key)
     case = _Case(path, path.name, [], [], [], list(STAGES))
-    try:
-        with limits.bound_resources(max_seconds, max_memory):
-            return _verify_case(path, key, case)
-    except (limits.Exceeded, MemoryError) as error:
-        spent = "memory" if isinstance(error, MemoryError) else f"{max_seconds:g} s of processor time"
-        flag = "--max-memory" if isinstance(error, MemoryError) else "--max-seconds"
-        raise CertificateInvalid(
-            [
-                f"recomputing it needs more than the allowed {spent}, so nothing of it is verified; not "
-                f"recomputed: {', '.join(case.remaining)}. If you trust its source, allow more with {flag}"
-            ]
-        ) from None
+    with limits.refusing_beyond(max_seconds, max_memory, partial(_refuse_beyond, case)):
+        return _verify_case(path, key, case)
+
+
+def _refuse_beyond(case: _Case, message: str) -> CertificateInvalid:
+    return CertificateInvalid([f"{message} (not recomputed: {', '.join(case.remaining)})"])
 
 
 def _verify_case(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verified:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -16,12 +17,13 @@ from dprecipe.account import books
 from dprecipe.account.account import DataAccount
 from dprecipe.account.entries import BindAct
 from dprecipe.account.facts import AccountFacts
-from dprecipe.account.faults import AccountUnavailable
-from dprecipe.account.opening import open_account
+from dprecipe.account.faults import AccountInvalid, AccountUnavailable
+from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.sqlite_store import SqliteStore
 from dprecipe.faults import UsageFault
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian
+from dprecipe.release.limits import Exceeded, bound_resources
 
 CHARGES = (Charge(Gaussian(20.0), 4),)
 DATA = b"the data's digest".ljust(32)
@@ -229,3 +231,46 @@ def test_a_file_beside_it_that_cannot_be_read_is_no_fault(
 
     monkeypatch.setattr("dprecipe.account.sqlite_store._is_account", refuse)
     assert account.bind(b"x" * 32) == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE dprecipe_entries RENAME TO x; CREATE VIEW dprecipe_entries AS WITH RECURSIVE r(account, seq, line"
+        ") AS (SELECT 'a', 0, '' UNION ALL SELECT account, seq + 1, line FROM r) SELECT * FROM r WHERE seq < 0",
+        "CREATE TRIGGER t AFTER INSERT ON dprecipe_entries BEGIN DELETE FROM dprecipe_runs; END",
+        "DROP TABLE dprecipe_schema; CREATE VIEW dprecipe_schema AS SELECT 2 AS version",
+        "DROP TABLE dprecipe_runs; CREATE TABLE dprecipe_runs (account, run, state AS (hex(zeroblob(1000000))))",
+        "CREATE TABLE more (x)",
+        "CREATE INDEX more ON dprecipe_runs (state)",
+    ],
+)
+def test_a_strangers_file_with_other_tables_is_not_read(change: str, tmp_path: Path, facts: AccountFacts) -> None:
+    """A view in the place of a table could run for ever, and a trigger could change what is counted."""
+    path = tmp_path / "a.db"
+    create_account(str(path), facts).close()
+    with sqlite3.connect(path) as connection:
+        connection.executescript(change)
+    connection.close()
+    with pytest.raises(AccountInvalid, match="is of no account"):
+        open_account(str(path), read_only=True).verify()
+
+
+def test_an_account_that_sqlite_has_analysed_is_read(tmp_path: Path, facts: AccountFacts) -> None:
+    path = tmp_path / "a.db"
+    create_account(str(path), facts).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ANALYZE")
+    connection.close()
+    open_account(str(path), read_only=True).verify()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers there")
+def test_a_bound_on_the_time_ends_what_sqlite_does(tmp_path: Path, facts: AccountFacts) -> None:
+    path = tmp_path / "a.db"
+    create_account(str(path), facts).close()
+    account = SqliteStore(path, read_only=True)
+    with pytest.raises((AccountUnavailable, Exceeded)), bound_resources(0.2, None), account.snapshot() as books:
+        books._execute(
+            "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r) SELECT * FROM r WHERE i < 0", ()
+        )

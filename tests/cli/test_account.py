@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,6 +20,7 @@ from dprecipe.cli.account_show import LATEST, history, show
 from dprecipe.faults import UsageFault
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian
+from tests.account.hostile import write_costly_statement
 
 CHARGES = (Charge(Gaussian(20.0), 4),)
 
@@ -231,3 +233,20 @@ def test_a_server_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> N
     with pytest.raises(AccountUnavailable, match="can't be reached") as caught:
         commands.test_connection(f"postgresql:///x?host={tmp_path}&connect_timeout=1#a")
     assert "see that the server runs" in caught.value.remedy
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers there")
+def test_a_strangers_statement_costs_no_more_than_is_allowed(tmp_path: Path) -> None:
+    write_costly_statement(tmp_path / "statement.json")
+    assert (tmp_path / "statement.json").stat().st_size < 50_000
+    with pytest.raises(AccountInvalid, match=r"0\.5 s of processor time, so nothing of it is verified.*--max-seconds"):
+        commands.verify(str(tmp_path / "statement.json"), None, None, max_seconds=0.5)
+
+
+def test_an_account_is_verified_within_bounds(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("dprecipe.account.account.check_books", greedy)
+    with pytest.raises(AccountInvalid, match=r"allowed memory, so nothing of it is verified.*--max-memory"):
+        commands.verify(place, None, None)

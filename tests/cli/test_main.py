@@ -115,6 +115,17 @@ def test_a_fault_of_ours_is_one_line_unless_debugging(
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_a_panic_of_a_library_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Libraries in Rust raise those outside of `Exception`; their text may quote a record."""
+    panic = type("PanicException", (BaseException,), {})
+    assert ended(panic("oh")) == 4
+    told = capsys.readouterr().err
+    assert told.startswith("internal error: PanicException; a terminal")
+    assert "oh" not in told.removeprefix("internal error: PanicException; ")
+    with pytest.raises(SystemExit):
+        ended(SystemExit(7))
+
+
 def test_debug_may_stand_anywhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "show", str(GOLDEN / "y105-tab.yaml"), "--debug") == 1
     err = capsys.readouterr().err

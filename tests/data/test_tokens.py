@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,15 @@ import pytest
 from dprecipe.data.checks import check_data
 from dprecipe.data.load import load
 from dprecipe.data.schema import Data, Tokenize, TokenizerFile
-from dprecipe.data.tokens import HashedWords, LibraryTokens, load_tokenizer, open_tokens
+from dprecipe.data.tokens import (
+    HashedWords,
+    LibraryTokens,
+    check_form,
+    decode_tokens,
+    encode_texts,
+    load_tokenizer,
+    open_tokens,
+)
 from dprecipe.faults import DataFault, UsageFault
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "free", "call", "now", "prize"]
@@ -193,3 +202,29 @@ def test_a_prepared_copy_is_of_one_tokeniser(tmp_path: Path) -> None:
 )
 def test_a_step_has_one_kind_of_tokens(step: dict[str, Any], place: str) -> None:
     assert [(finding.code, finding.path) for finding in check_data(data_of(**step))] == [("R228", place)]
+
+
+class PanicException(BaseException):
+    """The name of what libraries in Rust raise, which is no `Exception`."""
+
+
+class Panicking:
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        raise PanicException("called `Result::unwrap()` on an `Err` value: secret")
+
+    def encode_batch(self, texts: list[str], add_special_tokens: bool) -> list[Any]:
+        raise PanicException("called `Result::unwrap()` on an `Err` value: secret")
+
+
+def test_a_panic_of_the_library_is_a_fault() -> None:
+    for act in (lambda: decode_tokens(Panicking(), [1], "t.json"), lambda: encode_texts(Panicking(), ["a"], "t.json")):
+        with pytest.raises(DataFault, match=r"^t\.json: ") as caught:
+            act()
+        assert "secret" not in str(caught.value)
+
+
+def test_a_tokeniser_that_is_nested_deeply_is_refused() -> None:
+    for depth in (500, 900, 10_000):
+        content = b'{"model": {}, "decoder": ' + b'{"decoders": [' * depth + b"]}" * depth + b"}"
+        with contextlib.suppress(ValueError):
+            check_form(content)
