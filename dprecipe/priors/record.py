@@ -120,11 +120,15 @@ def split_header(content: bytes, name: str) -> tuple[dict[str, Any], memoryview]
 
 def _digest_entries(header: dict[str, Any], body: memoryview, name: str) -> str:
     result = hashlib.sha256()
+    unread = len(body)  # tensors that share bytes would have them read again and again
     for tensor, entry in sorted(header.items()):
         try:
             start, end = entry["data_offsets"]
             described = json.dumps([tensor, entry["dtype"], entry["shape"]])
             if not (type(start) is int and type(end) is int and 0 <= start <= end <= len(body)):
+                raise ValueError
+            unread -= end - start
+            if unread < 0:
                 raise ValueError
         except (TypeError, KeyError, ValueError):
             raise _no_safetensors(name) from None

@@ -100,3 +100,11 @@ def test_a_damaged_record_is_refused_with_its_place(change: dict[str, Any], wher
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(DataFault, match="No such file"):
         read_prior(tmp_path / "absent.safetensors")
+
+
+def test_tensors_that_share_bytes_are_refused() -> None:
+    """A header of a megabyte could name all bytes of a large file ten thousand times."""
+    entry = {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]}
+    header = json.dumps({"a": entry, "b": entry}).encode()
+    with pytest.raises(DataFault, match="is no safetensors file"):
+        digest_tensors(len(header).to_bytes(8, "little") + header + bytes(8))
