@@ -228,7 +228,8 @@ class FixedSizeGaussian(GaussianEvent):
     `noise_multiplier` is over one clip norm.
 
     Formal guarantee: for replacing a unit, which moves the sum by up to two clip norms, dominated in both directions by
-    (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²), q = `batch`/`size`. There is no guarantee for adding or removing one.
+    (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²), q = `batch`/`size`. Adding or removing one is not
+    accounted for: its pair is that of `PoissonGaussian` at half the noise multiplier.
     Source: Balle, Barthe & Gaboardi 2018, Theorem 5; Wang, Balle & Kasiviswanathan 2019, Theorem 27.
     """
 

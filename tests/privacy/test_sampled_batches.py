@@ -112,6 +112,30 @@ def test_another_unit_where_batches_have_one_size(others: tuple[float, ...], bat
     assert accountants.epsilon([Charge(event, 1)], 1e-5, ADD, "pld") == math.inf
 
 
+@pytest.mark.parametrize("others", [(-1.0, -1.0, -1.0), (-1.0, 1.0, 0.5), (0.0, 0.3, -0.7)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_one_unit_more_in_batches_of_one_size_is_poisson_at_half_the_noise(
+    others: tuple[float, ...], batch: int
+) -> None:
+    """What the findings say of it, though no run is accounted so: at most, and for opposed gradients exactly."""
+    sigma, units = 1.5, len(others) + 1
+    smaller, larger = (
+        sums(values, {each: 1 / math.comb(len(values), batch) for each in subsets(len(values), batch)})
+        for values in (others, (*others, 1.0))
+    )
+    same = PoissonGaussian(batch / units, sigma / 2)
+    for epsilon in EPSILONS:
+        found = max(hockey_stick(larger, smaller, sigma, epsilon), hockey_stick(smaller, larger, sigma, epsilon))
+        bound = claimed(same, ADD, epsilon)
+        assert found <= bound + 1e-5
+        if set(others) == {-1.0}:
+            assert found == pytest.approx(bound, abs=1e-4)
+
+
+def subsets(units: int, count: int) -> list[tuple[int, ...]]:
+    return list(itertools.combinations(range(units), count))
+
+
 def independent(units: int, q: float) -> dict[tuple[int, ...], float]:
     return truncated(units, q, units)
 

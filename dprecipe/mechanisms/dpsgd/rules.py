@@ -131,12 +131,12 @@ def check_groups(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Batches of a fixed size have a guarantee only for data sets of one size."""
+    """Batches of a fixed size are accounted for data sets of one size alone."""
     if spec.sampling.scheme == "fixed_size" and facts.budget.neighbouring == "add_or_remove_one":
         yield Finding(
             "P118",
-            f"batches of a fixed size have no guarantee under {facts.budget.neighbouring}: one more unit changes "
-            "every batch",
+            f"batches of a fixed size are not accounted for under {facts.budget.neighbouring}: a unit that joins takes "
+            "the place of another, and costs what scheme poisson costs at half the noise multiplier",
             "set budget.neighbouring to replace_one or zero_out_one; or use scheme: poisson, which costs far less",
             "mechanism.sampling.scheme",
         )

@@ -64,7 +64,8 @@ class TruncatedPoissonSampling(Block):
 
 
 class FixedSizeSampling(Block):
-    """Each batch is a uniformly random subset of one size, drawn without replacement; needs `replace_one`."""
+    """Each batch is a uniformly random subset of one size, drawn without replacement; not for
+    `add_or_remove_one`."""
 
     scheme: Literal["fixed_size"]
     batch_size: PositiveInt = Field(description="size of a batch, in units")
