@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
+from dprecipe.data.query_casts import TYPES, Token, find_clock, find_unknown_type, frozenset_of
 from dprecipe.faults import Finding
 
 TOKEN = re.compile(
@@ -25,11 +26,6 @@ TOKEN = re.compile(
     |(?P<sign><=|>=|<>|!=|==|\|\||::|//|[=<>+\-*/%(),.])""",
     re.VERBOSE,
 )
-
-
-def frozenset_of(words: str) -> frozenset[str]:
-    """Words that are written with blanks between."""
-    return frozenset(words.split())
 
 
 KEYWORDS = frozenset_of(
@@ -47,10 +43,6 @@ FUNCTIONS = frozenset_of(
 """Functions of the values of a row: neither the time, nor chance, nor a setting, nor another row decides them."""
 POSTGRES_SETS = frozenset_of("regexp_matches")
 """Those of them that give a set of rows in PostgreSQL."""
-TYPES = frozenset_of(
-    """bigint bool boolean date dec decimal double float float4 float8 hugeint int int2 int4 int8 integer numeric real
-    smallint text time timestamp tinyint ubigint uinteger usmallint utinyint varchar precision"""
-)
 RESERVED = frozenset_of(
     """all analyze any array asof at collate columns cross current_catalog current_date current_role current_schema
     current_time current_timestamp current_user desc except exclude exists fetch filter for full grant group
@@ -81,15 +73,6 @@ class RowOrigin:
     """The key of the query, below the source."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A word of a query, in lower case where it is neither text nor in double quotes."""
-
-    kind: str
-    text: str
-
-
 class NotByRow(Exception):
     """Why a query is not one whose rows are made one by one."""
 
@@ -105,12 +88,15 @@ def find_reason(query: str, tables: Collection[str]) -> str:
 
 def find_postgres_reason(query: str, tables: Collection[str]) -> str:
     """`find_reason` for a query that PostgreSQL runs, whose own parser is not asked: there `t.count` and `(t).count`
-    call a function, `public.lower(x)` one that a user has made, and a function of sets makes several rows of one."""
+    call a function, `public.lower(x)` one that a user has made, a text can ask the clock, and a function of sets makes
+    several rows of one."""
     reason = find_reason(query, tables)
     if reason:
         return reason
     if Token("sign", ".") in (tokens := list(_tokens(query))):
         return "what follows a '.' may be a function of several rows: write columns without the table's name"
+    if clock := find_clock(tokens, KEYWORDS | RESERVED):
+        return clock
     sets = next((token.text for token in tokens if token.kind == "word" and token.text in POSTGRES_SETS), "")
     return f"{sets}(…) makes several rows of one" if sets else ""
 
@@ -233,6 +219,8 @@ def _check_expression(tokens: Sequence[Token]) -> None:
     """Values of a row, and functions of them alone."""
     if not tokens:
         raise NotByRow("an expression is missing")
+    if unknown := find_unknown_type(tokens, KEYWORDS | RESERVED):
+        raise NotByRow(f"{unknown} is no type that is known here")
     for number, token in enumerate(tokens):
         after = tokens[number + 1] if number + 1 < len(tokens) else None
         before = tokens[number - 1] if number > 0 else None

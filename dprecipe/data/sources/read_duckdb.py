@@ -9,13 +9,15 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dprecipe.data.arrow import ColumnTypes, select_columns
 from dprecipe.data.arrow_table import ArrowChunk, collect_chunks
 from dprecipe.data.files import READ_ERRORS, DataFile, locate_files
-from dprecipe.data.query import FUNCTIONS, find_reason, frozenset_of
+from dprecipe.data.query import FUNCTIONS, find_reason
+from dprecipe.data.query_casts import frozenset_of
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.duckdb import format_of
@@ -129,8 +131,9 @@ def _connect(files: Mapping[str, Sequence[DataFile]], single: bool) -> Any:
     connection = duckdb.connect(":memory:", config=settings)
     allowed = [str(file.path.resolve()) for shards in files.values() for file in shards]
     connection.execute(f"SET allowed_paths = [{', '.join(map(_quote, allowed))}]")
-    connection.execute("SET TimeZone = 'UTC'")  # or dates of times with a zone would be those of the machine's
     connection.execute("SET enable_progress_bar = false")
+    with suppress(duckdb.CatalogException):  # without its library for zones there are none
+        connection.execute("SET TimeZone = 'UTC'")  # not the machine's: an hour would depend on it
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

@@ -372,3 +372,8 @@ def test_csv_as_people_have_it(ask, root: Path) -> None:
     records = ask(query, 2, tables={"visits": "de.csv.gz"}, delimiter=";", unit={"column": "who", "max_records": 1})
     assert ages(records) == [30, 40]
     assert records.labels.tolist() == [0, 1]
+
+
+def test_the_machine_s_time_zone_decides_nothing() -> None:
+    with read_duckdb._connect({}, single=True) as connection:
+        assert connection.sql("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
