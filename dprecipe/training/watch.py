@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bisect
 import math
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, final
@@ -20,6 +19,7 @@ from dprecipe.screen import is_watched
 from dprecipe.training.evaluate import HeldOut, Score, size_sample
 from dprecipe.training.folder import TRAINING
 from dprecipe.training.loggers.run import RunLoggers
+from dprecipe.training.save_schedule import SaveSchedule
 from dprecipe.training.signals import stopping_on_signals
 from dprecipe.training.trainer_library import lightning
 
@@ -97,7 +97,7 @@ class Watch(lightning.Callback):
         # Covered points come at steps of their own: how many held-out records there are may be private.
         self._logged_every = steps_between_scores(plan.length, plan.data.max_units, 0)
         self._logged = (-1, False)
-        self._saved = time.monotonic()
+        self._schedule = SaveSchedule(plan.length.steps, 0, plan.runtime.checkpoint_seconds)
         self._saved_events = -1
         self._score: Score | None = None
         self._scored_steps = -1
@@ -107,6 +107,7 @@ class Watch(lightning.Callback):
         private, steps = self._plan.hides_duration, self._plan.length.steps
         if private and not is_watched():
             report_progress("training; steps are counted in a terminal only: their pace tells of the number of units")
+        self._schedule = SaveSchedule(steps, module.steps_done, self._plan.runtime.checkpoint_seconds)
         self._progress = Progress(self._plan.name, "step", steps, module.steps_done, private=private)
         module.gather_due = lambda: self._scores_after(module) or self._is_save_due(module)
         if module.processes.count == 1:  # several processes make the same steps between two calls: one each
@@ -139,7 +140,7 @@ class Watch(lightning.Callback):
     def _is_save_due(self, module: Any) -> bool:
         """Between events only: a checkpoint inside one would let its batches be continued."""
         between: bool = module.events_done == module.gate.done
-        return between and time.monotonic() - self._saved >= self._plan.runtime.checkpoint_seconds
+        return between and self._schedule.is_due(module.steps_done)
 
     def on_train_end(self, trainer: lightning.Trainer, module: Any) -> None:
         if self._progress is not None:
@@ -182,7 +183,7 @@ class Watch(lightning.Callback):
         if module.events_done != self._saved_events:
             self._checkpoint(module.state())
             self._saved_events = module.events_done
-        self._saved = time.monotonic()
+        self._schedule.saved(module.steps_done)
 
     def _status(self, module: Any) -> str:
         spent = self._curve.at(count_events(module.gate.spent))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
 import re
 import signal
@@ -23,7 +24,7 @@ from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, PlanRefu
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
-from dprecipe.training import noisy_steps
+from dprecipe.training import checkpoint, noisy_steps, save_schedule
 from dprecipe.training import stepwise as training
 from dprecipe.training.records import Store
 from dprecipe.training.run import rehearse, run
@@ -142,6 +143,29 @@ def test_a_signal_closes_the_ledger_and_leaves_a_resumable_run(
     certificate = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]
     assert certificate["budget"]["resumes"] == 1
     dprecipe.verify(done.release)
+
+
+def test_a_killed_run_loses_a_fiftieth_of_its_steps_at_most(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where writing takes little of the time: here, whatever it takes."""
+    monkeypatch.setattr(save_schedule, "WRITING_SHARE", math.inf)
+    plan, out = small("training.steps=200"), tmp_path / "run"
+    real, calls = training.Gate.release, 0
+
+    def killed(self: object, ticket: object, clipped: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 139:
+            raise RunFailed("killed")  # nothing is saved on this way out
+        return real(self, ticket, clipped)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(training.Gate, "release", killed)
+    with pytest.raises(RunFailed, match="killed"):
+        run(plan, out)
+    kept = checkpoint.load(out / "private" / "checkpoints" / "last.pt")
+    assert kept is not None
+    assert 137 - 200 // save_schedule.PARTS <= kept["steps_done"] <= 138
 
 
 @pytest.mark.parametrize(

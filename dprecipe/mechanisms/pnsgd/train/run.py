@@ -65,6 +65,7 @@ from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
 from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.save_schedule import SaveSchedule
 from dprecipe.training.signals import stopping_on_signals
 from dprecipe.training.spend_once import check_affordable, is_settled, spend_once
 from dprecipe.training.stage_check import stage_noise
@@ -260,7 +261,8 @@ def _descend(
         )
     noise = Noise(Distribution(planned.family), secrets, math.prod(objective.shape))
     descent = Descent(objective, program.stages, planned.batch_size, train, noise, state, program.backend())
-    saves_state, saved = own.checkpoint == "encrypted", time.monotonic()
+    saves_state = own.checkpoint == "encrypted"
+    schedule = SaveSchedule(plan.length.steps, state.step, plan.runtime.checkpoint_seconds)
     progress = Progress("descent", "step", state.stop, state.step)
     with stopping_on_signals(stopped.set, "block of steps"):
         while not (state.finished or stopped.is_set()):
@@ -269,9 +271,9 @@ def _descend(
             if own.private_log and descent.pass_ended:
                 loss = objective.mean_loss(descent.state.iterate, train)
                 log.append_line(folder.private / "losses.csv", {"step": descent.step, "loss": loss})
-            if saves_state and time.monotonic() - saved >= plan.runtime.checkpoint_seconds:
+            if saves_state and schedule.is_due(descent.step):
                 state_file.save(descent.state, ledger.head)
-                saved = time.monotonic()
+                schedule.saved(descent.step)
         progress.end(descent.step)
         state = descent.state
         if saves_state or state.finished:
