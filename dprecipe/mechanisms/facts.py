@@ -112,7 +112,7 @@ class Access(Block):
 class BudgetFacts(Block):
     """The cap, and what was spent of it."""
 
-    epsilon: PositiveFloat
+    epsilon: NonNegativeFloat = Field(description="0 where δ alone covers the events")
     delta: Annotated[float, Field(gt=0, lt=1)]
     spent: NonNegativeFloat
     stop_reason: Stop

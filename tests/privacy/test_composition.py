@@ -100,3 +100,15 @@ def test_chernoff_bounds_every_delta():
     composition = Composition([SMALL], [40], MOST)
     for epsilon in (0.0, 2.0, 10.0):
         assert brute_force(SMALL, 40, epsilon) <= min(composition.chernoff(epsilon, t) for t in (0.1, 1.0, 3.0))
+
+
+def test_many_wide_windows_are_not_kept():
+    """δ at many ε far apart: the windows of an extreme plan took 2.5 GB. What is given stays an upper bound."""
+    mu, steps, bins = 0.6, 400, 1 << 13
+    total = mu * math.sqrt(steps)
+    composition = Composition([pairs.gaussian(mu, 0.05, 1e-14, 1 << 21)], [steps], bins)
+    for epsilon in range(0, 400, 10):
+        assert composition.delta(float(epsilon), 1.0) >= gdp.delta(total, float(epsilon)) * (1 - 1e-9)
+    kept = sum(len(window.losses) for window in composition._windows)
+    assert len(composition._windows) > 1
+    assert kept <= 4 * bins

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import dprecipe
@@ -143,6 +144,17 @@ def test_a_signal_closes_the_ledger_and_leaves_a_resumable_run(
     certificate = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]
     assert certificate["budget"]["resumes"] == 1
     dprecipe.verify(done.release)
+
+
+def test_the_clip_norm_has_an_effect(small: Small, tmp_path: Path) -> None:
+    """Of one insecure seed: the noise of both runs is the same, over their norm."""
+    weights = []
+    for norm in (1e-4, 1e4):
+        plan = small(f"mechanism.clip.norm={norm}", "runtime.insecure={seed: 1}", "training.steps=3")
+        run(plan, tmp_path / f"{norm}")
+        weights.append(load_file(tmp_path / f"{norm}" / "release" / "model.safetensors"))
+    small_norm, large_norm = (torch.cat([each.flatten() for each in one.values()]) for one in weights)
+    assert large_norm.norm() > 1e3 * small_norm.norm()
 
 
 def test_a_killed_run_loses_a_fiftieth_of_its_steps_at_most(

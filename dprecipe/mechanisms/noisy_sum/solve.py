@@ -149,11 +149,16 @@ def solve(problem: Problem, min_multiplier: float = MIN_NOISE) -> Solution:
         opening = problem.opening or 0
         max_events = opening + math.ceil(MAX_STEPS / pace.steps_per_event)
         if _epsilon(problem.compose(multiplier, max_events), facts, "rdp") <= epsilon:
-            raise PlanRefused([too_loose(f"holds more than {MAX_STEPS:,} steps at this noise")])
-        further = _further(problem, multiplier, epsilon)
+            raise PlanRefused([_too_long(facts)])
+        try:
+            further = _further(problem, multiplier, epsilon)
+        except calibrate.CalibrationError:  # of the other accountant, whose ε is smaller
+            raise PlanRefused([_too_long(facts)]) from None
         if further == 0:
             raise PlanRefused([_overspent(problem, multiplier, opening + 1)])
         events = opening + further
+        if events > max_events:
+            raise PlanRefused([_too_long(facts)])
         path = "training.steps" if facts.training.steps is not None else "training.epochs"
         steps = events * pace.steps_per_event
         solved[path] = steps if path.endswith("steps") else float(pace.passes(events))
@@ -294,6 +299,16 @@ def _too_tight(problem: Problem, tried: float) -> Finding:
         "P106",
         f"no noise meets this budget: even with {problem.path} = {tried:g} the run spends more",
         f"raise budget.epsilon or budget.delta, or shorten the run{others}",
+        "budget.epsilon",
+    )
+
+
+def _too_long(facts: Facts) -> Finding:
+    return Finding(
+        "P107",
+        f"the budget holds more than {MAX_STEPS:,} steps at this noise: no run is so long",
+        f"give training.{'steps' if facts.training.steps is not None else 'epochs'} a number; or lower budget.epsilon "
+        "or the noise",
         "budget.epsilon",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -20,11 +21,13 @@ from dprecipe.mechanisms.pate.train import ballot as module
 from dprecipe.mechanisms.pate.train.answers import PASSED, UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import count_events
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import LedgerWriter, read
 
 Opened = Callable[..., Any]
 ALL = ["lnmax", "gnmax", "confident", "interactive"]
+UNBOUNDED = ("budget.epsilon=100000",)
 EVEN = np.full((1, 3), 1 / 3)
 
 
@@ -65,6 +68,31 @@ def test_what_the_filter_leaves_is_charged_at_the_end(booth: Opened) -> None:
         one_booth.remaining_budget.charged, budget.delta, budget.neighbouring, budget.accountant
     )
     assert charged_epsilon <= one_booth.plan.guarantee.epsilon * (1 + 1e-6)
+
+
+@pytest.mark.slow
+def test_lnmax_wins_as_often_as_its_scale_says(booth: Opened) -> None:
+    """100,000 queries, a gap of 30 votes, a third class 10,000 behind: with Laplace noise of scale b on each count, a
+    gap of g wins with probability 1 - exp(-g/b) (1 + g/2b) / 2. A scale of 1/b, or of b/√2, is 100 errors off."""
+    queries, gap, scale = 100_000, 30, 20.0
+    counts = np.tile(np.array([10_030, 10_000, 0], np.int32), (queries, 1))
+    ballot = booth("lnmax", queries, f"mechanism.aggregator.noise.multiplier={scale}", *UNBOUNDED, counts=counts).open()
+    ballot.put(range(queries))
+    wins = float(np.mean(ballot.outcomes[ballot.answered_queries] == 0))
+    expected = 1 - math.exp(-gap / scale) * (1 + gap / (2 * scale)) / 2
+    error = math.sqrt(expected * (1 - expected) / ballot.answered)
+    assert ballot.answered == queries
+    assert abs(wins - expected) < 4 * error
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one", "zero_out_one"])
+@pytest.mark.parametrize("queries", [1, 7])
+def test_epsilon_of_lnmax_by_hand(relation: Neighbouring, queries: int) -> None:
+    """A moved vote changes two counts by one: 2/b a query, where δ does not decide; both relations alike."""
+    charges = [Charge(NoisyMax("laplace", 20.0), queries)]
+    for accountant in ("pld", "rdp"):
+        found = accountants.epsilon(charges, 1e-30, Neighbouring(relation), accountant)
+        assert found == pytest.approx(2 / 20.0 * queries, rel=1e-6)
 
 
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
