@@ -47,8 +47,8 @@ def noise_multiplier(
     `make` turns σ into the charges of the whole run; its cost must fall as σ grows.
 
     Guarantees: the cost of `make(result)`, rounded up to six digits, is at most ε, by `accountant` itself;
-    and at least 99.9 % of ε, unless six digits of σ can't express it, or the accountant's grid is coarse (sampling rates
-    of 1e-7 or less). The same inputs give the same σ.
+    and at least 99.9 % of ε, unless six digits of σ can't express it, or the accountant's grid is coarse (at rates of
+    1e-7 or less). The same inputs give the same σ.
 
     Raises:
         CalibrationError: even σ = 1e7 costs more than ε, or even σ = 1e-4 costs no more than ε.
