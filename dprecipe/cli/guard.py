@@ -28,17 +28,17 @@ def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
         try:
             code = command(*args, **kwargs)
         except Fault as fault:
-            _debug_traceback()
+            show_traceback()
             screen.write_note(*_describe_fault(fault, kwargs.get("overrides")))
             code = fault.exit_code
         except KeyboardInterrupt:
-            _debug_traceback()
+            show_traceback()
             screen.write_note("interrupted")
             code = INTERRUPTED
         except BaseException as error:  # the outermost guard: a bug of ours, reported in one line
             if not is_failure(error):
                 raise
-            _debug_traceback()
+            show_traceback()
             screen.write_note(f"internal error: {_describe_error(error)}")
             code = INTERNAL
         raise typer.Exit(code or 0)
@@ -91,6 +91,6 @@ def _debugging() -> bool:
     return "--debug" in sys.argv
 
 
-def _debug_traceback() -> None:
+def show_traceback() -> None:
     if _debugging():
         traceback.print_exc()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from dprecipe import __version__
 from dprecipe.cli import render
+from dprecipe.cli.guard import show_traceback
 from dprecipe.cli.siblings import find_siblings
-from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
+from dprecipe.faults import Fault, Finding, Place, RecipeError, Severity, UsageFault
+from dprecipe.libraries import is_failure
 from dprecipe.planning import accounts, rules
 from dprecipe.planning.paths import declared_files
 from dprecipe.policy.apply import check_loaded
@@ -47,7 +50,10 @@ def validate(
         findings += result
         texts |= read_texts
         recipes += [] if loaded is None else [loaded]
-    findings += find_siblings(recipes)
+    try:
+        findings += find_siblings(recipes)
+    except Exception as error:  # a bug of ours hides no finding
+        findings.append(_describe_failure(error, None))
     _write(findings, texts, len(set(files)), output)
     return int(any(finding.is_error for finding in findings))
 
@@ -55,17 +61,41 @@ def validate(
 def check(
     file: Path, data_root: Path | None = None, policy: Path | None = None, overrides: Sequence[str] = ()
 ) -> tuple[tuple[Finding, ...], dict[str, str], Loaded | None]:
-    """The findings of one recipe, each with its place; the texts they point into; and a private recipe that is read."""
+    """The findings of one recipe, each with its place; the texts they point into; and a private recipe that is read. An
+    error of ours is a finding too: other recipes are checked all the same."""
     try:
-        if is_policy_file(file):
-            from dprecipe.policy.read import read_policy
-
-            read_policy(file)
-            return (), {}, None
-        loaded = read_any(file, overrides)
-        violations = check_loaded(loaded, policy)
+        return _check(file, data_root, policy, overrides)
     except RecipeError as error:
         return error.findings, error.texts, None
+    except Fault:
+        raise
+    except BaseException as error:  # a bug of ours, or a panic of a library
+        if not is_failure(error):
+            raise
+        return (_describe_failure(error, Place(str(file), 1, 1)),), {}, None
+
+
+def _describe_failure(error: Exception, place: Place | None) -> Finding:
+    """An error of ours, by its type alone: its message may quote a line that has a secret."""
+    show_traceback()
+    return Finding(
+        "R199",
+        f"it can't be checked: internal error ({type(error).__name__}), a bug of dprecipe {__version__}",
+        "report it, with the recipe and what `dprecipe validate --debug` prints of it",
+        place=place,
+    )
+
+
+def _check(
+    file: Path, data_root: Path | None, policy: Path | None, overrides: Sequence[str]
+) -> tuple[tuple[Finding, ...], dict[str, str], Loaded | None]:
+    if is_policy_file(file):
+        from dprecipe.policy.read import read_policy
+
+        read_policy(file)
+        return (), {}, None
+    loaded = read_any(file, overrides)
+    violations = check_loaded(loaded, policy)
     if isinstance(loaded, LoadedPublic):
         from dprecipe.nonprivate import rules as nonprivate
 

@@ -48,7 +48,7 @@ CODES: dict[str, str] = {
     "R122": "a file of another kind than its source",
     "R123": "an acceptance of what is no warning",
     "R124": "an acceptance of what did not occur",
-    "R199": "the value is not accepted",
+    "R199": "a value or a recipe that can't be checked",
     "R309": "a block or a command that needs a guarantee, of a recipe without one",
     "P110": "preprocessing that would be fitted to private data",
 }

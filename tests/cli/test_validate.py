@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -16,6 +17,8 @@ from dprecipe.cli.main import app
 from dprecipe.cli.sarif import as_sarif
 from dprecipe.cli.validate import validate
 from dprecipe.faults import Finding, Place, Severity, UsageFault
+from dprecipe.planning import rules
+from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.starters import make_starter
 from dprecipe.schemas import findings_schema
 from tests.text.reading import show
@@ -45,6 +48,60 @@ def test_folders_are_searched_and_recipes_counted(folder: Path, capsys: pytest.C
     of = [finding["file"] for finding in document["findings"]]
     assert of.count(str(folder / "sub" / "bad.yaml")) == 4
     assert set(of) == {str(folder / "sub" / "bad.yaml"), str(folder / "sub" / "other.yml")}
+
+
+def break_check(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A bug of ours: the rules end with an error for the recipe of this file."""
+    real = rules.check
+
+    def check(recipe: Recipe, *rest: Any) -> Any:
+        if recipe.name == name:
+            raise ModuleNotFoundError("No module named 'hunter2'")
+        return real(recipe, *rest)
+
+    monkeypatch.setattr(rules, "check", check)
+
+
+@pytest.mark.parametrize("output", ["text", "json", "github", "sarif"])
+def test_an_internal_error_of_one_recipe_is_its_finding_and_hides_no_other(
+    folder: Path, output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_check(monkeypatch, "good")
+    assert validate([folder], output) == 1
+    said = capsys.readouterr().out
+    assert said.count("can't be checked: internal error (ModuleNotFoundError)") == 1
+    assert "validate --debug" in said
+    assert "R112" in said, "what the other recipes have"
+    assert "hunter2" not in said
+    if output == "sarif":
+        (result,) = [each for each in json.loads(said)["runs"][0]["results"] if each["ruleId"] == "R199"]
+        place = result["locations"][0]["physicalLocation"]
+        assert place["artifactLocation"]["uri"] == str(folder / "good.yaml")
+        assert place["region"]["startLine"] == 1
+    if output == "github":
+        assert f"::error file={folder / 'good.yaml'},line=1,col=1,title=R199::" in said
+
+
+def test_an_internal_error_of_the_comparison_of_recipes_hides_no_finding(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> Any:
+        raise KeyError("a")
+
+    monkeypatch.setattr("dprecipe.cli.validate.find_siblings", fail)
+    assert validate([folder], "github") == 1
+    said = capsys.readouterr().out
+    assert "internal error (KeyError)" in said
+    assert "R112" in said
+
+
+def test_debug_shows_where_an_internal_error_was(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_check(monkeypatch, "good")
+    monkeypatch.setattr(sys, "argv", ["dprecipe", "validate", "--debug"])
+    validate([folder])
+    assert "No module named 'hunter2'" in capsys.readouterr().err
 
 
 def test_the_line_of_a_password_is_shown_by_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
