@@ -1,7 +1,8 @@
 # make demo       sets everything up and runs the quickstart: digits, DP-SGD, certificate, verification
 # make test       sets everything up and runs the tests, but for the long ones: 5 minutes *
 # make test-long  runs the long tests only (many kills, many examples, several processes): 13 minutes *
-# make test-all   runs both, which is all but what takes a GPU: 18 minutes *
+# make test-light runs each command without the extras, in an environment that it makes: 2 minutes *
+# make test-all   runs all three, which is all but what takes a GPU: 20 minutes *
 # make test-room  runs the tests of one mechanism's room: make test-room ROOM=dpsgd
 # make check      holds the code against ruff (lint and format) and mypy (strict types): 1 minute *
 # make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
@@ -18,7 +19,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-long test-all test-room check chaos gpu-check gpu-wheels bench bench-check schemas
+.PHONY: demo test test-long test-light test-all test-room check chaos gpu-check gpu-wheels bench bench-check schemas
 
 $(BIN)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -43,7 +44,10 @@ test: $(BIN)/.dev
 test-long: $(BIN)/.dev
 	$(PYTEST) -m "slow and not gpu"
 
-test-all: test test-long
+test-light: $(BIN)/.dev
+	$(PYTEST) -n 0 -m light
+
+test-all: test test-long test-light
 
 ROOM ?= $(error name a room: make test-room ROOM=dpsgd, or encoded, pate, pnsgd)
 test-room: $(BIN)/.dev

@@ -75,7 +75,7 @@ def check(
         return (_describe_failure(error, Place(str(file), 1, 1)),), {}, None
 
 
-def _describe_failure(error: Exception, place: Place | None) -> Finding:
+def _describe_failure(error: BaseException, place: Place | None) -> Finding:
     """An error of ours, by its type alone: its message may quote a line that has a secret."""
     show_traceback()
     return Finding(

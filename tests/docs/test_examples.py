@@ -138,7 +138,7 @@ def test_commands_and_flags_exist(path: Path) -> None:
 def test_the_readme_names_targets_that_exist() -> None:
     readme, makefile = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "Makefile"))
     named = set(re.findall(r"^make ([\w-]+)$", readme, re.MULTILINE))
-    assert named == {"demo", "test", "check", "test-long"}
+    assert named == {"demo", "test", "check", "test-long", "test-light"}
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named)
 
 

@@ -1,0 +1,148 @@
+"""An environment with `dependencies` alone, in which the wheel is installed; and releases from this one."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dprecipe.policy.find import POLICY_FILE
+from tests.recipe_texts import FULL_BATCH
+
+ROOT = Path(__file__).parents[2]
+STEPS = "training: {steps: 3, optimizer: {kind: sgd, lr: 0.5}}\n"
+POLICY = "policy: dprecipe/v1\nname: house\nrules:\n  - {name: all, max_epsilon: 10.0}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """The environment, and the folder in which its commands run."""
+
+    environment: Path
+    folder: Path
+
+    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the environment, which sees neither this checkout nor this environment."""
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DPRECIPE"))}
+        return subprocess.run(
+            [str(self.environment / "bin" / program), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What is uploaded: a source distribution, the wheel made with it, and a wheel made of it."""
+
+    sdist: Path
+    wheel: Path
+    wheel_of_sdist: Path
+
+
+def _call(*command: object) -> None:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("built")
+    venv.create(folder / "builder", with_pip=True)
+    python = folder / "builder" / "bin" / "python"
+    _call(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", "hatchling>=1.24")
+    _call(python, "-m", "hatchling", "build", "-d", folder / "dist")
+    (sdist,), (wheel,) = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
+    _call(python, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder / "again", sdist)
+    (again,) = (folder / "again").glob("*.whl")
+    return Built(sdist, wheel, again)
+
+
+@pytest.fixture(scope="session")
+def light(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Light:
+    folder = tmp_path_factory.mktemp("light")
+    venv.create(folder / "environment", with_pip=True)
+    python = folder / "environment" / "bin" / "python"
+    _call(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", built.wheel)
+    (folder / "work").mkdir()
+    return Light(folder / "environment", folder / "work")
+
+
+@pytest.fixture(scope="session")
+def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Light:
+    """With releases of every kind, recipes and records in the folder. They are made while the environment is."""
+    folder = tmp_path_factory.mktemp("released")
+    command = [sys.executable, "-m", "tests.light.releases", str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as publishing:
+        light: Light = request.getfixturevalue("light")
+        said, _ = publishing.communicate()
+    assert publishing.returncode == 0, said
+    _write_records(folder)
+    shutil.copytree(ROOT / "recipes", folder / "recipes")
+    return Light(light.environment, folder)
+
+
+def _write_records(folder: Path) -> None:
+    """The table of the README in several formats, and a recipe for each source that is no part of Python."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"^```yaml\n(recipe: [^`]*\nname: visits\n.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    random = np.random.default_rng(0)
+    rows = [
+        {
+            "patient": row // 3,
+            "age": int(random.integers(0, 100)),
+            "ward": ("surgery", "cardiology", "icu")[row % 3],
+            "emergency": ("true", "false")[row % 2],
+            "returned": ("no", "yes")[int(random.integers(2))],
+        }
+        for row in range(4500)
+    ]
+    _write_csv(folder / "visits.csv", rows)
+    _write_csv(folder / "long.csv", [{**row, "note": "of some length " * 70} for row in rows])
+    (folder / "visits.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "visits.parquet").write_bytes(b"PAR1, and more that only its library can read")
+    np.savez(folder / "arrays.npz", features=random.random((100, 5), np.float32), labels=np.arange(100) % 2)
+    (folder / "images" / "a").mkdir(parents=True)
+    (folder / "images" / "b").mkdir()
+    for name in ("a", "b"):
+        (folder / "images" / name / "x.png").write_bytes(b"\x89PNG")
+    query = "source: {}\n    query: SELECT * FROM visits\n    tables: {{visits: {}}}"
+    csv_source = "source: csv\n    path: visits.csv"
+    assert csv_source in recipe
+    sources = {
+        "visits": csv_source,
+        "long": "source: csv\n    path: long.csv",
+        "parquet": "source: parquet\n    path: visits.parquet",
+        "duckdb": query.format("duckdb", "visits.csv"),
+        "postgres": query.format("postgres", "clinic.visits") + "\n    connection: VISITS",
+    }
+    for name, source in sources.items():
+        text = recipe.replace(csv_source, source).replace("name: visits", f"name: {name}")
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    images = "{source: image_folder, path: images, shape: [8, 8, 3], label: {column: folder, values: [a, b]}}"
+    data = f"data:\n  train: {images}\n  size: 2\n"
+    text = "recipe: dprecipe/v1\nname: images\n" + data + FULL_BATCH.replace("1e-5", "1e-3") + STEPS
+    (folder / "images.yaml").write_text(text, encoding="utf-8")
+    (folder / "house").mkdir()
+    (folder / "house" / POLICY_FILE).write_text(POLICY, encoding="utf-8")
+
+
+def _write_csv(path: Path, rows: list[dict[str, object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)

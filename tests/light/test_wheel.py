@@ -1,0 +1,35 @@
+"""The wheel: all that the light commands need, the same from a source distribution, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.light.conftest import ROOT, Built
+
+pytestmark = pytest.mark.light
+
+
+def read_wheel(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as wheel:
+        return {name: wheel.read(name) for name in wheel.namelist()}
+
+
+def test_the_wheel_holds_the_package_and_the_pages_of_findings(built: Built) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "dprecipe", "docs/findings"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    pages = {name.replace("docs/findings/", "dprecipe/findings/") for name in listed if name.startswith("docs/")}
+    package = {name for name in listed if name.startswith("dprecipe/")}
+    package -= {name for name in package if name.startswith("dprecipe/mechanisms/") and name.endswith("README.md")}
+    files = {name: content for name, content in read_wheel(built.wheel).items() if ".dist-info/" not in name}
+    assert set(files) == package | pages
+    assert {Path(name).suffix for name in files} >= {".py", ".md", ".toml", ".typed"}
+    assert all((ROOT / name).read_bytes() == files[name] for name in package)
+
+
+def test_a_wheel_of_the_source_distribution_is_the_same(built: Built) -> None:
+    assert read_wheel(built.wheel_of_sdist) == read_wheel(built.wheel)
