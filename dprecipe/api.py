@@ -67,8 +67,9 @@ def run(
     cluster: str | None = None,
 ) -> Run:
     """Train as `plan` says and write the run folder: see `dprecipe.training.run.run`."""
-    from dprecipe.libraries import importing_libraries
+    from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
 
+    check_libraries("training", *TRAINING)
     with importing_libraries():
         from dprecipe.training.run import run as train_run
 
@@ -107,8 +108,9 @@ def tune(
     Raises:
         UsageFault: Ray is not installed or no cluster is reachable, before anything is spent; see there for the others.
     """
-    from dprecipe.libraries import importing_libraries
+    from dprecipe.libraries import TUNING, check_libraries, importing_libraries
 
+    check_libraries("tuning", *TUNING)
     with importing_libraries():
         from dprecipe.training.tuning.run import tune as tune_plan
 
@@ -145,7 +147,7 @@ def settle(run: str | Path) -> Completed:
     """
     from dprecipe.libraries import importing_libraries
 
-    with importing_libraries():
+    with importing_libraries("settling a run"):
         from dprecipe.training.held import complete_run
 
     return complete_run(Path(run))
@@ -158,12 +160,12 @@ def load_language_model(release: str | Path, base: str | Path | None = None, dev
 
     Raises:
         DataFault: a file is missing or damaged, it is another kind of model, or `base` holds other weights.
-        UsageFault: `base` is missing, or given where the release has all weights; or the device is not there.
-        RunFailed: torch or transformers is not installed.
+        UsageFault: `base` is missing, or given where the release has all weights; the device is not there; or torch or
+            transformers is not installed.
     """
     from dprecipe.libraries import importing_libraries
 
-    with importing_libraries():
+    with importing_libraries("a language model"):
         from dprecipe.models.load_language import load_language_model as load_released
 
     return load_released(release, base, device)
@@ -175,11 +177,11 @@ def load_model(release: str | Path, module: nn.Module | None = None) -> Released
 
     Raises:
         DataFault: a file is missing or damaged, or the module came from Python and was not passed.
-        RunFailed: torch is not installed.
+        UsageFault: torch is not installed.
     """
     from dprecipe.libraries import importing_libraries
 
-    with importing_libraries():
+    with importing_libraries("a model"):
         from dprecipe.models.load import load as load_released
 
     return load_released(release, module)

@@ -1,17 +1,47 @@
-"""Importing the libraries for training: a missing or broken one is named, with the command that fixes it."""
+"""Importing libraries that the light install has not: a missing or broken one is named, with the command that fixes it.
+
+Every import of an optional library stands in a block of `importing_libraries`, or in a module whose own import does.
+"""
 
 from __future__ import annotations
 
 import gc
 import sys
 import traceback
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from importlib.util import find_spec
 
-from dprecipe.faults import Fault, RunFailed
+from dprecipe.faults import Fault, RunFailed, UsageFault
 from dprecipe.library_warnings import ignoring_warnings, silence_loggers
 
 PACKAGE = "dprecipe"
+EXTRAS: Mapping[str, Mapping[str, str]] = {
+    "train": {
+        "torch": "torch",
+        "lightning": "lightning",
+        "safetensors": "safetensors",
+        "sklearn": "scikit-learn",
+        "threadpoolctl": "threadpoolctl",
+        "matplotlib": "matplotlib",
+        "pyarrow": "pyarrow",
+        "PIL": "pillow",
+    },
+    "hub": {"timm": "timm", "transformers": "transformers", "tokenizers": "tokenizers"},
+    "onnx": {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
+    "ray": {"ray": "ray"},
+    "keep": {"pyrage": "pyrage"},
+    "tensorboard": {"tensorboardX": "tensorboardX"},
+    "mlflow": {"mlflow": "mlflow-skinny"},
+    "wandb": {"wandb": "wandb"},
+    "duckdb": {"duckdb": "duckdb"},
+    "postgres": {"psycopg": "psycopg"},
+}
+"""The optional libraries by the extra that installs them: the name of the import, and that of the package."""
+TRAINING = ("torch", "lightning", "safetensors", "sklearn")
+"""What a run imports, some of it after its first charge."""
+TUNING = (*TRAINING, "matplotlib")
+"""Likewise a tuned run, which draws its scores at the end."""
 _is_own_process = False
 TORCHVISION_OFFSET = 15
 """torchvision 0.(n + 15) is made for torch 2.n, and fails with any other."""
@@ -48,13 +78,33 @@ def leaving_out(*names: str) -> Iterator[None]:
             del sys.modules[name]
 
 
-@contextmanager
-def importing_libraries(package: str = PACKAGE) -> Iterator[None]:
-    """Turns import errors inside the block into faults. `package`: whose modules are imported; an error of its own is
-    raised unchanged.
+def is_installed(name: str) -> bool:
+    """Returns True if a library can be found; nothing is imported."""
+    try:
+        return find_spec(name) is not None
+    except ValueError:  # of a module that was put in place without a file
+        return True
+
+
+def check_libraries(subject: str, *names: str) -> None:
+    """Check that libraries are installed, without importing them. `subject`: what needs them, as messages begin.
 
     Raises:
-        RunFailed: a library is missing, or its import raises.
+        UsageFault: naming those that are not, and the extra that installs them.
+    """
+    missing = [name for name in names if not is_installed(name)]
+    if missing:
+        raise _name_missing(subject, missing)
+
+
+@contextmanager
+def importing_libraries(subject: str = "training", package: str = PACKAGE) -> Iterator[None]:
+    """Turns import errors inside the block into faults. `subject`: what needs the libraries, as messages begin.
+    `package`: whose modules are imported; an error of its own is raised unchanged.
+
+    Raises:
+        UsageFault: a library of an extra is not installed.
+        RunFailed: the import of a library raises.
     """
     silence_loggers()
     try:
@@ -64,29 +114,46 @@ def importing_libraries(package: str = PACKAGE) -> Iterator[None]:
         raise
     except Exception as error:  # the import of a library may raise anything
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and _find_extra(missing) is not None:
+            raise _name_missing(subject, [missing]) from error
         own = {PACKAGE, package.partition(".")[0]}
         name = _find_broken_package(error, own)
         if name in own:
             raise
-        if missing in ("torch", "lightning", "safetensors"):
-            raise RunFailed(f"training needs {missing}", "pip install 'dprecipe[train]'") from error
         text = " ".join(str(error).split())[:200]
         raise RunFailed(
-            f"{name} can't be imported ({type(error).__name__}: {text}), and a library that training needs imports it",
+            f"{name} can't be imported ({type(error).__name__}: {text}), and {subject} needs it",
             _remedy(name),
         ) from error
+
+
+def _find_extra(name: str) -> str | None:
+    return next((extra for extra, libraries in EXTRAS.items() if name in libraries), None)
+
+
+def _name_missing(subject: str, names: Sequence[str]) -> UsageFault:
+    extras = {extra: [libraries[name] for name in names if name in libraries] for extra, libraries in EXTRAS.items()}
+    libraries = [library for each in extras.values() for library in each]
+    verb = "is" if len(libraries) == 1 else "are"
+    needed = ",".join(extra for extra, each in extras.items() if each)
+    return UsageFault(
+        f"{subject} needs {', '.join(libraries)}, which {verb} not installed", f"pip install 'dprecipe[{needed}]'"
+    )
 
 
 @contextmanager
 def _pausing_collection() -> Iterator[None]:
     """Inside, no garbage is collected: imports make hundreds of thousands of objects that stay, and each collection
-    would look at them again. Afterwards they count as old, or are never looked at: see `own_process`."""
-    collecting = gc.isenabled()
+    would look at them again. Afterwards they count as old, or are never looked at: see `own_process`. A block that has
+    imported nothing leaves all as it was."""
+    collecting, imported = gc.isenabled(), len(sys.modules)
     gc.disable()
     try:
         yield
     finally:
-        if _is_own_process:
+        if len(sys.modules) == imported:
+            pass
+        elif _is_own_process:
             gc.freeze()
         elif not gc.get_freeze_count():
             gc.freeze()

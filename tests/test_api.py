@@ -42,9 +42,9 @@ def test_every_public_name_is_there() -> None:
 def test_tuning_takes_the_cluster_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address goes where that of `--ray` goes: one that is none, and one where nobody is, cost nothing."""
     import dprecipe
-    from dprecipe.training import cluster
+    from dprecipe import libraries
 
-    monkeypatch.setattr(cluster, "find_spec", lambda name: object())
+    monkeypatch.setattr(libraries, "find_spec", lambda name: object())
     plan = dprecipe.plan(dprecipe.load(RECIPE.with_name("tuned-digits.yaml")))
     for address, words in (("head", "expected HOST:PORT"), ("127.0.0.1:1", "no cluster is reachable")):
         with pytest.raises(UsageFault, match=words) as caught:

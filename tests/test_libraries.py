@@ -42,8 +42,12 @@ def test_what_imports_made_counts_as_old_or_stays_in_a_process_of_its_own(
     with importing_libraries():
         assert not gc.isenabled()
         assert asked == []
+        monkeypatch.setitem(sys.modules, "a_module_of_this_test", sys)
     assert gc.isenabled()
     assert asked == expected
+    with importing_libraries():
+        pass
+    assert asked == expected, "a block that imports nothing leaves all as it was"
 
 
 def test_collection_is_on_again_after_a_failed_import_and_stays_off_where_it_was() -> None:
@@ -159,7 +163,7 @@ def test_a_fault_of_a_mechanism_from_elsewhere_is_raised_as_it_is(
     """It is no library: reinstalling it would mend nothing."""
     (tmp_path / "mechanism_of_ours.py").write_text("from dprecipe.faults import NoSuchName\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ImportError, match="NoSuchName"), importing_libraries("mechanism_of_ours.train"):
+    with pytest.raises(ImportError, match="NoSuchName"), importing_libraries(package="mechanism_of_ours.train"):
         import_module("mechanism_of_ours")
     with pytest.raises(RunFailed, match="mechanism_of_ours can't be imported"), importing_libraries():
         import_module("mechanism_of_ours")

@@ -29,8 +29,10 @@ from dprecipe.account.facts import AccountFacts
 from dprecipe.account.faults import AccountUnavailable
 from dprecipe.account.store import Sibling
 from dprecipe.faults import Fault, UsageFault
+from dprecipe.libraries import importing_libraries
 from dprecipe.screen import make_printable
 
+SUBJECT = "an account at postgresql://…"
 WAIT_SECONDS = 60
 """How long a lock that another client holds is waited for, and how long the server waits for a silent client."""
 CONNECT_SECONDS = 15
@@ -130,7 +132,8 @@ class PostgresStore:
     def _open_books(self, begin: str, lock: str) -> tuple[_Session, Books]:
         """Begin a transaction, and read the account. On a connection that the server has closed meanwhile nothing was
         begun: a new one is made."""
-        import psycopg
+        with importing_libraries(SUBJECT):
+            import psycopg
 
         was_open = self._is_connected()
         try:
@@ -160,7 +163,8 @@ class PostgresStore:
             return self._connection
         if self._connection is not None and self._process != os.getpid():
             self._of_parents.append(self._connection)
-        import psycopg
+        with importing_libraries(SUBJECT):
+            import psycopg
 
         connection = psycopg.connect(
             self.url,
@@ -193,19 +197,17 @@ class PostgresStore:
         session.commit()
 
     def _roll_back(self) -> None:
-        import psycopg
+        with importing_libraries(SUBJECT):
+            import psycopg
 
         with suppress(psycopg.Error, AttributeError):
             self._connection.execute("ROLLBACK")
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        try:
+        with importing_libraries(SUBJECT):
             import psycopg
-        except ImportError:
-            raise UsageFault(
-                "an account at postgresql://… needs psycopg, which is not installed", "pip install 'dprecipe[postgres]'"
-            ) from None
+
         try:
             yield
         except psycopg.Error as error:
@@ -282,7 +284,8 @@ class _Session:
 
     def _send(self) -> Sequence[Sequence[Any]]:
         """Send what waits; the rows of the last statement."""
-        import psycopg
+        with importing_libraries(SUBJECT):
+            import psycopg
 
         waiting, self._waiting = self._waiting, []
         if len(waiting) == 1 or not psycopg.Pipeline.is_supported():

@@ -63,7 +63,7 @@ def audit(
         raise UsageFault(f"{out.parent} is no folder", "make it first, or name another file")
     if out is not None and out.is_dir():
         raise UsageFault(f"{out} is a folder", "name a file in it with --out")
-    with importing_libraries():
+    with importing_libraries("an audit"):
         from dprecipe.training.audit.run import Watcher, audit, make_request
 
     started = time.monotonic()

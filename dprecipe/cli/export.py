@@ -86,7 +86,7 @@ def _note(verified: Verified | None, release: Path) -> None:
 
 
 def _export_onnx(release: Path, out: Path) -> None:
-    with importing_libraries():
+    with importing_libraries("exporting"):
         from dprecipe.models.load import load
         from dprecipe.models.onnx import export_onnx
 

@@ -69,6 +69,6 @@ def open_language_model(
         write_note(f"verified {folder}: ε = {claim.epsilon:g} at δ = {claim.delta:g}")
     elif public_key is not None:
         raise UsageFault("a key is of a signature that is checked", "remove --no-verify or --public-key")
-    with importing_libraries():
+    with importing_libraries("writing texts"):
         from dprecipe.models.load_language import load_language_model
     return load_language_model(folder, base, device), verified

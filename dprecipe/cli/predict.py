@@ -68,7 +68,7 @@ def predict(
 
         claim = verify(release, public_key).claim
         screen.write_note(f"verified {release}: ε = {claim.epsilon:g} at δ = {claim.delta:g}")
-    with importing_libraries():
+    with importing_libraries("predicting"):
         from dprecipe.models.load import load
 
     model = load(release)
@@ -221,8 +221,9 @@ class ParquetWriter:
 
     def write(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
         """Append rows; a type that a first chunk leaves open (all missing) is text."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        with importing_libraries("a .parquet file"):
+            import pyarrow as pa
+            import pyarrow.parquet as pq
 
         table = pa.table({name: _arrow(values) for name, values in columns.items()})
         if self._writer is None:
@@ -237,7 +238,8 @@ class ParquetWriter:
 
 def _arrow(values: Sequence[Any] | NDArray[Any]) -> Any:
     """Predictions and probabilities with their own types; copied columns, whose chunks may differ in type, as text."""
-    import pyarrow as pa
+    with importing_libraries("a .parquet file"):
+        import pyarrow as pa
 
     if isinstance(values, np.ndarray):
         return pa.array(values.tolist() if values.dtype.kind == "U" else values)

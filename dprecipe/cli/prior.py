@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from dprecipe.cli.documents import check_output, path_in_recipe, replace_output
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import CertificateInvalid, DataFault, PlanRefused, UsageFault
+from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.models.prior_checks import describe_network, describe_steps, read_network
 from dprecipe.models.schema import PrimedNetwork
 from dprecipe.planning import rules
@@ -46,8 +46,8 @@ def make_prior(recipe: Path, out: Path | None, overrides: Sequence[str] = (), fo
     if target.suffix != WEIGHTS:
         raise UsageFault(f"{target} does not end in {WEIGHTS}", "name another file with --out")
     check_output(target, force)
-    _need_torch()
-    from dprecipe.training.prior import make
+    with importing_libraries("learning a prior"):
+        from dprecipe.training.prior import make
 
     data = loaded.recipe.data
     kept = target.with_name(f"{target.stem}.part")
@@ -80,7 +80,7 @@ def check_prior(path: Path, retrain: bool = False) -> None:
         CertificateInvalid: the certificate does not verify, or a digest is another.
     """
     if retrain:
-        _need_torch()
+        check_libraries("learning a prior", "torch", "safetensors")
     record = _record_of(path)
     prior, facts = record.prior, record.facts
     bar = Progress("images", "image", prior.images)
@@ -101,7 +101,8 @@ def check_prior(path: Path, retrain: bool = False) -> None:
 
 
 def _learn_again(record: PriorRecord, path: Path) -> None:
-    from dprecipe.training.prior.make import make_prior as learn
+    with importing_libraries("learning a prior"):
+        from dprecipe.training.prior.make import make_prior as learn
 
     model, steps = read_network(record, path.name)
     device = "cuda" if record.facts.device.startswith("cuda") else "cpu"
@@ -164,8 +165,3 @@ def _declared(recipe: Recipe) -> tuple[PrimedNetwork, Prior]:
 def _shape(recipe: Recipe) -> ImageShape:
     channels, height, width = describe_data(recipe.data).source_shape
     return channels, height, width
-
-
-def _need_torch() -> None:
-    if find_spec("torch") is None:
-        raise UsageFault("learning needs torch", "pip install 'dprecipe[train]'")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, final
 
 from dprecipe.data.columns import Columns
+from dprecipe.libraries import importing_libraries
 
 if TYPE_CHECKING:
     from dprecipe.models.synthetic import Record
@@ -32,8 +33,9 @@ def open_records(
     """A file of these columns, its form by the ending of `path`. Raises `OSError`."""
     texts = list_texts(names, columns)
     if path.suffix == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        with importing_libraries("a .parquet file"):
+            import pyarrow as pa
+            import pyarrow.parquet as pq
 
         types = {"double": pa.float64(), "integer": pa.int64(), "string": pa.string()}
         schema = pa.schema([(name, types[_type_of(columns, name)]) for name in names])
@@ -105,7 +107,8 @@ class _ParquetRecords:
 
     def write(self, records: Sequence[Record]) -> None:
         """See `RecordFile`."""
-        import pyarrow as pa
+        with importing_libraries("a .parquet file"):
+            import pyarrow as pa
 
         rows = [{k: str(v) if k in self._texts else v for k, v in record.items()} for record in records]
         self._writer.write_table(pa.Table.from_pylist(rows, schema=self._schema))

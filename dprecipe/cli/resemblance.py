@@ -16,6 +16,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
 
 from dprecipe.faults import DataFault
 from dprecipe.libraries import importing_libraries
@@ -73,13 +77,14 @@ def read_records(path: Path, names: Sequence[str]) -> list[Record]:
         if missing or not rows:
             raise DataFault(f"{path.name}: has no {'column ' + missing[0] if missing else 'record'}", "name another")
         return [{name: str(row.get(name)) for name in names} for row in rows]
-    except (OSError, ValueError, RecursionError, csv.Error, ImportError) as error:
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
         raise DataFault(f"{path.name}: can't be read ({type(error).__name__})", "name a file of records") from None
 
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
+        with importing_libraries("a .parquet file"):
+            import pyarrow.parquet as pq
 
         rows: list[dict[str, Any]] = pq.read_table(path).slice(0, MAX_RECORDS).to_pylist()
         return rows
@@ -102,8 +107,6 @@ def measure_resemblance(synthetic: Sequence[Record], public: Sequence[Record]) -
     Raises:
         DataFault: there are fewer than two public records.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     if len(public) < 2:
         raise DataFault("fewer than two public records", "name a larger file")
     ours, theirs = [_as_line(row) for row in synthetic], [_as_line(row) for row in public]
@@ -130,10 +133,6 @@ def measure_utility(synthetic: Sequence[Record], public: Sequence[Record], label
     Raises:
         DataFault: the synthetic or the public records have one value alone, or too few of one for `FOLDS` folds.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import cross_val_score
-    from sklearn.pipeline import make_pipeline
 
     def split(rows: Sequence[Record]) -> tuple[list[str], list[str]]:
         rest = [{name: text for name, text in row.items() if name != label} for row in rows]
@@ -165,8 +164,6 @@ def report_resemblance(out: Path, public: Path, names: Sequence[str], has_values
     Raises:
         DataFault: a file can't be read, or there are too few records.
     """
-    with importing_libraries():
-        import sklearn  # noqa: F401
     ours, theirs = read_records(out, names), read_records(public, names)
     found = measure_resemblance(ours, theirs)
     lines = [

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from dprecipe.cli.plan import plan_lines
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import BudgetSpent, Interrupted, UsageFault
-from dprecipe.libraries import importing_libraries
+from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
 from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.public_record import NO_GUARANTEE
@@ -52,11 +51,12 @@ def run(
         plan = hold_to_policies(plan, out, resume, data_root)
     if plan.tuning is not None:
         raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe}")
-    _check_libraries()
+    check_libraries("training", *TRAINING)
     if plan.runtime.processes > 1 and not rehearse and "WORLD_SIZE" not in os.environ:
         return _launch(plan, RunFolder(path))
     if "WORLD_SIZE" in os.environ:
-        from dprecipe.training.processes import end_with_launcher
+        with importing_libraries():
+            from dprecipe.training.processes import end_with_launcher
 
         end_with_launcher()
     if int(os.environ.get("RANK", "0")) > 0:
@@ -104,12 +104,6 @@ def run(
     return 0 if finished.has_model else BudgetSpent.exit_code
 
 
-def _check_libraries() -> None:
-    missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
-    if missing:
-        raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")
-
-
 def _run_public(
     loaded: LoadedPublic, out: Path | None, data_root: Path | None, resume: bool, options: Sequence[str]
 ) -> int:
@@ -125,7 +119,7 @@ def _run_public(
         )
     if "WORLD_SIZE" in os.environ:
         raise UsageFault("mechanism none runs in one process", "start it without torchrun")
-    _check_libraries()
+    check_libraries("training", *TRAINING)
     write_output(plan.describe())
     with importing_libraries():
         from dprecipe.training import nonprivate
@@ -144,7 +138,8 @@ def _run_public(
 
 def _launch(plan: Plan, folder: RunFolder) -> int:
     """Run in several processes. One that is lost once the release is written takes nothing from it."""
-    from dprecipe.training.processes import launch_processes
+    with importing_libraries():
+        from dprecipe.training.processes import launch_processes
 
     was_complete = folder.release.exists()
     code = launch_processes(plan.runtime.processes, sys.argv[1:], plan.runtime.device)

@@ -12,7 +12,7 @@ from dprecipe.cli.generate import open_language_model
 from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.cli.record_files import ENDINGS, FORMULAS, count_formulas, list_texts, open_records
 from dprecipe.faults import UsageFault
-from dprecipe.libraries import importing_libraries
+from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.models.file import find_model_folder
 from dprecipe.progress import Progress
 from dprecipe.release.folder import CERTIFICATE, ENVELOPE
@@ -62,8 +62,10 @@ def synthesize(
     copy, statement = out.with_name(f"{out.name}.{proof}"), out.with_name(out.name + STATEMENT)
     for path in (out, copy, statement):
         check_absent(path)
+    if compare is not None:
+        check_libraries("--compare", "sklearn")
     model, verified = open_language_model(release, base, device, check=check, public_key=public_key)
-    with importing_libraries():
+    with importing_libraries("writing records"):
         from dprecipe.models.synthetic import RecordWriter
     writer = RecordWriter(model)
     total = sum(count for _, count in wanted)
@@ -86,7 +88,8 @@ def synthesize(
                     draft_copy.write_bytes((folder / proof).read_bytes())
     _report(out, statement, copy if verified is not None else None, writer, formulas, guarded=guard_formulas)
     if compare is not None:
-        from dprecipe.cli.resemblance import report_resemblance
+        with importing_libraries("--compare"):
+            from dprecipe.cli.resemblance import report_resemblance
 
         report_resemblance(out, compare, writer.names, writer.values is not None)
 
@@ -121,9 +124,10 @@ def _draw(
     seed: int,
     progress: Progress,
 ) -> Iterator[Record]:
-    import torch
+    with importing_libraries("writing records"):
+        import torch
 
-    from dprecipe.models.language_model import check_seed
+        from dprecipe.models.language_model import check_seed
 
     generator = torch.Generator().manual_seed(check_seed(seed))
     before = 0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from dprecipe.cli.plan import plan_lines
 from dprecipe.faults import BudgetSpent, PlanRefused, UsageFault
-from dprecipe.libraries import importing_libraries
+from dprecipe.libraries import TUNING, check_libraries, importing_libraries
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.recipe.read import read
@@ -33,11 +32,9 @@ def tune(
     findings = find_unverifiable(plan)
     if findings:
         raise PlanRefused(loaded.located(findings))
-    missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
-    if missing:
-        raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")
-    if cluster is not None and find_spec("ray") is None:
-        raise UsageFault("--ray needs Ray, which is not installed", "pip install 'dprecipe[ray]'")
+    check_libraries("tuning", *TUNING)
+    if cluster is not None:
+        check_libraries("--ray", "ray")
     write_output(plan_lines(plan))
     with importing_libraries():
         from dprecipe.training.tuning.run import tune as tune_plan

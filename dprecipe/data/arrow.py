@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+import pyarrow.types as types
 
 from dprecipe.data.files import DataFile
-from dprecipe.data.values import CodedTexts, Numbers, Values
-
-MAX_VALUE_BYTES = 1 << 17
-"""Of a text; of a number or text of a Parquet row group, on average."""
+from dprecipe.data.values import MAX_VALUE_BYTES, CodedTexts, Numbers, Values
 
 
 @final
@@ -51,8 +51,6 @@ def name_type(kind: Any) -> str:
 
 
 def _form(kind: Any) -> str:
-    import pyarrow.types as types
-
     if types.is_null(kind):
         return ""
     if types.is_dictionary(kind):
@@ -64,9 +62,6 @@ def _form(kind: Any) -> str:
 
 def column_values(column: Any, name: str, file: DataFile) -> Values:
     """A column of numbers, truth values, dates or texts; None, or masked, if missing. Dates are in ISO 8601."""
-    import pyarrow as pa
-    import pyarrow.types as types
-
     if types.is_date(column.type) or types.is_timestamp(column.type):
         column = column.cast(pa.string())
 
@@ -114,8 +109,6 @@ def _coded(column: Any, name: str, file: DataFile) -> CodedTexts:
 
 def _numbers(column: Any) -> Numbers:
     """A column of numbers or truth values, with its own type: nulls do not make whole numbers fractions."""
-    import pyarrow.compute as compute
-
     if not column.null_count:
         return np.ma.MaskedArray(column.to_numpy(zero_copy_only=False))
     missing = column.is_null().to_numpy(zero_copy_only=False)
@@ -125,15 +118,10 @@ def _numbers(column: Any) -> Numbers:
 
 def is_text(kind: Any) -> bool:
     """Whether a type is one of texts."""
-    import pyarrow.types as types
-
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _check_lengths(texts: Any, name: str, file: DataFile) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as compute
-
     max_bytes = compute.max(compute.binary_length(texts.cast(pa.large_binary()))).as_py()
     if max_bytes is not None and max_bytes > MAX_VALUE_BYTES:
         raise file.fault(
@@ -149,8 +137,6 @@ def chat_texts(column: Any, name: str, file: DataFile) -> Values:
     Raises:
         DataFault: it holds anything else.
     """
-    import pyarrow.types as types
-
     kind = column.type
     if is_text(kind) or types.is_null(kind) or types.is_dictionary(kind):
         return column_values(column, name, file)
@@ -170,8 +156,6 @@ def chat_texts(column: Any, name: str, file: DataFile) -> Values:
 
 def image_bytes(column: Any, name: str, file: DataFile) -> list[bytes | None]:
     """A column of encoded images, in the layout of Hugging Face; None where a record has no bytes."""
-    import pyarrow.types as types
-
     kind = column.type
     if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         column = column.field("bytes")

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
-from dprecipe.data.arrow import MAX_VALUE_BYTES, chat_texts, column_values, image_bytes
+import pyarrow as pa
+
+from dprecipe.data.arrow import chat_texts, column_values, image_bytes
 from dprecipe.data.files import DataFile
 from dprecipe.data.image_table import collecting_images
 from dprecipe.data.images import MAX_IMAGE_BYTES, ImageForm
@@ -15,7 +17,7 @@ from dprecipe.data.raw import Limits, Raw, Reading, record_number
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
 from dprecipe.data.table import Collector
-from dprecipe.data.values import Values
+from dprecipe.data.values import MAX_VALUE_BYTES, Values
 from dprecipe.faults import DataFault
 
 
@@ -88,8 +90,6 @@ def _collect_images(chunks: Chunks, image: ImageColumn, label: Label | None, rea
 @contextmanager
 def reading_arrow(fault: Callable[[Exception], DataFault], reading: Limits) -> Iterator[None]:
     """What pyarrow raises, as the fault of what it reads. Too little memory is nobody's fault, and stays an error."""
-    import pyarrow as pa
-
     try:
         yield
     except pa.ArrowMemoryError:

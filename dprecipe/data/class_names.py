@@ -8,6 +8,7 @@ from typing import Any
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
+from dprecipe.libraries import importing_libraries
 from dprecipe.text.spelling import normalise_text
 
 
@@ -27,8 +28,9 @@ def name_classes(batch: Any, classes: Mapping[str, list[str]]) -> Any:
 
 
 def _names(column: Any, names: list[str]) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as compute
+    with importing_libraries("a class of names"):
+        import pyarrow as pa
+        import pyarrow.compute as compute
 
     if not pa.types.is_integer(column.type):
         return column

@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from dprecipe.data.arrow import column_values
 from dprecipe.data.files import DataFile
 from dprecipe.data.raw import record_number
 from dprecipe.data.values import Value, Values
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
+from dprecipe.libraries import importing_libraries
 from dprecipe.text.spelling import normalise_text
 
 PASSED = "the records passed"
@@ -91,7 +91,8 @@ def _chunk_frame(frame: Any, names: Sequence[str], rows: int) -> Iterator[tuple[
 
 
 def _series_values(series: Any, name: str) -> Values:
-    import pyarrow as pa
+    with importing_libraries("a DataFrame"):
+        import pyarrow as pa
 
     try:
         return _arrow_values(pa.Array.from_pandas(series), name)
@@ -112,7 +113,10 @@ def _chunk_arrow(table: Any, names: Sequence[str], rows: int) -> Iterator[tuple[
 
 
 def _arrow_values(column: Any, name: str) -> Values:
-    import pyarrow as pa
+    with importing_libraries("a DataFrame"):
+        import pyarrow as pa
+
+        from dprecipe.data.arrow import column_values
 
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()

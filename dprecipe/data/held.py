@@ -9,31 +9,24 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.arrow import select_columns
-from dprecipe.data.arrow_table import ArrowChunk, collect_chunks
-from dprecipe.data.class_names import check_classes, name_classes, named_columns
 from dprecipe.data.collector import RecordCollector
 from dprecipe.data.facts import model_shape
-from dprecipe.data.files import DataFile
 from dprecipe.data.frames import chunk_table, plain_value
 from dprecipe.data.raw import Raw, Reading, channels_first, drop_labels, record_number
 from dprecipe.data.sources.base import ColumnLabelled, Label, Labelled
-from dprecipe.data.sources.parquet import TableOrImages
 from dprecipe.data.sources.read_npz import as_features, check_labels
-from dprecipe.data.sources.shards import find_columns
 from dprecipe.data.sources.table import AnySource
 from dprecipe.data.table import Collector, read_names
 from dprecipe.data.targets import NumberTarget, SeveralTarget
 from dprecipe.faults import DataFault, UsageFault
-from dprecipe.text.spelling import normalise_text, normalise_texts
+from dprecipe.text.spelling import normalise_texts
 
 CHUNK_ROWS = 8192
 CHUNK_ITEMS = 256
@@ -52,12 +45,12 @@ class HeldRecords(ABC):
         """
 
 
-def _label_of(source: AnySource, reading: Reading) -> Label | None:
+def label_of(source: AnySource, reading: Reading) -> Label | None:
     """The label that is read; None for public records."""
     return source.read_label if reading.role != "public" and isinstance(source, ColumnLabelled) else None
 
 
-def _no_table(source: AnySource, reading: Reading) -> UsageFault:
+def no_table_fault(source: AnySource, reading: Reading) -> UsageFault:
     return UsageFault(
         f"`{reading.role}` is a table, and the recipe's data.{reading.role} ({source.source}) declares no columns",
         "declare a csv, parquet or datasets source with `columns`, or pass arrays: dprecipe.Records.from_torch",
@@ -73,8 +66,8 @@ class HeldTable(HeldRecords):
 
     def read(self, source: AnySource, reading: Reading) -> Raw:
         if source.table_columns is None:
-            raise _no_table(source, reading)
-        collector = Collector(source.table_columns, reading.data.preprocess, _label_of(source, reading), reading)
+            raise no_table_fault(source, reading)
+        collector = Collector(source.table_columns, reading.data.preprocess, label_of(source, reading), reading)
         name = f"`{reading.role}`"
         part, forms = reading.span(source.records, len(self._frame), name), _NameForms(name)
         for start in range(part.start, part.stop, CHUNK_ROWS):
@@ -152,38 +145,6 @@ def _form_of(value: Any) -> str:
 
 def _row_after(name: str, first: int, row: int) -> str:
     return f"{name}, {record_number(first + row)}"
-
-
-@final
-class HeldArrow(HeldRecords):
-    """Columns of Arrow: a table's, or encoded images. `classes` are the names of class numbers, by column."""
-
-    def __init__(self, table: Any, classes: Mapping[str, list[str]] | None = None) -> None:
-        """`table`: a table of pyarrow, or an object with its `num_rows`, `names` and `part(names, start, stop)`."""
-        self._table = table
-        self._classes = {normalise_text(name): values for name, values in (classes or {}).items()}
-
-    def read(self, source: AnySource, reading: Reading) -> Raw:
-        image = source.image if isinstance(source, TableOrImages) else None
-        if source.table_columns is None and image is None:
-            raise _no_table(source, reading)
-        label = _label_of(source, reading)
-        if label is not None:
-            check_classes(self._classes, label, f"`{reading.role}`")
-        chunks = partial(self._chunks, source, reading, named_columns(source.table_columns or {}, label))
-        return collect_chunks(chunks, source.table_columns, image, label, reading)
-
-    def _chunks(
-        self, source: AnySource, reading: Reading, named: frozenset[str], names: tuple[str, ...], max_bytes: int
-    ) -> Iterator[ArrowChunk]:
-        file = DataFile(Path(), f"`{reading.role}`", f"`{reading.role}`")
-        part = reading.span(source.records, self._table.num_rows, file.name)
-        stored = find_columns(names, list(self._table.names), file)
-        classes = {name: values for name, values in self._classes.items() if name in named and name in names}
-        rows = max(1, min(CHUNK_ROWS, (1 << 30) // max_bytes))
-        for start in range(part.start, part.stop, rows):
-            some = self._table.part(list(stored.values()), start, min(start + rows, part.stop))
-            yield ArrowChunk(file, start, name_classes(select_columns(some, stored), classes))
 
 
 @final
@@ -335,37 +296,3 @@ def as_array(value: Any) -> NDArray[Any]:
     if hasattr(value, "detach") and hasattr(value, "cpu"):
         value = value.detach().cpu().numpy()
     return np.asarray(value)
-
-
-@final
-class ArrowTable:
-    """A table of pyarrow, a part at a time."""
-
-    def __init__(self, table: Any) -> None:
-        self._table = table
-        self.num_rows, self.names = table.num_rows, table.schema.names
-
-    def part(self, names: list[str], start: int, stop: int) -> Any:
-        """Some rows of some columns, as one batch."""
-        return _one_batch(self._table.select(names).slice(start, stop - start))
-
-
-@final
-class DatasetTable:
-    """A data set of Hugging Face, as it is stored: its selection of rows counts, a transform of them does not."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        self.num_rows, self.names = len(dataset), dataset.column_names
-
-    def part(self, names: list[str], start: int, stop: int) -> Any:
-        """Some rows of some columns, as one batch."""
-        return _one_batch(self._dataset.select_columns(names).with_format("arrow")[start:stop])
-
-
-def _one_batch(table: Any) -> Any:
-    import pyarrow as pa
-
-    columns = [column.combine_chunks() for column in table.columns]
-    arrays = [pa.concat_arrays(c.chunks) if isinstance(c, pa.ChunkedArray) else c for c in columns]
-    return pa.RecordBatch.from_arrays(arrays, names=table.schema.names)

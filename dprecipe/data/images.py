@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.problems import Place, Problems
+from dprecipe.libraries import importing_libraries
 from dprecipe.library_warnings import ignoring_warnings
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def decoding_images(form: ImageForm) -> Iterator[Decode]:
 
 def _decode(form: ImageForm, content: EncodedImage, pixels: NDArray[np.uint8]) -> _Refused | None:
     """Decode an image into `pixels`, or say why not."""
-    from PIL import Image
+    with importing_libraries("an image"):
+        from PIL import Image
 
     try:
         if isinstance(content, Path):
@@ -135,7 +137,8 @@ def _check_header(image: Picture, form: ImageForm) -> _Refused | None:
 
 def _pixels(image: Picture, form: ImageForm) -> NDArray[np.uint8]:
     """An image's pixels, brought to the declared size if they are of another one."""
-    from PIL import Image, ImageOps
+    with importing_libraries("an image"):
+        from PIL import Image, ImageOps
 
     height, width, _ = form.shape
     if form.resize is None or (image.height, image.width) == (height, width):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.arrow import MAX_VALUE_BYTES
 from dprecipe.data.files import READ_ERRORS, DataFile
 from dprecipe.data.images import MAX_IMAGE_BYTES, Decode, ImageForm, decoding_images
 from dprecipe.data.problems import Problems
-from dprecipe.data.values import Values
+from dprecipe.data.values import MAX_VALUE_BYTES, Values
 from dprecipe.data.words import Header, find_delimiter
 from dprecipe.faults import DataFault
+from dprecipe.libraries import importing_libraries
 
 if TYPE_CHECKING:
     from dprecipe.data.sources.row_selection import RowSink
@@ -59,8 +59,9 @@ def add_table(file: DataFile, chunks: RowSink, problems: Problems, delimiter: st
         limit, found = RowLimit(limits.max_rows, limits.excess_fault), delimiter or guess_delimiter(file, chunks.names)
         read_rows([file], chunks, found, (0, None), limit, problems)
         return
-    from dprecipe.data.sources.read_parquet import ParquetShards
-    from dprecipe.data.sources.shards import read_shards
+    with importing_libraries("a Parquet file"):
+        from dprecipe.data.sources.read_parquet import ParquetShards
+        from dprecipe.data.sources.shards import read_shards
 
     for chunk in read_shards(ParquetShards(), [file], None, limits, chunks.names, MAX_VALUE_BYTES):
         chunks.add(chunk.values(chunks.names, limits), chunk.batch.num_rows, chunk.place)
@@ -89,8 +90,9 @@ def add_images(
 def _add_image_column(
     file: DataFile, column: str, names: tuple[str, ...], decode: Decode, add: AddImages, problems: Problems
 ) -> None:
-    from dprecipe.data.sources.read_parquet import ParquetShards
-    from dprecipe.data.sources.shards import read_shards
+    with importing_libraries("a Parquet file"):
+        from dprecipe.data.sources.read_parquet import ParquetShards
+        from dprecipe.data.sources.shards import read_shards
 
     if not is_parquet(file):
         raise file.fault("is neither a folder of images nor a Parquet file", "name one: the model takes images")

@@ -19,6 +19,7 @@ from dprecipe.data.schema import Step
 from dprecipe.data.storage import IN_MEMORY_BYTES, Storage
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, UsageFault
+from dprecipe.libraries import importing_libraries
 from dprecipe.progress import Progress
 
 if TYPE_CHECKING:
@@ -114,11 +115,12 @@ class Records:
         Raises:
             UsageFault: it is none.
         """
-        from dprecipe.data.held import ArrowTable, HeldArrow
-
-        if not hasattr(table, "schema") and hasattr(table, "__arrow_c_stream__"):
+        with importing_libraries("a table of Arrow"):
             import pyarrow as pa
 
+            from dprecipe.data.held_arrow import ArrowTable, HeldArrow
+
+        if not hasattr(table, "schema") and hasattr(table, "__arrow_c_stream__"):
             table = pa.table(table)
         _check_kind(table, ("pyarrow",), ("schema", "num_rows", "select"), "from_arrow", "a table of pyarrow or polars")
         return HeldArrow(ArrowTable(table))
@@ -131,7 +133,8 @@ class Records:
         Raises:
             UsageFault: it is no such data set: several splits, or a stream.
         """
-        from dprecipe.data.held import DatasetTable, HeldArrow
+        with importing_libraries("a data set of `datasets`"):
+            from dprecipe.data.held_arrow import DatasetTable, HeldArrow
 
         members = ("column_names", "features", "with_format", "select_columns", "__len__")
         whole = not isinstance(dataset, Mapping) and all(hasattr(dataset, name) for name in members)

@@ -18,6 +18,7 @@ from dprecipe.data.sources.read_json_lines import MAX_LINE_BYTES, parse_object
 from dprecipe.data.values import text_of
 from dprecipe.data.words import DELIMITERS
 from dprecipe.faults import DataFault
+from dprecipe.libraries import importing_libraries
 from dprecipe.text.spelling import normalise_texts
 
 MAX_ROWS = 100_000
@@ -122,9 +123,10 @@ def _read_json_lines(file: Path, max_rows: int) -> Table:
 
 
 def _read_parquet(file: Path, max_rows: int) -> Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    import pyarrow.types as types
+    with importing_libraries("a Parquet file"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        import pyarrow.types as types
 
     def is_plain(kind: Any) -> bool:
         kind = kind.value_type if types.is_dictionary(kind) else kind
@@ -152,8 +154,9 @@ def _read_parquet(file: Path, max_rows: int) -> Table:
 
 
 def _plain_values(column: Any) -> Sequence[Any]:
-    import pyarrow as pa
-    import pyarrow.types as types
+    with importing_libraries("a Parquet file"):
+        import pyarrow as pa
+        import pyarrow.types as types
 
     if types.is_date(column.type) or types.is_timestamp(column.type):
         column = column.cast(pa.string())

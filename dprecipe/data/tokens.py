@@ -19,8 +19,8 @@ from dprecipe.data.files import locate_file
 from dprecipe.data.schema import Tokenize, TokenizerFile
 from dprecipe.data.token_patterns import grows_texts, take_long
 from dprecipe.data.values import WORD, hash_bucket
-from dprecipe.faults import DataFault, UsageFault
-from dprecipe.libraries import is_failure
+from dprecipe.faults import DataFault
+from dprecipe.libraries import importing_libraries, is_failure
 
 TOKENIZER = "tokenizer.json"
 """The name of a tokeniser in a release."""
@@ -127,13 +127,8 @@ def read_tokenizer(path: Path, declared: TokenizerFile) -> tuple[Any, bytes]:
         UsageFault: the library is not installed.
         DataFault: the file can't be read, is no tokeniser, or has other tokens than are declared.
     """
-    try:
+    with importing_libraries("a tokeniser"):
         import tokenizers
-    except ImportError:
-        raise UsageFault(
-            "data.preprocess has a tokeniser, and the library `tokenizers` is not installed",
-            "pip install 'dprecipe[hub]'",
-        ) from None
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

@@ -24,9 +24,7 @@ class LoggerBlock(Block):
     networked: ClassVar[bool] = False
     """Whether it sends values to another machine."""
     modules: ClassVar[tuple[str, ...]] = ()
-    """Modules that it needs: one of them."""
-    extra: ClassVar[str] = ""
-    """The extra of this package that brings them."""
+    """Modules that it needs: one of them. The first is that of this package's extra."""
 
 
 class CsvLog(LoggerBlock):
@@ -40,7 +38,6 @@ class TensorBoardLog(LoggerBlock):
     """Event files of TensorBoard."""
 
     modules: ClassVar[tuple[str, ...]] = ("tensorboardX", "tensorboard")
-    extra: ClassVar[str] = "tensorboard"
 
     kind: Literal["tensorboard"]
     values: Stream = Field("covered", description=VALUES)
@@ -51,7 +48,6 @@ class MlflowLog(LoggerBlock):
 
     networked: ClassVar[bool] = True
     modules: ClassVar[tuple[str, ...]] = ("mlflow",)
-    extra: ClassVar[str] = "mlflow"
 
     kind: Literal["mlflow"]
     uri: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")] | None = Field(
@@ -66,7 +62,6 @@ class WandbLog(LoggerBlock):
 
     networked: ClassVar[bool] = True
     modules: ClassVar[tuple[str, ...]] = ("wandb",)
-    extra: ClassVar[str] = "wandb"
 
     kind: Literal["wandb"]
     project: Text = "dprecipe"

@@ -388,7 +388,7 @@ class Mechanism:
         """
         from dprecipe.libraries import importing_libraries
 
-        with importing_libraries(self.package):
+        with importing_libraries(package=self.package):
             runner: object = import_module(f"{self.package}.train.run").RUNNER
         return runner
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from dprecipe.faults import DataFault
@@ -47,9 +49,6 @@ def read_adapters(file: Path) -> dict[str, Tensor]:
     Raises:
         DataFault: it can't be read.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
         tensors: dict[str, Tensor] = load_file(file)
     except (SafetensorError, OSError) as error:

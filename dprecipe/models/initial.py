@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from safetensors import SafetensorError
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from dprecipe.faults import DataFault
@@ -105,9 +107,6 @@ def load_initial(module: nn.Module, file: Path, head: frozenset[str]) -> Initial
     Raises:
         DataFault: there is no such file, or its tensors are not those of the module.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
     try:
         content = file.read_bytes()
         tensors: dict[str, Tensor] = load(content)

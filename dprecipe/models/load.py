@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from dprecipe.data.facts import sequences_step, tokenize_step
@@ -269,8 +270,6 @@ def read_tensors(file: Path, module: nn.Module) -> dict[str, Tensor]:
 
     How many trees and nodes a forest has is learned: it takes over the numbers of the file.
     """
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(file, framework="pt") as archive:
             shapes = {name: archive.get_slice(name).get_shape() for name in archive.keys()}  # noqa: SIM118

@@ -10,7 +10,6 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -18,7 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dprecipe.faults import DataFault, RunFailed, UsageFault
+from dprecipe.faults import DataFault, RunFailed
+from dprecipe.libraries import EXTRAS, check_libraries, importing_libraries
 from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.zoo.convex import LocationModel
 from dprecipe.models.zoo.forest import Forest
@@ -26,7 +26,6 @@ from dprecipe.models.zoo.forest import Forest
 if TYPE_CHECKING:
     from dprecipe.models.load import Released
 
-NEEDED = ("onnx", "onnxscript", "onnxruntime")
 INPUT, OUTPUT = "features", "outputs"
 MAX_DIFFERENCE, MAX_EDGE_DIFFERENCE = 1e-4, 1e-2
 """Of the kinds in `Exported`. Normalising a constant record amplifies its rounding by hundreds."""
@@ -57,9 +56,7 @@ def export_onnx(model: Released, target: Path, metadata: Mapping[str, str]) -> E
         DataFault: a model of this kind is not exported, and why.
         RunFailed: torch can't export the module, or the file computes something else; nothing is kept of it.
     """
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise UsageFault(f"exporting to ONNX needs {', '.join(missing)}", "pip install 'dprecipe[onnx]'")
+    check_libraries("exporting to ONNX", *EXTRAS["onnx"])
     if isinstance(model.module, Forest):
         raise DataFault(
             "trees are not exported to ONNX: its operators for trees add in single precision, ours in double",
@@ -109,7 +106,8 @@ def _write(model: Released, target: Path, metadata: Mapping[str, str]) -> None:
 
 
 def _compare(model: Released, target: Path) -> Exported:
-    import onnxruntime
+    with importing_libraries("exporting to ONNX"):
+        import onnxruntime
 
     session = onnxruntime.InferenceSession(str(target), providers=["CPUExecutionProvider"])
     records, differences = 0, {True: 0.0, False: 0.0}

@@ -15,10 +15,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib.util import find_spec
 from typing import Any, final
 
 from dprecipe.faults import UsageFault
+from dprecipe.libraries import check_libraries, importing_libraries
 
 LOCAL = "local"
 """The address that stands for a cluster of its own."""
@@ -46,8 +46,7 @@ def check_address(address: str) -> None:
     Raises:
         UsageFault: not so; nothing was spent.
     """
-    if find_spec("ray") is None:
-        raise UsageFault("--ray needs Ray, which is not installed", "pip install 'dprecipe[ray]'")
+    check_libraries("--ray", "ray")
     if address in (LOCAL, AUTO):
         return
     host, _, port = address.rpartition(":")
@@ -92,7 +91,8 @@ class Cluster:
         """Start a task, on any machine or on this one."""
         options = dict(self._options)
         if node is not None:
-            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+            with importing_libraries("--ray"):
+                from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
         return self._ray.remote(function).options(**options).remote(*arguments)
@@ -141,7 +141,8 @@ def open_cluster(address: str, cpus: int | None, gpus: int) -> Iterator[Cluster]
         # Ray opens its own folder to everybody, so it is in one that is not.
         terms |= {"include_dashboard": False, "num_cpus": cpus or os.cpu_count() or 1, "_temp_dir": f"{folder}/r"}
     try:
-        import ray
+        with importing_libraries("--ray"):
+            import ray
 
         try:
             ray.init(address=address, **terms)

@@ -21,6 +21,7 @@ from typing import Any
 from dprecipe import durable
 from dprecipe.account.faults import AccountInvalid, AccountUnavailable
 from dprecipe.faults import Fault, RunFailed, UsageFault
+from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.ledger import Ledger, lock_ledger
@@ -118,7 +119,8 @@ def _hold(
     history: Sequence[Mapping[str, float]],
     write: Callable[[Path], None],
 ) -> None:
-    from dprecipe.training.draft import draft_numbers
+    with importing_libraries():
+        from dprecipe.training.draft import draft_numbers
 
     numbers = draft_numbers(plan)
     recorded = certificate.to_json(certificate.assemble_predicate(plan, SpentBudget.of(ledger), facts, numbers))
@@ -178,7 +180,8 @@ def complete_run(path: Path) -> Completed:
 def _release(
     plan: Plan, folder: RunFolder, ledger: Ledger, facts: RunFacts, history: Sequence[Mapping[str, float]]
 ) -> Completed:
-    from dprecipe.training.publish import check_verified
+    with importing_libraries():
+        from dprecipe.training.publish import check_verified
 
     kept = _held_of(folder)
 
@@ -202,9 +205,10 @@ def _release(
 
 
 def _remove_losers(plan: Plan, folder: RunFolder) -> None:
-    from dprecipe.training.tuning.losers import load_recipient
-    from dprecipe.training.tuning.removal import locate_trials, remove_losers
-    from dprecipe.training.tuning.trials import Trials
+    with importing_libraries():
+        from dprecipe.training.tuning.losers import load_recipient
+        from dprecipe.training.tuning.removal import locate_trials, remove_losers
+        from dprecipe.training.tuning.trials import Trials
 
     if locate_trials(folder).exists():
         remove_losers(plan, folder, Trials(plan.source, locate_trials(folder), Path()), load_recipient(plan))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.targets import ClassTarget, CountTarget, SeveralTarget, Target, TokenTarget, name_classes
-from dprecipe.libraries import leaving_out
+from dprecipe.libraries import importing_libraries, leaving_out
 from dprecipe.release.scores import BASELINE
 
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ def measure(predicted: Floats, labels: Floats, target: Target) -> dict[str, Any]
 
 def _import_metrics() -> Any:
     """scikit-learn's, without pandas, which it imports where it is installed, and takes no table of here."""
-    with leaving_out("pandas"):
+    with leaving_out("pandas"), importing_libraries():
         from sklearn import metrics
     return metrics
 

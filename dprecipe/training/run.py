@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dprecipe.data.facts import Role
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import UsageFault
+from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.progress import report_progress
@@ -160,6 +161,7 @@ def _explaining_memory(*, before: bool) -> AbstractContextManager[None]:
 
 def _count_gpus(plan: Plan) -> int:
     """GPUs of a task on a cluster, which trains on a device like this machine's."""
-    from dprecipe.training.program import device_of
+    with importing_libraries():
+        from dprecipe.training.program import device_of
 
     return int(device_of(plan.runtime.device).type == "cuda")

@@ -31,6 +31,7 @@ BEHIND = (
     "models/outputs.py",
     "models/modules",
     "data/augment.py",
+    "cli/resemblance.py",
 )
 RIGHT_OF_THE_WALL = [
     path

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -134,14 +134,7 @@ def test_a_file_that_is_not_there_or_too_large(tmp_path: Path, monkeypatch: pyte
 
 def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
-    real = builtins.__import__
-
-    def refuse(name: str, *rest: Any) -> Any:
-        if name == "tokenizers":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(UsageFault) as caught:
         open_tokens(step_of(), tmp_path)
     assert "dprecipe[hub]" in (caught.value.remedy or "")

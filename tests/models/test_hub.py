@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 from dprecipe.data.facts import DataFacts  # noqa: E402
 from dprecipe.data.targets import ClassTarget  # noqa: E402
-from dprecipe.faults import DataFault, RunFailed  # noqa: E402
+from dprecipe.faults import DataFault, UsageFault  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.checks import check_data  # noqa: E402
 from dprecipe.models.hub_config import check_config  # noqa: E402
@@ -334,6 +334,6 @@ def test_a_missing_extra_is_named_with_its_command(monkeypatch: pytest.MonkeyPat
         lambda: build(Timm(kind="timm", name="tiny"), (2, 5, 5), 3, 0),
         lambda: build(SPEC, (5,), 3, 0, config=BERT),
     ):
-        with pytest.raises(RunFailed) as missing:
+        with pytest.raises(UsageFault) as missing:
             call()
         assert missing.value.remedy == "pip install 'dprecipe[hub]'"

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from dprecipe import libraries  # noqa: E402
 from dprecipe.data.sources.base import Count  # noqa: E402
 from dprecipe.faults import DataFault, UsageFault  # noqa: E402
 from dprecipe.models import onnx as exporting  # noqa: E402
@@ -80,7 +81,7 @@ def test_the_file_computes_what_the_module_does(name: str, tmp_path: Path) -> No
 def test_what_is_not_exported_says_why(
     model: dict[str, Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "NEEDED", ())
+    monkeypatch.setattr(libraries, "find_spec", lambda name: name)
     regression = model["kind"] == "location"
     released = make_model(model, (5,), None if regression else 3, (0.0, 1.0) if regression else None)
     with pytest.raises(DataFault, match=reason):
@@ -89,8 +90,8 @@ def test_what_is_not_exported_says_why(
 
 
 def test_missing_libraries_are_named_with_their_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "NEEDED", ("onnx_that_is_missing",))
-    with pytest.raises(UsageFault, match="needs onnx_that_is_missing") as caught:
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None if name == "onnxscript" else name)
+    with pytest.raises(UsageFault, match="exporting to ONNX needs onnxscript, which is not installed") as caught:
         exporting.export_onnx(make_model(**CASES["mlp"]), tmp_path / "model.onnx", {})
     assert "dprecipe[onnx]" in caught.value.remedy
 

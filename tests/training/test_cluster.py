@@ -11,12 +11,13 @@ from typing import Any, cast
 
 import pytest
 
+from dprecipe import libraries
 from dprecipe.faults import UsageFault
 from dprecipe.training import cluster
 
 
 def test_without_ray_the_remedy_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
     with pytest.raises(UsageFault, match="not installed") as caught:
         cluster.check_address("local")
     assert caught.value.remedy == "pip install 'dprecipe[ray]'"
@@ -25,13 +26,13 @@ def test_without_ray_the_remedy_installs_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("address", ["", "head", "recipe.yaml", "ray://head:10001", "head:", ":6379", "head:x"])
 def test_an_address_is_a_host_and_a_port(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "find_spec", lambda name: object())
+    monkeypatch.setattr(libraries, "find_spec", lambda name: object())
     with pytest.raises(UsageFault, match="expected HOST:PORT"):
         cluster.check_address(address)
 
 
 def test_an_address_where_nobody_listens_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "find_spec", lambda name: object())
+    monkeypatch.setattr(libraries, "find_spec", lambda name: object())
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

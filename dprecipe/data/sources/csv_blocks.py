@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.values import CodedTexts, Numbers, Values
+from dprecipe.libraries import importing_libraries
 
 BLOCK_BYTES = 4 << 20
 """Files that are shorter are not worth the import."""
@@ -82,8 +83,9 @@ class BlockSplitter:
     def _read(self, block: bytes, direct: frozenset[str]) -> Any:
         """The block as a table: numbers in the columns `direct`, texts in others that may become numbers, and texts by
         their numbers in a dictionary. None where pyarrow refuses."""
-        import pyarrow as pa
-        from pyarrow import csv
+        with importing_libraries("a block of lines"):
+            import pyarrow as pa
+            from pyarrow import csv
 
         kinds = dict.fromkeys(self._fields, pa.dictionary(pa.int32(), pa.string()))
         for name in self._numeric & self._positions.keys():
@@ -159,8 +161,9 @@ def _finite(column: Any) -> Numbers | None:
 
 def _parse(column: Any) -> Numbers | None:
     """Texts as finite numbers, empty ones masked; None if one is none."""
-    import pyarrow as pa
-    import pyarrow.compute as compute
+    with importing_libraries("a block of lines"):
+        import pyarrow as pa
+        import pyarrow.compute as compute
 
     try:
         return _finite(compute.cast(compute.if_else(compute.equal(column, ""), None, column), pa.float64()))

@@ -24,6 +24,7 @@ from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.data.sources.parquet import ImageColumn, TableOrImages
 from dprecipe.faults import Finding
 from dprecipe.language.base import Text
+from dprecipe.libraries import importing_libraries
 
 if TYPE_CHECKING:
     from dprecipe.data.raw import Raw, Reading
@@ -47,7 +48,8 @@ class _DatasetFolder(TableOrImages, FileSource):
         return (".arrow", ".parquet")
 
     def features_files(self, root: Path) -> list[Path]:
-        from dprecipe.data.sources.read_datasets import existing_shards
+        with importing_libraries("source datasets"):
+            from dprecipe.data.sources.read_datasets import existing_shards
 
         return existing_shards(self.path, self.split, root)
 
@@ -55,7 +57,8 @@ class _DatasetFolder(TableOrImages, FileSource):
         return self.features_files(root)
 
     def read(self, root: Path, reading: Reading) -> Raw:
-        from dprecipe.data.sources.read_datasets import read_datasets
+        with importing_libraries("source datasets"):
+            from dprecipe.data.sources.read_datasets import read_datasets
 
         label = self.read_label if isinstance(self, DatasetFolder) else None
         return read_datasets(self.path, self.split, self.columns, self.image, label, self.records, root, reading)

@@ -23,6 +23,7 @@ from dprecipe.data.sources.csv_table import Delimiter, wrong_delimiter
 from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.data.sources.query_result import QueryResult
 from dprecipe.faults import Finding
+from dprecipe.libraries import importing_libraries
 
 if TYPE_CHECKING:
     from dprecipe.data.raw import Raw, Reading
@@ -105,7 +106,8 @@ class _DuckDb(QueryResult):
                 yield Finding("R242", f"table {name!r} mixes Parquet and CSV files", remedy, f"{path}.tables.{name}")
 
     def read(self, root: Path, reading: Reading) -> Raw:
-        from dprecipe.data.sources.read_duckdb import read_duckdb
+        with importing_libraries("source duckdb"):
+            from dprecipe.data.sources.read_duckdb import read_duckdb
 
         label = self.read_label if isinstance(self, DuckDb) else None
         private = reading.private and self.rows is None

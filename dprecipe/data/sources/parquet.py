@@ -25,6 +25,7 @@ from dprecipe.data.sources.base import (
 from dprecipe.data.sources.label_checks import label_contradictions
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block, Name, PositiveInt
+from dprecipe.libraries import importing_libraries
 
 if TYPE_CHECKING:
     from dprecipe.data.raw import Raw, Reading
@@ -92,7 +93,8 @@ class Parquet(_Parquet, ColumnLabelled):
         yield from _Parquet.contradictions(self, path)
 
     def read(self, root: Path, reading: Reading) -> Raw:
-        from dprecipe.data.sources.read_parquet import read_parquet
+        with importing_libraries("source parquet"):
+            from dprecipe.data.sources.read_parquet import read_parquet
 
         return read_parquet(self.features_paths, self.columns, self.image, self.read_label, self.records, root, reading)
 
@@ -111,6 +113,7 @@ class PublicParquet(_Parquet):
     shared: ClassVar[tuple[str, ...]] = ("columns", "image")
 
     def read(self, root: Path, reading: Reading) -> Raw:
-        from dprecipe.data.sources.read_parquet import read_parquet
+        with importing_libraries("source parquet"):
+            from dprecipe.data.sources.read_parquet import read_parquet
 
         return read_parquet(self.features_paths, self.columns, self.image, None, self.records, root, reading)

@@ -21,6 +21,7 @@ from dprecipe.data.sources.row_selection import RowLimit, RowSelection, RowSink
 from dprecipe.data.table import Collector
 from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault
+from dprecipe.libraries import is_installed
 from dprecipe.text.spelling import normalise_texts
 
 CHUNK_ROWS = 2048
@@ -102,11 +103,12 @@ def _read_file(file: DataFile, rows: RowSelection, delimiter: str, problems: Pro
 
 
 def _add_blocks(rows: RowSelection, lines: _Lines, delimiter: str, width: int, positions: dict[str, int]) -> None:
-    """Add blocks of plain lines, as long as they come."""
+    """Add blocks of plain lines, as long as they come, and pyarrow is there to split them."""
+    can_split = is_installed("pyarrow")
     splitter = BlockSplitter(delimiter, width, positions, rows.sink.numeric)
     while not rows.ended:
         content = lines.take()
-        worth_it = len(content) >= BLOCK_BYTES or (content and lines.number > 1)
+        worth_it = can_split and (len(content) >= BLOCK_BYTES or (content and lines.number > 1))
         block = splitter.split(content) if worth_it else None
         if block is None:
             lines.put_back(content)

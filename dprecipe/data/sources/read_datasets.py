@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
+import pyarrow as pa
+
 from dprecipe.data.arrow import ColumnTypes, select_columns
 from dprecipe.data.arrow_table import collect_chunks
 from dprecipe.data.class_names import check_classes, name_classes, named_columns
@@ -20,7 +22,8 @@ from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
 from dprecipe.data.sources.read_parquet import BATCH_ROWS, MAX_BATCH_BYTES, ParquetShards
-from dprecipe.data.sources.shards import find_columns, read_shards
+from dprecipe.data.sources.shards import read_shards
+from dprecipe.data.words import find_columns
 from dprecipe.faults import DataFault
 from dprecipe.text.spelling import normalise_text
 
@@ -158,8 +161,6 @@ class ArrowShards:
 
     def count_rows(self, file: DataFile, names: tuple[str, ...], types: ColumnTypes) -> int:
         """See `ShardFormat`."""
-        import pyarrow as pa
-
         with pa.memory_map(str(file.path)) as stream, pa.ipc.open_stream(stream) as reader:
             stored = find_columns(names, reader.schema.names, file)
             for name in names:
@@ -168,8 +169,6 @@ class ArrowShards:
 
     def batches(self, file: DataFile, part: slice, names: tuple[str, ...], max_bytes: int) -> Iterator[tuple[int, Any]]:
         """See `ShardFormat`. Each batch is validated: a damaged one may point anywhere."""
-        import pyarrow as pa
-
         rows, first = max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max_bytes)), 0
         with pa.memory_map(str(file.path)) as stream, pa.ipc.open_stream(stream) as reader:
             stored = find_columns(names, reader.schema.names, file)
@@ -186,8 +185,6 @@ class ArrowShards:
 
     def read_metadata(self, file: DataFile) -> Mapping[bytes, bytes]:
         """What is said of the columns."""
-        import pyarrow as pa
-
         with pa.memory_map(str(file.path)) as stream, pa.ipc.open_stream(stream) as reader:
             return reader.schema.metadata or {}
 

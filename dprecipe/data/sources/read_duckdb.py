@@ -13,6 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from dprecipe.data.arrow import ColumnTypes, select_columns
 from dprecipe.data.arrow_table import ArrowChunk, collect_chunks
 from dprecipe.data.files import READ_ERRORS, DataFile, locate_files
@@ -22,8 +26,8 @@ from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.duckdb import format_of
 from dprecipe.data.sources.read_parquet import BATCH_ROWS, ParquetShards
-from dprecipe.data.sources.shards import find_columns
-from dprecipe.faults import DataFault, UsageFault
+from dprecipe.data.words import find_columns
+from dprecipe.faults import DataFault
 from dprecipe.text.spelling import normalise_texts
 
 MAX_HEADER = 1 << 20
@@ -72,15 +76,8 @@ def read_duckdb(
     """The records of the query's result, in its order. `by_row`: each has to be made of one row of a table.
 
     Raises:
-        UsageFault: DuckDB is not installed.
         DataFault: a file is missing or damaged, the query is refused or fails, or its result is not what is declared.
     """
-    try:
-        import duckdb
-    except ImportError:
-        raise UsageFault(
-            "source duckdb needs DuckDB, which is not installed", "pip install 'dprecipe[duckdb]'"
-        ) from None
     result = DataFile(Path(), f"data.{reading.role}.query", f"data.{reading.role}.query")
     files = {name: locate_files(paths, root) for name, paths in tables.items()}
     are_stored = all(format_of(file.path.name) == "parquet" for shards in files.values() for file in shards)
@@ -116,8 +113,6 @@ def read_duckdb(
 
 def _connect(files: Mapping[str, Sequence[DataFile]], single: bool) -> Any:
     """A database in memory that may read these files and nothing else, and whose settings are final."""
-    import duckdb
-
     settings = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
@@ -160,9 +155,6 @@ def _select_files(files: Sequence[DataFile], delimiter: str) -> str:
 
 def _check_parquet(file: DataFile, shards: ParquetShards, types: ColumnTypes) -> None:
     """Check that a file is Parquet, and its columns have the types of those before it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         shards.count_rows(file, tuple(pq.read_schema(file.path).names), types)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -9,14 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
+import pyarrow.parquet as pq
+
 from dprecipe.data.arrow import ColumnTypes, is_text, select_columns
 from dprecipe.data.arrow_table import collect_chunks
 from dprecipe.data.files import DataFile, locate_files
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
-from dprecipe.data.sources.shards import find_columns, read_shards
-from dprecipe.data.words import wrong_format_fault
+from dprecipe.data.sources.shards import read_shards
+from dprecipe.data.words import find_columns, wrong_format_fault
 from dprecipe.faults import DataFault
 from dprecipe.library_warnings import ignoring_warnings
 
@@ -53,8 +55,6 @@ class ParquetShards:
 
     def count_rows(self, file: DataFile, names: tuple[str, ...], types: ColumnTypes) -> int:
         """See `ShardFormat`; by the footer."""
-        import pyarrow.parquet as pq
-
         with pq.ParquetFile(file.path) as table:
             schema, metadata = table.schema_arrow, table.metadata
             stored = find_columns(names, schema.names, file)
@@ -66,8 +66,6 @@ class ParquetShards:
     def batches(self, file: DataFile, part: slice, names: tuple[str, ...], max_bytes: int) -> Iterator[tuple[int, Any]]:
         """See `ShardFormat`. Memory is that of a row group, whose columns take at most `max_bytes` bytes per value by
         its header."""
-        import pyarrow.parquet as pq
-
         with pq.ParquetFile(file.path) as footer:
             schema, metadata = footer.schema_arrow, footer.metadata
         stored = find_columns(names, schema.names, file)
@@ -96,8 +94,6 @@ class ParquetShards:
 
     def read_metadata(self, file: DataFile) -> Mapping[bytes, bytes]:
         """What is said of the columns."""
-        import pyarrow.parquet as pq
-
         return pq.read_schema(file.path).metadata or {}
 
     def describe(self, file: DataFile, error: Exception) -> DataFault:

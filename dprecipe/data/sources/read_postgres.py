@@ -20,6 +20,7 @@ from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.table import Collector
 from dprecipe.data.words import Header
 from dprecipe.faults import DataFault, UsageFault
+from dprecipe.libraries import importing_libraries
 from dprecipe.text.spelling import normalise_texts
 
 BATCH_ROWS = 8192
@@ -99,12 +100,9 @@ def read_postgres(
 
 @contextmanager
 def _transaction(variable: str, reading: Reading) -> Iterator[Any]:
-    try:
+    with importing_libraries("source postgres"):
         import psycopg
-    except ImportError:
-        raise UsageFault(
-            "source postgres needs psycopg, which is not installed", "pip install 'dprecipe[postgres]'"
-        ) from None
+
     address = os.environ.get(variable, "")
     if not address:
         raise UsageFault(
@@ -129,7 +127,8 @@ def _transaction(variable: str, reading: Reading) -> Iterator[Any]:
 @contextmanager
 def _refused(name: str, reading: Reading) -> Iterator[None]:
     """Faults of a query's text: no row has been looked at."""
-    import psycopg
+    with importing_libraries("source postgres"):
+        import psycopg
 
     try:
         yield
@@ -144,7 +143,8 @@ def _refused(name: str, reading: Reading) -> Iterator[None]:
 @contextmanager
 def _failed(name: str, reading: Reading) -> Iterator[None]:
     """Faults of a row: the server's words may quote it."""
-    import psycopg
+    with importing_libraries("source postgres"):
+        import psycopg
 
     try:
         yield

@@ -10,7 +10,6 @@ from dprecipe.data.arrow import ColumnTypes
 from dprecipe.data.arrow_table import ArrowChunk, reading_arrow
 from dprecipe.data.files import DataFile, name_files
 from dprecipe.data.raw import Limits
-from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
 
 
@@ -60,26 +59,3 @@ def read_shards(
             if batch is None:
                 break
             yield ArrowChunk(file, *batch)
-
-
-def find_columns(names: tuple[str, ...], present: list[str], file: DataFile, are_names: bool = True) -> dict[str, str]:
-    """The names that the file has for the columns that are read. `are_names`: they are no fields of a record, as the
-    first line of a CSV file without a header would be; otherwise only a nearly equal one is told.
-
-    Raises:
-        DataFault: a column is not there, or more than once.
-    """
-    known = Header(present)
-    listed = (
-        ", ".join(map(repr, present[:50])) if are_names else "others (does each CSV file begin with a header line?)"
-    )
-    for name in names:
-        places = known.places(name)
-        if len(places) != 1:
-            meant = None if places else known.nearest(name)
-            raise file.fault(
-                f"has {'more than one' if places else 'no'} column {name!r}; "
-                + (f"it has {meant!r}" if meant else f"its columns are {listed}"),
-                "write the name in the recipe as the file has it",
-            )
-    return {name: present[known.places(name)[0]] for name in names}

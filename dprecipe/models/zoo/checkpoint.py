@@ -10,6 +10,8 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load
 from torch import Tensor
 
 from dprecipe.faults import DataFault
@@ -63,8 +65,6 @@ def check_decoder(module: CausalLanguageModel, folder: Path) -> None:
     Raises:
         DataFault: they are not those of the module, or a file can't be read.
     """
-    from safetensors import SafetensorError, safe_open
-
     names, shapes, missing = find_weights(folder), _list_shapes(module), set(module.state_dict())
     for file in (folder / name for name in names):
         try:
@@ -152,9 +152,6 @@ def _unreadable(file: Path, error: Exception) -> DataFault:
 
 def _tensors(content: bytes, file: Path, module: CausalLanguageModel) -> Iterator[tuple[str, Tensor]]:
     """Those that the module has, by its names; checked."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
     try:
         tensors = load(content)
     except (SafetensorError, ValueError, KeyError, OverflowError) as error:

@@ -18,7 +18,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from dprecipe.faults import DataFault, RunFailed
+from dprecipe.faults import DataFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.models.hub_config import Config, check_config
 from dprecipe.models.schema import CausalLm, Timm, Transformers
@@ -158,8 +158,5 @@ def config_of(folder: Path, check: Callable[[Mapping[str, Any]], Config] = check
 
 
 def import_library(name: str) -> Any:
-    try:
-        with importing_libraries():
-            return import_module(name)
-    except ImportError as error:
-        raise RunFailed(f"this model needs {name}: {error}", "pip install 'dprecipe[hub]'") from error
+    with importing_libraries("this model"):
+        return import_module(name)

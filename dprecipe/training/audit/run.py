@@ -9,6 +9,7 @@ from typing import final, get_args
 
 from dprecipe.faults import RunFailed
 from dprecipe.language.audit import CONFIDENCE, DEFAULT_RELEASES, DEFAULT_STEPS, AuditBlock
+from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.noise.entropy import Purpose, Secrets
@@ -129,11 +130,13 @@ def _examine_others(plan: Plan, request: AuditRequest) -> Iterator[AuditFinding]
     process."""
     yield _examine_secrets()
     if plan.stages:
-        from dprecipe.training.audit.stages import examine_stages
+        with importing_libraries("an audit"):
+            from dprecipe.training.audit.stages import examine_stages
 
         yield from examine_stages(plan, lambda: request.show("program", 0, 0))
     if plan.runtime.processes > 1 and "WORLD_SIZE" not in os.environ:
-        from dprecipe.training.audit.several import examine_processes
+        with importing_libraries("an audit"):
+            from dprecipe.training.audit.several import examine_processes
 
         request.show("program", 0, 0)
         yield from examine_processes(plan)

@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from dprecipe import durable
 from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.language.loggers import LoggerBlock, MlflowLog
+from dprecipe.libraries import check_libraries, is_installed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.training.folder import WHEN, RunFolder
 from dprecipe.training.loggers.background import BackgroundSink
@@ -39,11 +39,8 @@ def check_loggers(plan: Plan) -> None:
         UsageFault: one is not, or no server is named.
     """
     for block in plan.runtime.loggers:
-        if block.modules and all(find_spec(name) is None for name in block.modules):
-            raise UsageFault(
-                f"runtime.loggers: {block.kind} needs {' or '.join(block.modules)}",
-                f"pip install 'dprecipe[{block.extra}]'",
-            )
+        if not any(map(is_installed, block.modules)):
+            check_libraries(f"runtime.loggers: {block.kind}", *block.modules[:1])
         if isinstance(block, MlflowLog) and not (block.uri or os.environ.get("MLFLOW_TRACKING_URI")):
             raise UsageFault(
                 "runtime.loggers: no server of mlflow is named",

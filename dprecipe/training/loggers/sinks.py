@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, final
 
 from dprecipe.language.loggers import CsvLog, LoggerBlock, MlflowLog, TensorBoardLog, WandbLog
+from dprecipe.libraries import importing_libraries
 from dprecipe.training import log
 
 Status = Literal["finished", "interrupted", "failed"]
@@ -88,7 +89,8 @@ class TensorBoardSink:
     """Event files; a resumed attempt adds one to the same folder."""
 
     def __init__(self, folder: Path) -> None:
-        from lightning.pytorch.loggers import TensorBoardLogger
+        with importing_libraries("runtime.loggers: tensorboard"):
+            from lightning.pytorch.loggers import TensorBoardLogger
 
         # A file is named by the second; without a number, an attempt of the same second would replace the one before.
         number = sum(1 for _ in folder.glob("events.out.tfevents.*"))
@@ -111,7 +113,8 @@ class MlflowSink:
     def __init__(self, block: MlflowLog, identity: Identity) -> None:
         for name, value in MLFLOW_DEFAULTS.items():
             os.environ.setdefault(name, value)
-        from lightning.pytorch.loggers import MLFlowLogger
+        with importing_libraries("runtime.loggers: mlflow"):
+            from lightning.pytorch.loggers import MLFlowLogger
 
         self._logger = MLFlowLogger(
             experiment_name=block.experiment,
@@ -141,8 +144,9 @@ class WandbSink:
 
     def __init__(self, block: WandbLog, folder: Path, identity: Identity) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        import wandb
-        from lightning.pytorch.loggers import WandbLogger
+        with importing_libraries("runtime.loggers: wandb"):
+            import wandb
+            from lightning.pytorch.loggers import WandbLogger
 
         identifier = identity.known or secrets.token_hex(8)
         settings = wandb.Settings(

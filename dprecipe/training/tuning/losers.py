@@ -13,12 +13,12 @@ import json
 import re
 import tarfile
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from dprecipe import durable
 from dprecipe.faults import UsageFault
+from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.candidates import Point
 from dprecipe.release.untrusted import ContentError, read_bytes
@@ -39,8 +39,7 @@ def load_recipient(plan: Plan) -> Any | None:
     """
     if plan.tuning is None or plan.tuning.block.keep is None:
         return None
-    if find_spec("pyrage") is None:
-        raise UsageFault("tuning.keep needs pyrage, which is not installed", "pip install 'dprecipe[keep]'")
+    check_libraries("tuning.keep", "pyrage")
     path = Path(plan.source.file).parent / plan.tuning.block.keep.encrypt_to
     try:
         text = read_bytes(path).decode("ascii").strip()
@@ -50,7 +49,8 @@ def load_recipient(plan: Plan) -> Any | None:
         raise UsageFault(f"{path}: a private key, and with it the runs could be opened here", HOW_TO_MAKE)
     if not RECIPIENT.fullmatch(text):
         raise UsageFault(f"{path}: expected one public key of age, age1…", HOW_TO_MAKE)
-    from pyrage import RecipientError, x25519
+    with importing_libraries("tuning.keep"):
+        from pyrage import RecipientError, x25519
 
     try:
         return x25519.Recipient.from_str(text)
@@ -64,7 +64,8 @@ def keep_losers(path: Path, recipient: Any, trials: Trials, points: Sequence[Poi
     Raises:
         OSError: the disk refuses.
     """
-    from pyrage import encrypt_io
+    with importing_libraries("tuning.keep"):
+        from pyrage import encrypt_io
 
     with io.BytesIO() as plain:
         with tarfile.open(fileobj=plain, mode="w") as archive:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.drawing import MARK
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.candidates import Point
@@ -15,8 +16,9 @@ def draw_trials(plan: Plan, rows: Sequence[tuple[Point, float | None]]) -> str:
     """An SVG with a panel for each key."""
     import io
 
-    import matplotlib
-    from matplotlib.figure import Figure
+    with importing_libraries("tuning"):
+        import matplotlib
+        from matplotlib.figure import Figure
 
     over = () if plan.tuning is None else plan.tuning.block.over
     figure_name = "" if plan.tuning is None else plan.tuning.block.score.figure

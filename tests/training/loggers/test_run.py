@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from safetensors.torch import load_file  # noqa: E402
 
+from dprecipe import libraries  # noqa: E402
 from dprecipe.faults import Interrupted, UsageFault  # noqa: E402
 from dprecipe.mechanisms.plan import Plan  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
@@ -190,12 +191,12 @@ def test_missing_libraries_are_told_before_anything_is_spent(
     small: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = small(PUBLIC, loggers("{kind: tensorboard}"))
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(UsageFault, match="tensorboard needs tensorboardX or tensorboard") as caught:
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
+    with pytest.raises(UsageFault, match="tensorboard needs tensorboardX, which is not installed") as caught:
         run(plan, tmp_path / "run")
     assert "dprecipe[tensorboard]" in caught.value.remedy
     assert not (tmp_path / "run").exists()
-    monkeypatch.setattr(module, "find_spec", lambda name: name)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: name)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(UsageFault, match="no server of mlflow"):
         check_loggers(small(PUBLIC, loggers("{kind: mlflow}")))

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from dprecipe import libraries
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.verify import verify
 from dprecipe.training.trial_result import locate_result
-from dprecipe.training.tuning import losers
 from dprecipe.training.tuning.losers import LOSERS, keep_losers, load_recipient
 from dprecipe.training.tuning.run import tune
 from dprecipe.training.tuning.trials import Trials
@@ -97,7 +97,7 @@ def test_a_file_without_a_public_key_is_refused_before_anything_is_spent(
 
 def test_without_the_library_the_remedy_installs_it(tuned: Tuned, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = tuned(KEEP)
-    monkeypatch.setattr(losers, "find_spec", lambda name: None)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
     with pytest.raises(UsageFault, match="not installed") as caught:
         load_recipient(plan)
     assert caught.value.remedy == "pip install 'dprecipe[keep]'"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from dprecipe.cli.documents import check_output, path_in_recipe, replace_output
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import PlanRefused, UsageFault
+from dprecipe.libraries import check_libraries
 from dprecipe.mechanisms.encoded.codebook import Codebook
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.mechanisms.encoded.train.fit import make_codebook, public_records
@@ -43,8 +43,7 @@ def write_codebook(
     findings = [finding for rule in rules.RULES for finding in rule(loaded.recipe)] + list(public_records(data))
     if any(finding.is_error for finding in findings):
         raise PlanRefused(loaded.located(findings))
-    if find_spec("torch") is None:
-        raise UsageFault("gradients need torch", "pip install 'dprecipe[train]'")
+    check_libraries("a codebook", "torch")
     result = make_codebook(loaded.recipe, spec, find_data_root(data_root, recipe), size, recipe.parent)
     replace_output(out, result.codebook.to_bytes())
     path = path_in_recipe(recipe, out)

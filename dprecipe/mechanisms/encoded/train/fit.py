@@ -19,6 +19,7 @@ from dprecipe.data.load import load, read
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, Finding, RunFailed
+from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded.codebook import Codebook, CodebookError, fit_in_batches
 from dprecipe.mechanisms.encoded.phases import groups_of
@@ -101,13 +102,14 @@ class _Gradients:
         self.seen = self.without = 0
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        import torch
+        with importing_libraries("a codebook"):
+            import torch
 
-        from dprecipe.models.build import build
-        from dprecipe.models.initial import start_from
-        from dprecipe.training.engine.clipped_sum import per_record_gradients
-        from dprecipe.training.losses import choose_loss
-        from dprecipe.training.program import device_of
+            from dprecipe.models.build import build
+            from dprecipe.models.initial import start_from
+            from dprecipe.training.engine.clipped_sum import per_record_gradients
+            from dprecipe.training.losses import choose_loss
+            from dprecipe.training.program import device_of
 
         facts, runtime = data_facts(self._recipe.data), self._recipe.runtime
         loss = choose_loss(facts.target, self._recipe.training)

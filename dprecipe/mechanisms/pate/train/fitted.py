@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dprecipe.faults import RunFailed
+from dprecipe.libraries import importing_libraries
 from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.build import build
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
@@ -85,19 +85,15 @@ def _fit_state(
 
 
 def _import_scikit_learn() -> Any:
-    try:
+    with importing_libraries("fitting forests, boosting or logistic regression"):
         import sklearn.ensemble
         import sklearn.linear_model
-    except ModuleNotFoundError as error:
-        raise RunFailed(
-            "forests, boosting and logistic regression are fitted by scikit-learn, which is not installed",
-            "pip install 'dprecipe[train]'",
-        ) from error
     return sklearn
 
 
 def _limit_threads() -> AbstractContextManager[object]:
-    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+    with importing_libraries("fitting forests, boosting or logistic regression"):
+        from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
     limits: AbstractContextManager[object] = threadpool_limits(1)
     return limits

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from dprecipe.durable import FILE_MODE, FOLDER_MODE
+from dprecipe.libraries import importing_libraries
 
 if TYPE_CHECKING:
     from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take
@@ -57,10 +58,11 @@ class Job:
 
     def run(self, store: Path, teachers: Sequence[int]) -> None:
         """Train these teachers and keep their votes."""
-        import torch
+        with importing_libraries():
+            import torch
 
-        from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
-        from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
+            from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
+            from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
 
         lesson = Lesson.model_validate_json((self.folder / "lesson.json").read_bytes())
         features, labels, queries = (self._array(name) for name in ("features", "labels", "queries"))
@@ -86,7 +88,8 @@ def main() -> None:
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
     answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
     job = json.loads(lines.get())
-    import torch
+    with importing_libraries():
+        import torch
 
     torch.set_num_threads(1)
     while True:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dprecipe.faults import UsageFault
+from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
@@ -232,7 +233,8 @@ def tabulate(curve: Curve) -> str:
 
 
 def _draw(path: Path, curve: Curve) -> None:
-    from dprecipe.mechanisms.pnsgd.commands.positions_plot import plot_positions
+    with importing_libraries("--plot"):
+        from dprecipe.mechanisms.pnsgd.commands.positions_plot import plot_positions
 
     try:
         path.write_bytes(plot_positions(curve, path.suffix.removeprefix(".")))

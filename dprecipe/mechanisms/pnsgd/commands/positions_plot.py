@@ -1,10 +1,13 @@
 """The plot of `dprecipe positions`: δ against the position on a logarithmic scale, a panel for each ε, a line for each
-bound. Needs matplotlib, which is imported on use."""
+bound."""
 
 from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING, Any
+
+import matplotlib
+from matplotlib.figure import Figure
 
 from dprecipe.mechanisms.drawing import CAP, INK, MARK, SOFT
 from dprecipe.release.plots import plot_style
@@ -27,9 +30,6 @@ MIN_SHOWN = 1e-30
 
 def plot_positions(curve: Curve, kind: str) -> bytes:
     """The picture, as `svg` or `png`."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     with matplotlib.rc_context(plot_style("positions")):
         panels = len(curve.own)
         figure = Figure(figsize=(1.2 + 4.4 * panels, 4.2), layout="constrained")

@@ -140,7 +140,7 @@ def test_wrong_use_is_told_before_anything_is_computed(
         write_codebook(recipe, book, [dpsgd])
     with pytest.raises(UsageFault, match="can't be written"):
         write_codebook(recipe, book.parent, size=2, force=True)
-    monkeypatch.setattr("dprecipe.mechanisms.encoded.commands.codebook.find_spec", lambda name: None)
+    monkeypatch.setattr("dprecipe.libraries.find_spec", lambda name: None)
     with pytest.raises(UsageFault) as missing:
         write_codebook(recipe, book)
     assert "pip install 'dprecipe[train]'" in missing.value.remedy

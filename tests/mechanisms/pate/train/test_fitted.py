@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 ensemble = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
 linear_model = pytest.importorskip("sklearn.linear_model")
 
-from dprecipe.faults import RunFailed  # noqa: E402
+from dprecipe.faults import UsageFault  # noqa: E402
 from dprecipe.mechanisms.pate.train import fitted  # noqa: E402
 from dprecipe.mechanisms.pate.train.fitted import fit_model  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
@@ -186,7 +186,7 @@ def test_no_depth_is_beyond_what_a_module_evaluates(monkeypatch: pytest.MonkeyPa
 
 @by_kind
 def test_without_scikit_learn_it_is_said_how_to_install_it(model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    with pytest.raises(RunFailed, match="scikit-learn, which is not installed") as caught:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(UsageFault, match="scikit-learn, which is not installed") as caught:
         fit_model(model, *records(3), 3, 0)
     assert "pip install 'dprecipe[train]'" in caught.value.remedy
