@@ -151,7 +151,8 @@ def rehearse(plan: Plan) -> Rehearsal:
 
 def _explaining_memory(*, before: bool) -> AbstractContextManager[None]:
     """See `training.memory_meter`. `before`: anything is spent."""
-    from dprecipe.training.memory_meter import explain_out_of_memory
+    with importing_libraries():
+        from dprecipe.training.memory_meter import explain_out_of_memory
 
     if before:
         what, remedy = "before the first step, and nothing was spent", "a larger device, or runtime.device: cpu"
