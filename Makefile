@@ -3,6 +3,8 @@
 # make test-long  runs the long tests only (many kills, many examples, several processes): 13 minutes *
 # make test-light runs each command without the extras, in an environment that it makes: 2 minutes *
 # make test-all   runs all three, which is all but what takes a GPU: 20 minutes *
+# make test-newest  runs the tests with the newest packages instead of those in constraints.txt *
+# make test-oldest  runs the tests with the oldest packages that pyproject.toml accepts *
 # make test-room  runs the tests of one mechanism's room: make test-room ROOM=dpsgd
 # make check      holds the code against ruff (lint and format) and mypy (strict types): 1 minute *
 # make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
@@ -11,24 +13,39 @@
 # make bench      times what the project promises to be fast
 # make bench-check  measures the ratios of benchmarks/ratios.json again and says which have moved; some minutes
 # make schemas    writes the JSON Schemas in schemas/ anew
+# make pins       writes constraints.txt anew: the newest packages that fit together
 #
 # * on two cores that do nothing else, once the environment is there
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Exact versions of all that is installed; for a file of other versions, an environment of its own.
+CONSTRAINTS ?= constraints.txt
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-long test-light test-all test-room check chaos gpu-check gpu-wheels bench bench-check schemas
+.PHONY: demo test test-long test-light test-all test-newest test-oldest test-room check chaos gpu-check gpu-wheels bench \
+	bench-check schemas pins
 
-$(BIN)/.train: pyproject.toml constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install -q -c $(CONSTRAINTS)
+INSTALL := $(PIP_INSTALL) --build-constraint $(CONSTRAINTS)
+
+$(BIN)/.pip: $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[train]'
+	$(PIP_INSTALL) --upgrade pip
+	touch $@
+
+$(BIN)/.train: pyproject.toml $(BIN)/.pip
+	$(INSTALL) -e '.[train]'
 	touch $@
 
 $(BIN)/.dev: $(BIN)/.train
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[train,ray,keep,dev]'
+	$(INSTALL) -e '.[train,ray,keep,dev]'
+	touch $@
+
+RESOLVE := $(BIN)/uv pip compile -q --no-annotate pyproject.toml $(addprefix --extra ,train ray keep hub dev)
+$(BIN)/.uv: $(BIN)/.pip
+	$(INSTALL) uv
 	touch $@
 
 demo: $(BIN)/.train
@@ -39,7 +56,7 @@ demo: $(BIN)/.train
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
 test: $(BIN)/.dev
-	$(PYTEST)
+	$(PYTEST) $(OPTIONS)
 
 test-long: $(BIN)/.dev
 	$(PYTEST) -m "slow and not gpu"
@@ -48,6 +65,16 @@ test-light: $(BIN)/.dev
 	$(PYTEST) -n 0 -m light
 
 test-all: test test-long test-light
+
+# Other packages than the pinned ones, but for torch; their warnings are listed and fail nothing.
+test-newest:
+	rm -rf $(VENV)-newest
+	$(MAKE) test VENV=$(VENV)-newest CONSTRAINTS=constraints.in OPTIONS='-W default $(OPTIONS)'
+
+test-oldest: $(BIN)/.uv
+	rm -rf $(VENV)-oldest
+	$(RESOLVE) -c constraints.in --resolution lowest-direct --python $(BIN)/python -o $(BIN)/oldest.txt
+	$(MAKE) test VENV=$(VENV)-oldest CONSTRAINTS=$(BIN)/oldest.txt OPTIONS='-W default $(OPTIONS)'
 
 ROOM ?= $(error name a room: make test-room ROOM=dpsgd, or encoded, pate, pnsgd)
 test-room: $(BIN)/.dev
@@ -63,7 +90,7 @@ chaos: $(BIN)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/chaos.py
 
 gpu-check: $(BIN)/.dev
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[hub]'
+	$(INSTALL) -e '.[hub]'
 	$(BIN)/python benchmarks/gpu_check.py
 
 # What an image for GPUs with torch, lightning, transformers and pytest lacks, and opacus for the comparison.
@@ -84,3 +111,8 @@ bench-check: $(BIN)/.dev
 
 schemas: $(BIN)/.train
 	$(BIN)/dprecipe schema --out schemas
+
+# For every platform and every Python that pyproject.toml accepts.
+pins: $(BIN)/.uv
+	$(RESOLVE) constraints.in --universal --python-version 3.11 --upgrade --prerelease disallow \
+	    --custom-compile-command 'make pins' -o constraints.txt
