@@ -25,6 +25,7 @@ from dprecipe.training.engine.planning import GradientPlan, plan_of  # noqa: E40
 from dprecipe.training.engine.single import explain_loop  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("error")
 PACKAGE = Path(dprecipe.__file__).parent
 RECIPE = PACKAGE.parent / "recipes" / "quickstart.yaml"
 PLANT = """
