@@ -91,14 +91,19 @@ def _add_notes(fault: Exception, findings: Sequence[Finding]) -> None:
 
 
 class Fault(Exception):
-    """A refusal with a message, a remedy and an exit code."""
+    """A refusal with a message, a remedy and an exit code.
+
+    `message` and `remedy` may appear in any log. `private` says more (places and counts in a private file, what a
+    module says of a record) and is shown in a terminal only, never in a log.
+    """
 
     exit_code = 4
 
-    def __init__(self, message: str, remedy: str = "") -> None:
+    def __init__(self, message: str, remedy: str = "", private: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        self.private = private
         if remedy:
             self.add_note(make_printable(f"  = {remedy}"))  # Python's traceback ends with it
 
@@ -181,15 +186,7 @@ class CertificateInvalid(Fault):
 
 
 class DataFault(Fault):
-    """A data file is missing or is not what the recipe declares. Exit code 4.
-
-    `message` and `remedy` may appear in any log. `private` says more (places and counts in a private file) and is shown
-    in a terminal only, never in a log.
-    """
-
-    def __init__(self, message: str, remedy: str = "", private: str = "") -> None:
-        super().__init__(message, remedy)
-        self.private = private
+    """A data file is missing or is not what the recipe declares. Exit code 4."""
 
 
 class RunFailed(Fault):

@@ -12,7 +12,7 @@ from typing import ParamSpec
 import typer
 
 from dprecipe import screen
-from dprecipe.faults import DataFault, Fault, Place, PlanRefused, RecipeError
+from dprecipe.faults import Fault, Place, PlanRefused, RecipeError
 from dprecipe.libraries import is_failure
 
 P = ParamSpec("P")
@@ -60,7 +60,7 @@ def _describe_fault(fault: Fault, overrides: object) -> list[str]:
     # A line break may come from a stranger: the lines after it are marked as part of the message.
     continuation = [line if line.startswith("- ") else f"  | {line}" for line in more]
     lines = [f"error: {first}", *continuation, *([f"  = {fault.remedy}"] if fault.remedy else [])]
-    if isinstance(fault, DataFault) and fault.private:
+    if fault.private:
         shown = [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
         lines += shown if sys.stderr.isatty() else ["  (a terminal shows where and how many; a log must not)"]
     return lines

@@ -139,6 +139,11 @@ class HeldOut:
     def __len__(self) -> int:
         return len(self._records)
 
+    @property
+    def module(self) -> nn.Module:
+        """The copy that is scored."""
+        return self._model
+
     @phase("scores")
     def score(self, state: Mapping[str, Tensor], *, full: bool = False) -> Score:
         """Score the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with

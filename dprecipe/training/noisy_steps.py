@@ -41,6 +41,7 @@ from dprecipe.training.records import Store, StoredBatch
 from dprecipe.training.sharded_weights import ShardedWeights
 from dprecipe.training.shards import Shard
 from dprecipe.training.snapshot import TensorSnapshot
+from dprecipe.training.step_failures import watch_module
 from dprecipe.training.trainer_library import lightning
 
 CALL_SECONDS = 0.2
@@ -113,7 +114,9 @@ class NoisySteps(lightning.LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.model = model
+        # Hidden from the trainer: it would attach itself to a LightningModule in there, which the probe does not, and
+        # move what has no memory.
+        self.__dict__["model"] = model
         self.gate = gate
         self.average = Average(plan.training.average, plan.length.steps)
         self.steps_done = 0
@@ -163,8 +166,6 @@ class NoisySteps(lightning.LightningModule):
         if processes.count == 1 or self._plan.runtime.sharding == "none":
             return
         if self._plan.runtime.sharding == "parameters":
-            # Hidden from the trainer, which would move what has no memory.
-            self.__dict__["model"] = self._modules.pop("model")
             self._shard = ShardedWeights(processes, self.model, self._store.device)
         else:
             self._shard = Shard(processes, self._trained)
@@ -174,6 +175,11 @@ class NoisySteps(lightning.LightningModule):
     def is_whole(self) -> bool:
         """Whether this process has all that `state` and `released_state` need."""
         return self._shard is None or self._gathered is not None
+
+    @property
+    def is_between_events(self) -> bool:
+        """Whether the model holds whole events only: nothing was released of the one in hand, if any."""
+        return self._pending is None or not self._pending[0].used
 
     def gather(self) -> None:
         """Let every process have the optimiser's state and the average whole, until the next step. All processes call
@@ -258,8 +264,7 @@ class NoisySteps(lightning.LightningModule):
             part, sampled = self.canaries.split(part)
         stored = self.sums.batch(self._store, part, self._seed("augmentation", index) if self._store.augments else 0)
         step = NoisyStep(self.steps_done, ticket.event, self.size_share)
-        still = nullcontext() if self.snapshot is None else self.snapshot.refuse_moves()
-        with still, self._draws_of_layers(index):
+        with watch_module(self.model, self.snapshot), self._draws_of_layers(index):
             summed = self.sums.summed(self.model, stored, step)
         if self.canaries is not None and sampled is not None:
             summed = self.canaries.add(summed, self.model, self.sums.clipping(step), step.number, sampled)

@@ -28,6 +28,7 @@ from dprecipe.models.form import Form
 from dprecipe.models.hub_config import Config, check_config
 from dprecipe.models.initial import start_from
 from dprecipe.models.modules.adapted import adapt_module
+from dprecipe.models.modules.own_training import detach_trainers, inspect_training
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.private import inspect_module
 from dprecipe.models.schema import CausalLm, Model, Pretrained, Transformer, Transformers
@@ -138,7 +139,7 @@ def prepare(
 
     Raises:
         DataFault: the data is not what the recipe declares.
-        PlanRefused: the model has layers that mix records or keep statistics of them.
+        PlanRefused: the model has layers that mix records or keep statistics of them, or training code of its own.
         UsageFault: `model` is given, and the recipe names weights that it would start from.
         RunFailed: the probe found that the program does not do what the accounting assumes.
     """
@@ -146,6 +147,9 @@ def prepare(
     device = device_of(plan.runtime.device)
     built, initial = build_started_model(plan, data_facts) if model is None else (use_python_model(plan, model), None)
     findings = inspect_module(built)
+    if model is not None:
+        findings += inspect_training(built)
+        detach_trainers(built)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(findings)
     if not any(parameter.requires_grad for parameter in built.parameters()):

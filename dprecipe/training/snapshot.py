@@ -7,7 +7,7 @@ behind the others the values from before. `refuse_moves` refuses a sum in whose 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import final
 
@@ -66,7 +66,12 @@ class TensorSnapshot:
         """
         before = {name: parameter.detach().clone() for name, parameter in _trainable(self._module).items()}
         objects = _trainable(self._module)
-        yield
+        try:
+            yield
+        finally:  # also where the module raised after it had written
+            self._check_unmoved(before, objects)
+
+    def _check_unmoved(self, before: Mapping[str, Tensor], objects: Mapping[str, nn.Parameter]) -> None:
         after = _trainable(self._module)
         moved = [
             name

@@ -57,6 +57,7 @@ from dprecipe.training.set_digest import digest_of, digest_set
 from dprecipe.training.sharded_weights import check_in_blocks, gathers_weights, whole_on
 from dprecipe.training.shards import check_divisible
 from dprecipe.training.snapshot import TensorSnapshot
+from dprecipe.training.step_failures import StepFailed
 from dprecipe.training.trainer_library import lightning
 from dprecipe.training.usable import check_learned
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
@@ -141,7 +142,13 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             curve = SpentCurve(plan, attempt.charged, module.events_done)
             with open_loggers(plan, folder, program.sets.custom_test) as loggers:
                 watch = watch_of(plan, folder, program, curve, attempt.ledger, loggers)
-                fit_steps(module, watch, program.device, module.steps_left)
+                try:
+                    fit_steps(module, watch, program.device, module.steps_left)
+                except StepFailed:
+                    if module.is_whole and module.is_between_events:
+                        watch.save(module)
+                    gate.close(interrupted=True)  # else all events of its block would count as spent
+                    raise
                 module.gather()
                 watch.save(module)
                 interrupted = module.stop_requested and gate.stop_reason is None
@@ -362,7 +369,7 @@ def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, step
         except SystemExit:  # the trainer's reaction to a second Ctrl-C
             raise KeyboardInterrupt from None
         except torch.OutOfMemoryError as error:
-            raise RunFailed(
+            raise StepFailed(
                 f"the memory of {device} ran out in a step: {str(error).splitlines()[0]}",
                 "set runtime.physical_batch to half of it, and continue with --resume",
             ) from None
@@ -371,7 +378,7 @@ def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, step
 
 
 def move_back(module: Any, device: torch.device) -> None:
-    """Move the model and the state of its optimisers to the device: the trainer moves them to the CPU when it ends.
+    """Move the module and the state of its optimisers to the device: the trainer moves them to the CPU when it ends.
 
     Step counters stay on the CPU, where optimisers read them.
     """

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, final
 
+from torch import Tensor
+
 from dprecipe.mechanisms.plan import Length, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
@@ -21,6 +23,7 @@ from dprecipe.training.folder import TRAINING
 from dprecipe.training.loggers.run import RunLoggers
 from dprecipe.training.save_schedule import SaveSchedule
 from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.step_failures import StepFailed, locate_failures
 from dprecipe.training.trainer_library import lightning
 
 POINTS = 24
@@ -151,22 +154,40 @@ class Watch(lightning.Callback):
         `final`: these weights are released, and their score is the full one."""
         if self._scored_steps == module.steps_done:
             if final and self._held_out is not None and not (self._score is not None and self._score.full):
-                self._score = self._held_out.score(module.released_state(), full=True)
+                self._score = self._measure(self._held_out, module, module.released_state(), full=True)
             return self._score
         self._scored_steps = module.steps_done
         state, figures = module.released_state(), dict[str, float]()
         if self._held_out is not None:
-            self._score = self._held_out.score(state, full=final or not module.steps_left)
-            figures |= self._score.metrics
+            self._score = self._measure(self._held_out, module, state, full=final or not module.steps_left)
+            figures |= {} if self._score is None else self._score.metrics
         figures |= module.figures()
         if self._training is not None:
-            scores = self._training.score(state).metrics
-            figures |= {f"{TRAINING}{name}": value for name, value in scores.items()}
+            score = self._measure(self._training, module, state)
+            figures |= {} if score is None else {f"{TRAINING}{name}": value for name, value in score.metrics.items()}
         if figures:
             spent = self._curve.at(count_events(module.gate.spent))
             self._record(module.steps_done, spent, figures)
             self._loggers.log_private(module.steps_done, spent, module.last_rate, figures)
         return self._score
+
+    def _measure(
+        self, records: HeldOut, module: Any, state: Mapping[str, Tensor], *, full: bool = False
+    ) -> Score | None:
+        """The score of these records; None where a module from Python raises on them, and from then on: what a run has
+        paid for is released, with a score or without."""
+        if module.snapshot is None:
+            return records.score(state, full=full)
+        try:
+            with locate_failures(records.module, "it was scored", ""):
+                return records.score(state, full=full)
+        except StepFailed as failure:
+            report_progress(f"{failure.message}: these records are scored no more")
+        if records is self._held_out:
+            self._held_out = None
+        else:
+            self._training = None
+        return None
 
     def log_covered(self, module: Any) -> None:
         """Log what is covered of this step: once, and once more if it was scored since."""

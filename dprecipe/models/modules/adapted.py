@@ -178,10 +178,9 @@ def _by_single_records(module: nn.Module, form: Form) -> str:
     """Why records can't go through the module together, if so: one record would decide for the others."""
     records = _records(module, form)
     try:
-        reads = find_reads(module, records)
+        return find_reads(module, records) or find_shared_draws(module, (records, _records(module, form, MANY_RECORDS)))
     except Exception:  # of the module, whose code is the user's
         return "it takes one record at a time" if isinstance(_try_call(module, form, 1), Tensor) else ""
-    return reads or find_shared_draws(module, (records, _records(module, form, MANY_RECORDS)))
 
 
 def _tokens_of(module: nn.Module, form: Form) -> tuple[int, ...]:

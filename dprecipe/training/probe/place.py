@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import textwrap
 import traceback
 from types import TracebackType
@@ -12,13 +13,22 @@ from dprecipe.models.modules.adapted import RecordByRecord
 
 WIDTH = 240
 NOT_THE_USERS = ("torch", "dprecipe", "contextlib", "functools")
+INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+"""Folders of libraries: a line in there is named only where the error passed no line of the user's."""
 
 
 def locate_failure(error: BaseException, module: nn.Module) -> str:
     """What an error says, in one line that ends with a word, the layer it came from and the line that raised it."""
-    text = textwrap.shorten(f"{type(error).__name__}: {error}", WIDTH, placeholder=" …")
+    return textwrap.shorten(f"{type(error).__name__}: {error}", WIDTH, placeholder=" …") + place_failure(error, module)
+
+
+def place_failure(error: BaseException, module: nn.Module) -> str:
+    """The layer that an error came from and the line that raised it, as the end of a sentence; empty if none is known.
+
+    Guarantees: nothing of what the error says.
+    """
     layer, line = _places(error.__traceback__, module)
-    return text + (f", in {layer}" if layer else "") + (f", at {line}" if line else "")
+    return (f", in {layer}" if layer else "") + (f", at {line}" if line else "")
 
 
 def name_failure(module: nn.Module, name: str) -> str:
@@ -32,7 +42,7 @@ def _places(trace: TracebackType | None, module: nn.Module) -> tuple[str, str]:
     names = {id(layer): name for name, layer in module.named_modules()}
     if isinstance(module, RecordByRecord):
         names[id(module.module)] = ""
-    layer = line = ""
+    layer = line = library = ""
     for frame, number in traceback.walk_tb(trace):
         owner = frame.f_locals.get("self")
         if id(owner) in names and not isinstance(owner, RecordByRecord):
@@ -40,5 +50,9 @@ def _places(trace: TracebackType | None, module: nn.Module) -> tuple[str, str]:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in NOT_THE_USERS:
             [summary] = traceback.StackSummary.extract(iter([(frame, number)]))
             file = summary.filename.replace("\\", "/").rpartition("/")[2]
-            line = f"{file}:{number}: {summary.line}" if summary.line else f"{file}:{number}"
-    return layer, line
+            place = f"{file}:{number}: {summary.line}" if summary.line else f"{file}:{number}"
+            if summary.filename.startswith(INSTALLED):
+                library = place
+            else:
+                line = place
+    return layer, line or library

@@ -21,7 +21,7 @@ from dprecipe.training.engine.bookkeeping import pad_records
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.engine.sizes import one_size
-from dprecipe.training.probe.case import ERRORS, Case, Failed, ProbeTest
+from dprecipe.training.probe.case import Case, Failed, ProbeTest
 from dprecipe.training.probe.place import locate_failure, name_failure
 from dprecipe.training.probe.sizes import larger_batches
 from dprecipe.training.probe.sums import SumTests
@@ -124,7 +124,7 @@ def _run_checks(
             continue
         except Failed as failure:
             measured, remedy = str(failure), failure.remedy
-        except ERRORS as error:  # of the module or the loss, whose code is the user's
+        except Exception as error:  # of the module or the loss, whose code is the user's
             measured = locate_failure(error, case.module)
         yield Check(name, text, False, measured, remedy)
         if number == 0:

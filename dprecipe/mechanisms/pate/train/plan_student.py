@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -17,11 +18,17 @@ from torch import nn
 
 from dprecipe.data.facts import describe_data
 from dprecipe.data.preprocess import Floats
-from dprecipe.faults import NothingLearned, RunFailed
+from dprecipe.faults import NothingLearned, PlanRefused, RunFailed
 from dprecipe.mechanisms.pate.aggregators import Scores
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
+from dprecipe.models.modules.own_training import detach_trainers, inspect_steps
 from dprecipe.progress import Progress
+from dprecipe.training.probe.place import name_failure
+from dprecipe.training.step_failures import locate_failures
+
+TRIED = 4
+"""Public records with which a module from Python is tried."""
 
 
 def train_plan_student(
@@ -70,6 +77,37 @@ def train_plan_student(
         (bars[0].end if done == steps else bars[0].show)(done)
 
     return train_student(student, features, labels, public, plan.training, seed, device, report, stop)
+
+
+def check_student(plan: Plan, module: nn.Module, public: Floats, device: torch.device) -> None:
+    """A module from Python can be the student: it has no steps of its own, and a copy of it makes an update and
+    predictions on public records. Ask before anything is spent.
+
+    Raises:
+        PlanRefused: it has steps of its own, which would be dropped.
+        RunFailed: it raises, or predicts something else than a number for each class.
+    """
+    if findings := list(inspect_steps(module)):
+        raise PlanRefused(findings)
+    detach_trainers(module)
+    if plan.training.optimizer is None:
+        raise RunFailed(
+            "a module from Python learns by gradient steps, and the recipe has no training.optimizer",
+            "add training.optimizer, and training.steps or epochs; nothing was spent",
+        )
+    from dprecipe.mechanisms.pate.train.student import train_student
+
+    student, outputs, few = copy.deepcopy(module), describe_data(plan.data).outputs, public[:TRIED]
+    one = plan.training.model_copy(update={"steps": 1, "epochs": None})
+    with locate_failures(student, "it was tried on public records", "mend the module; nothing was spent"):
+        with suppress(NothingLearned):  # of one update: a whole run says so, with its labels
+            train_student(student, few, np.zeros(len(few), np.int64), public, one, plan.runtime.seed, device)
+        shape = score_student(student.eval(), few, device, TRIED).shape
+    if shape != (len(few), outputs):
+        raise RunFailed(
+            f"{name_failure(module, '')} does not return one number for each of {outputs} classes",
+            "let forward return logits (records, classes); nothing was spent",
+        )
 
 
 def score_student(module: nn.Module, features: Floats, device: torch.device, physical_batch: int) -> Scores:

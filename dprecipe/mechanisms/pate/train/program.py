@@ -30,6 +30,7 @@ from dprecipe.mechanisms.pate.train.cluster_teachers import TeacherMachines, che
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take
 from dprecipe.mechanisms.pate.train.merge import ShardVotes, find_key, make_terms
 from dprecipe.mechanisms.pate.train.partition import deal_parts
+from dprecipe.mechanisms.pate.train.plan_student import check_student
 from dprecipe.mechanisms.pate.train.queries import ChosenQueries, choose_queries, digest_pending
 from dprecipe.mechanisms.pate.train.shards import ShardTerms
 from dprecipe.mechanisms.pate.train.teachers import train_teachers
@@ -211,6 +212,8 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
         raise DataFault("there are no public records to ask about", "name data.public, or pass public=")
     pending = digest_pending(public)
     distinct = features_of(public, shape) if pending is None else pending
+    if inputs.model is not None and pending is None:
+        check_student(plan, inputs.model, distinct, device)
     chosen = choose_queries(distinct, plan.room_as(PatePlan).queries)
     ensemble: Trained | Voted
     if lesson is None:

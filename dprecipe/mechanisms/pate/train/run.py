@@ -12,6 +12,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -51,9 +52,13 @@ from dprecipe.training.publish import Finished
 from dprecipe.training.released import trained_names
 from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.step_failures import locate_failures
 
 REHEARSED = 100
 """Queries that a rehearsal asks."""
+STUDENT_REMEDY = (
+    "mend the module, and continue with --resume (resume=True): what was answered is kept, and costs no more"
+)
 
 
 @final
@@ -200,7 +205,10 @@ class _Student:
             NothingLearned: there is no label, or the training left the finite numbers.
         """
         labels_R = self._queries.labels(ballot.outcomes)
-        return train_plan_student(self._plan, self._model, self._public, labels_R, self._device, self._stopped.is_set)
+        with nullcontext() if self._model is None else locate_failures(self._model, "it learned", STUDENT_REMEDY):
+            return train_plan_student(
+                self._plan, self._model, self._public, labels_R, self._device, self._stopped.is_set
+            )
 
     def expects(self, module: nn.Module, queries: range) -> Scores:
         """What it expects of these queries."""
