@@ -90,8 +90,8 @@ class Facts:
     """The contents of the recipe's files, as text: see `mechanisms.plan.Source`."""
     stage_noise: Mapping[int, float] = field(default_factory=dict)
     """Noise multipliers of paid steps that are solved already, by the number of the step."""
-    sharding: str = "none"
-    """What several processes divide, so that none sees a noisy sum whole: `runtime.sharding`."""
+    runtime: Runtime | None = None
+    """How the run is to be carried out; None where nothing is run."""
 
     @cached_property
     def stages(self) -> tuple[PaidStage, ...]:
@@ -158,7 +158,7 @@ class Facts:
             dict(attachments),
             selection=None if recipe.tuning is None else recipe.tuning.runs.selection,
             score=() if recipe.tuning is None else list_score_charges(recipe.tuning.score.noise_multiplier),
-            sharding=recipe.runtime.sharding,
+            runtime=recipe.runtime,
         )
 
 

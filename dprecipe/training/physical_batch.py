@@ -12,10 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import torch
-from torch import nn
-
-from dprecipe.data.records import RecordSource
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.progress import report_progress
@@ -26,18 +22,14 @@ from dprecipe.training.memory_check import run_synthetic_step
 from dprecipe.training.memory_meter import MemoryMeter, meter_of
 from dprecipe.training.noisy_steps import Build
 from dprecipe.training.processes import Processes
-from dprecipe.training.program import records_at_once
+from dprecipe.training.program import StepwiseProgram, records_at_once
 
 FIRST = 8
 """The first size that is tried: the engine's plan is made with about as many records, whatever the size."""
 
 
-def measure_physical_batch(
-    plan: Plan, build: Build, model: nn.Module, records: RecordSource, device: torch.device
-) -> int:
+def measure_physical_batch(plan: Plan, build: Build, program: StepwiseProgram) -> int:
     """How many records this process can hold in memory at once, as measured; at most as many as a batch has.
-
-    `records`: the run's own, of which one tells shapes and types.
 
     Guarantees: nothing is computed on a record, nothing is charged, and the model is left as it was.
 
@@ -45,16 +37,16 @@ def measure_physical_batch(
         RunFailed: not even one record fits, or the memory can't be measured.
     """
     report_progress("measuring how many records fit into memory at once")
-    meter = meter_of(device)
+    meter = meter_of(program.device)
 
     def step(size: int) -> None:
-        if one_size(device):
-            forget_plans(model)  # there a plan is made for a size
-        run_synthetic_step(plan, build, model, records, device, size)
+        if one_size(program.device):
+            forget_plans(program.model)  # there a plan is made for a size
+        run_synthetic_step(plan, build, program, size)
 
     size, peak = find_largest(sizes_up_to(records_at_once(plan)), meter, step)
-    if one_size(device):
-        forget_plans(model)
+    if one_size(program.device):
+        forget_plans(program.model)
     report_progress(
         f"runtime.physical_batch: {size}, measured: a step takes {peak / 2**30:.2f} GiB of the "
         f"{meter.limit / 2**30:.2f} GiB that it may"

@@ -95,6 +95,8 @@ class StepwiseProgram:
     store: Store
     sets: Sets
     facts: DataFacts
+    form: Form
+    """Of its records, as the model takes them."""
     device: torch.device
     checks: tuple[Check, ...]
     initial: InitialWeights | None = None
@@ -183,7 +185,7 @@ def prepare(
     sets = records()
     store = store_of(plan, sets.train, device)
     config = built.config if isinstance(built, SequenceClassifier | CausalLanguageModel) and model is None else None
-    return StepwiseProgram(built, model is not None, store, sets, data_facts, device, checks, initial, config)
+    return StepwiseProgram(built, model is not None, store, sets, data_facts, form, device, checks, initial, config)
 
 
 def measure_base(

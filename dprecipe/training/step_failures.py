@@ -18,8 +18,8 @@ from dprecipe.training.probe.place import name_failure, place_failure
 from dprecipe.training.snapshot import TensorSnapshot
 
 REMEDY = (
-    "mend the module, and continue with --resume (resume=True); this step stays charged, the steps before it are kept, and "
-    "each step that fails again is charged again"
+    "mend the module, and continue with --resume (resume=True); this step stays charged, the steps before it are kept, "
+    "and each step that fails again is charged again"
 )
 
 

@@ -42,7 +42,7 @@ from dprecipe.training.gate import Gate
 from dprecipe.training.initial_check import check_initial_weights
 from dprecipe.training.loggers.run import RunLoggers, open_loggers
 from dprecipe.training.lost_steps import check_trained
-from dprecipe.training.memory_check import check_memory
+from dprecipe.training.memory_check import check_memory, rehearse_step
 from dprecipe.training.noisy_steps import Build, NoisySteps
 from dprecipe.training.physical_batch import agree_on_size, measure_physical_batch, with_size
 from dprecipe.training.probe.sums import SumTests
@@ -83,7 +83,8 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             check_initial_weights(plan, root, program.initial)
         if not gathers_weights(plan):  # a synthetic step has the weights whole
             program, plan = self._measure(plan, program)
-            check_memory(plan, self.build, program.model, program.sets.train, program.device)
+            check_memory(plan, self.build, program)
+            rehearse_step(plan, self.build, program)
         rows, target = plan.runtime.physical_batch_size, program.facts.target
         base = measure_base(program.model, program.sets.test, whole_on(plan, program.device), rows, target)
         program = replace(program, base_perplexity=base)
@@ -97,7 +98,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         """Both with the physical batch that memory allows, where the recipe leaves it to be measured."""
         if plan.runtime.physical_batch != "auto":
             return program, plan
-        size = measure_physical_batch(plan, self.build, program.model, program.sets.train, program.device)
+        size = measure_physical_batch(plan, self.build, program)
         return replace(program, physical_batch=size), with_size(plan, size)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start) -> Run:

@@ -398,6 +398,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     ),
     "r259-torch": ("model.init=pretrained.safetensors",),
     "r307-dpsgd": ("runtime.compile=auto",),
+    "r307-compiled-laplace": ("runtime.compile=auto",),
     "r307-encoded": ("runtime.compile=auto",),
     "r307-pate": ("runtime.precision=32",),
     "p195-stop": ("runtime.loggers.0.values=private", "runtime.loggers=[]"),

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from dprecipe.data.facts import describe_data
+from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.train import program as train
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.models.form import Form
 from dprecipe.training import stepwise
+from dprecipe.training.engine import compiled
 from dprecipe.training.memory_check import check_step, run_synthetic_step
 from dprecipe.training.memory_meter import has_room
-from dprecipe.training.program import Synthetic, build_started_model
+from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, build_started_model
 from dprecipe.training.records import StoredBatch
 from dprecipe.training.run import run
+
+
+def program_of(model: nn.Module, records: Any, form: Form) -> StepwiseProgram:
+    """What a synthetic step asks of a program."""
+    parts = {"model": model, "sets": Sets(records), "form": form, "device": CPU, "custom_model": False}
+    return cast(StepwiseProgram, SimpleNamespace(**parts))
+
 
 CPU = torch.device("cpu")
 Small = Callable[..., Plan]
@@ -45,10 +58,8 @@ def holds(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
         monkeypatch.setattr(
             stepwise,
             "check_memory",
-            lambda plan, build, model, records, device: check_step(
-                plan.runtime.physical_batch,
-                lambda most: run_synthetic_step(plan, build, model, records, device, most),
-                device,
+            lambda plan, build, program: check_step(
+                plan.runtime.physical_batch, lambda most: run_synthetic_step(plan, build, program, most), program.device
             ),
         )
         return tried
@@ -91,7 +102,7 @@ def test_a_step_that_is_tried_leaves_nothing(small: Small, more: tuple[str, ...]
     model, _ = build_started_model(result, describe_data(result.data))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state, drawn = torch.random.get_rng_state(), np.random.get_state()[1].tolist()
-    run_synthetic_step(result, train.build, model, Synthetic(result), CPU, 64)
+    run_synthetic_step(result, train.build, program_of(model, Synthetic(result), Form.of((1, 8, 8))), 64)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -171,5 +182,133 @@ def test_a_step_is_tried_on_records_of_the_run_s_own_type(small: Small) -> None:
             logits: torch.Tensor = self.head(self.tokens(x).mean(1))
             return logits
 
-    run_synthetic_step(small(), train.build, Model(), Tokens(), CPU, 64)
-    assert {dtype for dtype, _ in seen} == {torch.int64}
+    run_synthetic_step(small(), train.build, program_of(Model(), Tokens(), Form((7,), (5,))), 64)
+    assert set(seen) == {(torch.int64, True)}  # and none is padding alone, which some layers refuse
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.flatten(1))
+
+
+class Dropping(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(x), 0.1)
+
+
+class Reading(Net):
+    """Reads a tensor that is neither a parameter nor a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.full((10,), 2.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
+class Unplanned(Net):
+    """Uses a weight outside of its layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.linear.bias
+
+
+class Singles(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if float(x.detach().max()) < 1e9 else self.linear(x.flatten(1))
+
+
+class Single(Net):
+    """Takes single precision alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = super().forward(x)
+        if result.dtype is not torch.float32:
+            raise TypeError("single precision, please")
+        return result
+
+
+def failing(graph: GraphModule, inputs: list[Tensor]) -> Any:
+    raise OSError("no space left")
+
+
+def wrong(graph: GraphModule, inputs: list[Tensor]) -> Any:
+    return lambda *given: [2 * answer for answer in graph(*given)]
+
+
+def as_it_is(graph: GraphModule, inputs: list[Tensor]) -> Any:
+    return graph
+
+
+RECORDS = Records(np.random.default_rng(0).normal(size=(1438, 1, 8, 8)).astype(np.float32), np.arange(1438) % 10)
+
+
+@pytest.mark.parametrize(
+    ("module", "compiler", "why"),
+    [
+        (Dropping, as_it_is, "random numbers"),
+        (Reading, as_it_is, "neither a parameter nor a buffer"),
+        (Unplanned, as_it_is, "a trained parameter is used outside its layer"),
+        (Singles, as_it_is, ""),
+        (Net, failing, "the compiler failed: OSError: no space left"),
+        (Net, wrong, "differ"),
+    ],
+    ids=["draws", "reads", "has no plan", "one by one", "compiler fails", "compiler errs"],
+)
+def test_what_can_not_be_compiled_is_refused_before_there_is_a_folder(
+    module: type[nn.Module], compiler: Any, why: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "Passes", partial(compiled.Passes, compiler=compiler))
+    plan = small("runtime.compile=true")
+    with pytest.raises(RunFailed, match=f"the gradient engine can't be compiled: .*{why}") as failed:
+        run(plan, tmp_path / "run", model=module(), train=RECORDS)
+    assert failed.value.remedy == "set runtime.compile to auto, or to false"
+    assert not (tmp_path / "run").exists()
+    if compiler is as_it_is:  # the remedy
+        assert run(small(), tmp_path / "run", model=module(), train=RECORDS).stop_reason == "completed"
+
+
+@pytest.mark.parametrize("missing", ["CXX", "triton", "gcc", "Python.h"])
+def test_without_a_compiler_it_is_refused_before_there_is_a_folder(
+    missing: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing == "CXX":
+        monkeypatch.setenv("CXX", "nope")
+    else:  # of a GPU: tests/training/engine/test_on_device.py says how each is found
+        monkeypatch.setattr(compiled, "find_missing", lambda device: f"there is no {missing}")
+    with pytest.raises(RunFailed, match="there is no "):
+        run(small("runtime.compile=true"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_was_compiled_is_what_the_run_uses(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled a second time, in the first step, it could fail after a charge."""
+    calls, folder = [], tmp_path / "run"
+
+    def counted(graph: GraphModule, inputs: list[Tensor]) -> Any:
+        calls.append(folder.exists())
+        return graph
+
+    monkeypatch.setattr(train, "Passes", partial(compiled.Passes, compiler=counted))
+    flips = ("mechanism.augmentations=2", "data.preprocess=[{flip: {probability: 0.5}}]")
+    for number, more in enumerate(((), flips, ("runtime.precision=bf16",))):
+        run(small("runtime.compile=true", *more), folder, model=Net(), train=RECORDS)
+        assert calls
+        assert not any(calls)
+        calls.clear()
+        folder.rename(tmp_path / f"run-{number}")
+
+
+def test_a_module_that_can_not_compute_in_half_precision_is_refused_before_there_is_a_folder(
+    small: Small, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        RunFailed, match=r"raised TypeError while it saw synthetic records, .* at test_memory_check.py:"
+    ):
+        run(small("runtime.precision=bf16"), tmp_path / "run", model=Single(), train=RECORDS)
+    assert not (tmp_path / "run").exists()

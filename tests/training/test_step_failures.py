@@ -173,7 +173,7 @@ def test_what_is_logged_in_forward_goes_nowhere_in_a_run_as_at_the_probe(tmp_pat
 
 
 def test_training_of_its_own_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(PlanRefused, match="R345 model: .*'configure_optimizers', 'training_step'"):
+    with pytest.raises(PlanRefused, match=r"R345 model: .*'configure_optimizers', 'training_step'"):
         run(PLAN, tmp_path / "run", model=Whole(), train=records(slice(0)))
     assert not (tmp_path / "run").exists()
 

@@ -248,16 +248,27 @@ def check_count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
             yield finding
 
 
-def check_sharding(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Where processes divide the noisy sum, none needs it whole."""
-    if facts.sharding != "none" and isinstance(spec.clip, AdaptiveClip):
+def check_runtime(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Where processes divide the noisy sum, none needs it whole; and what is to be compiled can be."""
+    runtime = facts.runtime
+    if runtime is None:
+        return
+    laplace = phases(spec.noise)[0][1].family == "laplace"
+    if runtime.compile is True and laplace:
+        yield Finding(
+            "R307",
+            "laplace noise is for sums clipped in the L1 norm, which are made of gradients that are not compiled",
+            "remove runtime.compile",
+            "runtime.compile",
+        )
+    if runtime.sharding != "none" and isinstance(spec.clip, AdaptiveClip):
         yield Finding(
             "R307",
             "adaptive clipping moves the clip norm by a noisy number that only one of the processes would have",
             "remove runtime.sharding",
             "runtime.sharding",
         )
-    if facts.sharding == "parameters" and phases(spec.noise)[0][1].family == "laplace":
+    if runtime.sharding == "parameters" and laplace:
         yield Finding(
             "R307",
             "laplace noise is for sums clipped in the L1 norm, which need each record's gradient whole",
@@ -277,5 +288,5 @@ RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
     check_lengths,
     check_augmentations,
     check_count_noise,
-    check_sharding,
+    check_runtime,
 )

@@ -20,6 +20,7 @@ import shutil
 import sys
 import sysconfig
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,8 @@ OPERATIONS = 20_000
 """A graph with more operations (an unrolled loop, say) takes too long to compile."""
 MIN_SECONDS = 600.0
 """Shorter runs are not compiled: compiling takes a minute or two."""
+_PROGRAMS: weakref.WeakKeyDictionary[nn.Module, dict[Any, Program]] = weakref.WeakKeyDictionary()
+"""Programs that a recipe insists on: compiled before anything is spent, and used from the first step on."""
 GAIN = 0.97
 """A program that takes more than this share of the eager time is not used."""
 
@@ -284,13 +287,15 @@ class Passes:
         min_seconds: float = MIN_SECONDS,
         hindrance: str = "",
         processes: int = 1,
+        owner: nn.Module | None = None,
     ) -> None:
         """`expected_batch`: records of a batch of this process, one of `processes`; `min_seconds`: do not compile a run
-        whose gradients take less, unless `mode` is `True`; `hindrance`: why the run's passes can't be compiled."""
+        whose gradients take less, unless `mode` is `True`; `hindrance`: why the run's passes can't be compiled;
+        `owner`: the module with which a program is kept, where `model` only wraps it."""
         self._model, self._loss, self._mode = model, loss, mode
         self._expected, self._steps = expected_batch, steps
         self._compiler, self._say, self._min_seconds = compiler, say, min_seconds
-        self._hindrance, self._processes = hindrance, processes
+        self._hindrance, self._processes, self._owner = hindrance, processes, owner or model
         self.parts = Parts(model, loss, expected_batch, mixed=bool(hindrance))
         """Their sizes, where nothing is compiled."""
         self._program: Program | None = None
@@ -331,7 +336,7 @@ class Passes:
         started = time.monotonic()
         try:
             with preserve_generators(features.device):
-                self._program = self._compiled(features, labels, max_rows)
+                self._program = self._find_program(features, labels, max_rows)
             self.max_rows = self._program.size * labels[0].numel()
             self.remark = f"compiled for {self._program.size} records, in {time.monotonic() - started:.0f} s"
         except (Unplanned, Uncompiled) as reason:
@@ -342,6 +347,17 @@ class Passes:
                 ) from reason
         if self._begun:
             self._say(self.remark)
+
+    def _find_program(self, features: Tensor, labels: Tensor, max_rows: int) -> Program:
+        """The program that was compiled for the same run before, or a new one."""
+        if self._mode is not True:
+            return self._compiled(features, labels, max_rows)
+        layers = tuple(type(layer) for layer in self._model.modules())
+        key = (layers, self._loss, self._key, self._expected, self._processes, max_rows, self._compiler)
+        kept = _PROGRAMS.setdefault(self._owner, {})
+        if key not in kept:
+            kept[key] = self._compiled(features, labels, max_rows)
+        return kept[key]
 
     def _compiled(self, features: Tensor, labels: Tensor, max_rows: int) -> Program:
         model, loss = self._model, self._loss

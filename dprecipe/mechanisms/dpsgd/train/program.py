@@ -141,6 +141,7 @@ class ClippedSums:
             plan.length.steps,
             hindrance="" if plan.data.unit == "record" else "units have different numbers of records",
             processes=world_size(),
+            owner=model,
         )
         self._adapted = self._phases[0].clip_norm if room.clip.adaptation is not None else None
         self._expected = room.largest_expected_batch / world_size()

@@ -1,0 +1,123 @@
+"""What can refuse a step: each `raise` of a fault that a step reaches depends on private records or on the machine, or a
+run decides it before there is a folder.
+
+A fault that is new has to be sorted in here; `tests/training/test_memory_check.py` tries those that are decided before.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import dprecipe.faults
+from dprecipe.faults import Fault
+
+PACKAGE = Path(dprecipe.faults.__file__).parent
+REACHED = (
+    "training",
+    "mechanisms/dpsgd/train",
+    "mechanisms/encoded/train",
+    "mechanisms/noisy_sum",
+    "models/modules",
+    "noise",
+)
+AROUND = (
+    *(f"training/{name}" for name in ("audit", "cluster", "launch", "loggers", "prior", "probe", "tuning")),
+    *(
+        f"training/{name}.py"
+        for name in (
+            *("account_run", "attempt", "draft", "folder", "gather", "held", "initial_check", "memory_check"),
+            *(
+                "memory_meter",
+                "noise_check",
+                "nonprivate",
+                "physical_batch",
+                "precision_check",
+                "program",
+                "provenance",
+            ),
+            *("public_state", "publish", "run", "runner", "spend_once", "stage_check", "stages", "stepwise"),
+        )
+    ),
+)
+"""What is done before a step, after it, or without one."""
+INTERNAL = "a fault of ours, which no recipe can bring about"
+REHEARSED = "`rehearse_step` takes the same path before there is a folder"
+MACHINE = "disk, network or another process, as they are by then"
+SORTED = {
+    "mechanisms/dpsgd/train/program.py: ClippedSums.divide": "units of several records: R307",
+    "mechanisms/dpsgd/train/program.py: _group_numbers": REHEARSED,
+    "mechanisms/dpsgd/train/program.py: clipping_of": REHEARSED,
+    "mechanisms/encoded/train/program.py: Encoding.divide": "sharding with another mechanism: R307",
+    "training/canaries/gradients.py: GradientCanaries.add": INTERNAL,
+    "training/canaries/gradients.py: GradientCanaries.score": INTERNAL,
+    "training/canaries/gradients.py: _probability_of": INTERNAL,
+    "training/checkpoint.py: load": MACHINE,
+    "training/checkpoint.py: restore": MACHINE,
+    "training/engine/compiled.py: Passes._prepare": REHEARSED,
+    "training/engine/sharded_sum.py: plan_passes": "models that can be in shards have a plan: tests/training/test_sharded_weights.py",
+    "training/engine/sharded_sum.py: sharded_clipped_sum": "adaptive clipping, Laplace noise: R307; and the plan once more",
+    "training/gate.py: Gate.admit": INTERNAL,
+    "training/gate.py: SumNoise.release": INTERNAL,
+    "training/gate.py: distribution_of": INTERNAL,
+    "training/noisy_steps.py: NoisySteps._whole": INTERNAL,
+    "training/processes.py: FollowerGate.admit": INTERNAL,
+    "training/processes.py: FollowerGate.release": INTERNAL,
+    "training/processes.py: reporting_unreachable": MACHINE,
+    "training/sharded_weights.py: check_in_blocks": "asked by `StepwiseRunner.prepare`",
+    "training/shards.py: check_divisible": "asked by `StepwiseRunner.prepare`",
+    "training/snapshot.py: TensorSnapshot._check_unmoved": "private records: the probe has seen no weight move",
+    "training/step_failures.py: locate_failures": "private records: the probe and `rehearse_step` have seen nothing raised",
+}
+
+
+def fault_names() -> set[str]:
+    """The names of faults, wherever they are defined, and of functions that make one (`_refused`)."""
+    names = {name for name, kind in vars(dprecipe.faults).items() if isinstance(kind, type) and issubclass(kind, Fault)}
+    return names | {"StepFailed"}
+
+
+def list_reached() -> set[str]:
+    """The functions with a `raise` of a fault that `NoisySteps.take_step` reaches, taking every name for every function
+    that bears it: more than can be reached, never less, but for what is called without being named."""
+    uses, raising, bearers = {}, set(), defaultdict(list)
+    faults = fault_names()
+
+    def visit(node: ast.AST, file: str, owner: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                visit(child, file, child.name)
+            elif isinstance(child, ast.FunctionDef):
+                key = f"{file}: {owner}.{child.name}" if owner else f"{file}: {child.name}"
+                parts = list(ast.walk(child))
+                uses[key] = {part.id for part in parts if isinstance(part, ast.Name)}
+                uses[key] |= {part.attr for part in parts if isinstance(part, ast.Attribute)}
+                bearers[child.name].append(key)
+                if owner and child.name.startswith("__"):
+                    bearers[owner].append(key)
+                for part in parts:
+                    if isinstance(part, ast.Raise) and isinstance(part.exc, ast.Call):
+                        name = ast.unparse(part.exc.func)
+                        if name in faults or name.startswith("_"):
+                            raising.add(key)
+            else:
+                visit(child, file, owner)
+
+    for path in sorted(PACKAGE.rglob("*.py")):
+        file = path.relative_to(PACKAGE).as_posix()
+        if file.startswith(REACHED) and not file.startswith(AROUND):
+            visit(ast.parse(path.read_text("utf-8")), file, "")
+    reached = ["training/noisy_steps.py: NoisySteps.take_step"]
+    seen = set(reached)
+    assert seen <= uses.keys()
+    while reached:
+        for name in uses[reached.pop()]:
+            fresh = [key for key in bearers.get(name, ()) if key not in seen]
+            seen.update(fresh)
+            reached += fresh
+    return seen & raising
+
+
+def test_every_refusal_in_a_step_is_sorted() -> None:
+    assert list_reached() == SORTED.keys()
