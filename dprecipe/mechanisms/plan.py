@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="MechanismPlan")
 
-CheckedBy = Literal["code", "test", "declaration"]
+CheckedBy = Literal["code", "test", "declaration", "probe and declaration"]
 
 
 @dataclass(frozen=True, slots=True)

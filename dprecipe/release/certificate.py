@@ -116,7 +116,7 @@ def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: N
         assumptions=tuple(
             schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by)
             for a in (
-                *plan.assumptions,
+                *origins.qualify_assumptions(plan.assumptions, run.model),
                 *origins.list_assumptions(
                     run.model, run.data, run.tensors, tensors.has_known_tensors(plan), run.initial
                 ),

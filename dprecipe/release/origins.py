@@ -23,6 +23,15 @@ INDEPENDENT = (
     "sizes, values that no synthetic record had), and keeps nothing of the records outside its parameters"
 )
 """What no probe can check of somebody else's program."""
+INDEPENDENCE = "independence"
+PROBED = Assumption(
+    INDEPENDENCE,
+    "no record influences the gradient of another: the module came from Python, so no code of this program ensures it. "
+    "A probe on synthetic records (usual ones, 10 and 100 times as large, and at the ends of their range) found none "
+    f"that does, and whoever passed the module declares the rest ({BEHAVIOUR})",
+    "probe and declaration",
+)
+"""What takes the place of a plan's assumption, which is about this program's own models."""
 MAX_NAMES = 12
 """Tensors named in one sentence; the certificate lists all of them."""
 PUBLIC_PREPROCESSING = "constants of the recipe, the same for every record; nothing was fitted to the data"
@@ -41,6 +50,11 @@ class Tensor(Protocol):
     def shape(self) -> tuple[int, ...]: ...
     @property
     def made_by(self) -> str: ...
+
+
+def qualify_assumptions(planned: Sequence[Assumption], model: str) -> tuple[Assumption, ...]:
+    """The assumptions of a plan as a run can state them: `model` is "recipe" or "python"."""
+    return tuple(PROBED if model == "python" and a.id == INDEPENDENCE else a for a in planned)
 
 
 def list_assumptions(

@@ -148,7 +148,7 @@ class AssumptionFacts(Block):
 
     id: Word
     text: Sentence
-    checked_by: Literal["code", "test", "declaration"]
+    checked_by: Literal["code", "test", "declaration", "probe and declaration"]
 
 
 class EvaluationAccess(Access):

@@ -1,5 +1,5 @@
-"""What can refuse a step: each `raise` of a fault that a step reaches depends on private records or on the machine, or a
-run decides it before there is a folder.
+"""What can refuse a step: each `raise` of a fault that a step reaches depends on private records or on the machine, or
+a run decides it before there is a folder.
 
 A fault that is new has to be sorted in here; `tests/training/test_memory_check.py` tries those that are decided before.
 """
@@ -56,8 +56,8 @@ SORTED = {
     "training/checkpoint.py: load": MACHINE,
     "training/checkpoint.py: restore": MACHINE,
     "training/engine/compiled.py: Passes._prepare": REHEARSED,
-    "training/engine/sharded_sum.py: plan_passes": "models that can be in shards have a plan: tests/training/test_sharded_weights.py",
-    "training/engine/sharded_sum.py: sharded_clipped_sum": "adaptive clipping, Laplace noise: R307; and the plan once more",
+    "training/engine/sharded_sum.py: plan_passes": "models in shards are our own, and have a plan",
+    "training/engine/sharded_sum.py: sharded_clipped_sum": "adaptive clipping, Laplace noise: R307",
     "training/gate.py: Gate.admit": INTERNAL,
     "training/gate.py: SumNoise.release": INTERNAL,
     "training/gate.py: distribution_of": INTERNAL,
@@ -68,7 +68,7 @@ SORTED = {
     "training/sharded_weights.py: check_in_blocks": "asked by `StepwiseRunner.prepare`",
     "training/shards.py: check_divisible": "asked by `StepwiseRunner.prepare`",
     "training/snapshot.py: TensorSnapshot._check_unmoved": "private records: the probe has seen no weight move",
-    "training/step_failures.py: locate_failures": "private records: the probe and `rehearse_step` have seen nothing raised",
+    "training/step_failures.py: locate_failures": "private records: synthetic ones raised nothing",
 }
 
 

@@ -398,6 +398,8 @@ def test_verify_card_and_report_name_what_no_noisy_step_made(of_python: Any) -> 
     for name in ("report.html", "card.md"):
         page = (of_python.release / name).read_text(encoding="utf-8").replace("\\", "")
         assert "records came from Python" in page
+        assert "so no code of this program ensures it" in page
+        assert "probe and declaration" in page
         assert "'record' [1, 8, 8]" in page.replace("&#x27;", "'")
     access = verified.statement.predicate.data_access.preprocessing
     assert access.status == "declared"
@@ -416,6 +418,9 @@ LIES: dict[str, Change] = {
         next(a for a in p["assumptions"] if a["id"] == "python_records")
     ),
     "code checked the module": lambda p: p["assumptions"][-2].update(checked_by="code"),
+    "code checked that no record influences another": lambda p: next(
+        a for a in p["assumptions"] if a["id"] == "independence"
+    ).update(checked_by="code", text="no record influences the gradient of another"),
     "preprocessing was public": lambda p: p["data_access"]["preprocessing"].update(
         status="public", text="constants of the recipe, the same for every record; nothing was fitted to the data"
     ),

@@ -29,7 +29,7 @@ LABELS = GENERATOR.integers(0, 10, 1438)
 
 
 class Keeper(nn.Module):
-    """Keeps the first record that looks damaged, which no synthetic one does."""
+    """Keeps the first record that looks damaged: no synthetic one is this one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Keeper(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.flatten(1)
-        result = x[(x.abs() > 50).any(1)]
+        result = x[(x == torch.from_numpy(SECRET)).all(1)]
         if len(result):
             self.keep(result[0].detach())
         return self.linear(x)

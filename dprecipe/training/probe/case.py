@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,8 +38,6 @@ ROUNDINGS = 10
 """How many times the measured rounding of an entry is allowed on top."""
 ProbeTest = tuple[str, str, Callable[[], str]]
 """Id, what is expected, and a test that answers in words what it measured, or raises `Failed`."""
-Function = Callable[[Tensor, Tensor], Tensor]
-"""(features (B, …), labels (B,)) -> (B, …)."""
 
 
 class Failed(Exception):
@@ -48,6 +46,15 @@ class Failed(Exception):
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
         self.remedy = remedy
+
+
+def move_rows(features: Tensor, rows: Iterable[int], seed: int) -> Tensor:
+    """The records (B, …), some of them changed by about what rounding changes, in a direction that `seed` selects."""
+    draw, result = torch.Generator().manual_seed(seed), features.clone()
+    for row in rows:
+        change = torch.randn(features[row].shape, generator=draw).to(features)
+        result[row] += MOVED * features[row].abs().max() * change
+    return result
 
 
 @final
@@ -131,7 +138,7 @@ class Case:
         if not float((again - outputs).abs().max()) <= ROUNDING * float(outputs.abs().max()):
             raise Failed(
                 "the same records, with the same draws of torch, numpy and random, give other outputs the second "
-                f"time{self._first_difference(self.features, slice(None))}",
+                f"time{self.first_difference(self.features, self.features, slice(None))}",
                 "draw from torch's global generator (no `generator=` of the layer's own), and keep nothing between "
                 "calls",
             )
@@ -139,82 +146,19 @@ class Case:
             shared = "" if self.single else find_shared_draws(self.module, (self.features, self.features[:5]))
         if shared:
             raise Failed(
-                f"records share draws{self._first_difference(self.features, slice(None), 1)}: {shared}",
+                f"records share draws{self.first_difference(self.features, self.features, slice(None), 1)}: {shared}",
                 "draw for each record by itself, with torch, as many numbers more as there are more records",
             )
         note = "; what layers draw they draw for each record by itself" if self.random else ""
         return f"shape {list(outputs.shape)}{note}"
 
     def loss_per_record(self) -> str:
-        losses = self._losses(self.features, self.labels)
+        losses = self.losses(self.features, self.labels)
         if losses.shape != self.labels.shape:
             raise Failed(f"shape {list(losses.shape)} for {len(self.labels)} records")
         if not bool(torch.isfinite(losses).all()):
             raise Failed("a loss is not finite")
         return f"shape {list(losses.shape)}"
-
-    def outputs_independent(self) -> str:
-        return self.independent(self.outputs, "output", locate=True)
-
-    def losses_independent(self) -> str:
-        return self.independent(self._losses, "loss", locate=False)
-
-    def independent(self, function: Function, quantity: str, *, locate: bool) -> str:
-        """Replace each record in turn, by another and by NaN, then compute it by itself: other rows must not change.
-
-        NaN shows any arithmetic that mixes records, however small the weight. Other values show comparisons and
-        sorting. A record by itself shows what depends on the number of records. Layers draw the same numbers each time;
-        if the number of records differs, draws are frozen.
-        """
-        expected = function(self.features, self.labels)
-        scale = float(expected.abs().max()) + 1e-30
-        worst = 0.0
-        for j in range(len(self.labels)):
-            untouched = torch.arange(len(self.labels), device=self.labels.device) != j
-            for replacement in (self.others[j], torch.full_like(self.others[j], torch.nan)):
-                features, labels = self.features.clone(), self.labels.clone()
-                features[j], labels[j] = replacement, self.other_labels[j]
-                error = float((function(features, labels) - expected)[untouched].abs().max()) / scale
-                if not error <= ROUNDING:
-                    place = self._first_difference(features, untouched) if locate else ""
-                    raise Failed(f"record {j} changes another's {quantity} by {error:.1e} of its size{place}")
-                worst = max(worst, error)
-        with self.freeze_draws():
-            expected = function(self.features, self.labels)
-            for j in range(len(self.labels)):
-                single = function(self.features[j : j + 1], self.labels[j : j + 1])
-                error = float((single[0] - expected[j]).abs().max()) / scale
-                # Another batch size can add up in another order, and land on the other side of a kink.
-                if not error <= 10 * ROUNDING and not error <= self._kinks(function, expected, j) / scale:
-                    raise Failed(f"the {quantity} of record {j} alone differs by {error:.1e} of its size")
-        return f"largest relative change {worst:.1e}"
-
-    def _kinks(self, function: Function, expected: Tensor, j: int) -> float:
-        """How far row j may be off because rounding moves it over a kink of the network, in its own units.
-
-        At a kink (of a ReLU, of a pool) a gradient jumps: by how much shows in changes of the record of the size of
-        rounding, in a batch of the same size.
-        """
-        if not self.features.is_floating_point():
-            return 0.0
-        moved = max(
-            float((function(self.moved(number, j).features, self.labels)[j] - expected[j]).abs().max())
-            for number in range(KINK_DRAWS)
-        )
-        return min(KINKS * moved, MAX_DIFFERENCE * float(expected.abs().max()))
-
-    def moved(self, number: int, record: int | None = None) -> Case:
-        """The case with its records (or one of them) changed by about rounding, in direction `number`."""
-        draw = torch.Generator().manual_seed(self.seed + number)
-
-        def move(features: Tensor) -> Tensor:
-            result = features.clone()
-            for j in range(len(features)) if record is None else [record]:
-                change = torch.randn(features[j].shape, generator=draw).to(features)
-                result[j] += MOVED * features[j].abs().max() * change
-            return result
-
-        return replace(self, features=move(self.features), others=move(self.others))
 
     def largest_jumps(self, gradients_of: Callable[[Case], Tensor]) -> Tensor:
         """(B, P): how far a correct computation of these gradients may be off because rounding moves a record over a
@@ -222,15 +166,18 @@ class Case:
         expected = gradients_of(self)
         result = torch.zeros_like(expected)
         if self.features.is_floating_point():
+            rows = range(len(self.features))
             for number in range(KINK_DRAWS):
-                result = torch.maximum(result, (gradients_of(self.moved(number)) - expected).abs())
+                features, others = (move_rows(some, rows, self.seed + number) for some in (self.features, self.others))
+                moved = gradients_of(replace(self, features=features, others=others))
+                result = torch.maximum(result, (moved - expected).abs())
         return KINKS * result
 
     def buffers_unmoved(self) -> str:
-        self._losses(self.features, self.labels)
+        self.losses(self.features, self.labels)
         self.module.eval()  # as it is scored: a buffer may move then only
         try:
-            self._losses(self.features, self.labels)
+            self.losses(self.features, self.labels)
         finally:
             self.module.train()
         after = _state_of(self.module)
@@ -344,7 +291,7 @@ class Case:
             )
         return outputs
 
-    def _losses(self, features: Tensor, labels: Tensor) -> Tensor:
+    def losses(self, features: Tensor, labels: Tensor) -> Tensor:
         with torch.no_grad(), self.drawing():
             losses = self.loss(self.module(features), labels)
         if not isinstance(losses, Tensor):
@@ -353,14 +300,12 @@ class Case:
             raise Failed(f"the loss has shape {list(losses.shape)} for {len(labels)} records")
         return losses
 
-    def _first_difference(self, features: Tensor, untouched: Tensor | slice, seed: int = 0) -> str:
+    def first_difference(self, one: Tensor, other: Tensor, untouched: Tensor | slice, seed: int = 0) -> str:
         """The first layer, in order of execution, whose rows for the untouched records differ; in words."""
-        one, other = self._traced(self.features), self._traced(features, seed)
-        for (name, expected), (_, result) in zip(one, other, strict=False):
-            if expected.shape == result.shape and expected.dim() > 0 and len(expected) == len(self.labels):
-                change = (result - expected)[untouched].abs().max() if expected.numel() else torch.tensor(0.0)
-                if not float(change) <= ROUNDING * (float(expected.abs().max()) + 1e-30):
-                    return f", first in layer {name!r}"
+        for (name, expected), (_, result) in zip(self._traced(one), self._traced(other, seed), strict=False):
+            by_record = expected.shape == result.shape and expected.dim() > 0 and len(expected) == len(self.labels)
+            if by_record and expected.numel() and not relative_change(result, expected, untouched) <= ROUNDING:
+                return f", first in layer {name!r}"
         return ", outside its layers"
 
     def _traced(self, features: Tensor, seed: int = 0) -> list[tuple[str, Tensor]]:
@@ -385,6 +330,14 @@ class Case:
             for handle in hooks:
                 handle.remove()
         return trace
+
+
+def relative_change(result: Tensor, expected: Tensor, rows: Tensor | slice) -> float:
+    """The largest difference in these rows, relative to the largest finite number of all; NaN where a number is finite
+    on one side alone. What is not finite on both sides, and alike, does not differ."""
+    alike = (result == expected) | (result.isnan() & expected.isnan())
+    finite = torch.where(expected.isfinite(), expected, 0.0)
+    return float(torch.where(alike, 0.0, result - expected)[rows].abs().max()) / (float(finite.abs().max()) + 1e-30)
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.probe.case import Case, Failed, ProbeTest
+from dprecipe.training.probe.independence import check_gradients, check_losses, check_outputs
 from dprecipe.training.probe.place import locate_failure, name_failure
 from dprecipe.training.probe.sizes import larger_batches
 from dprecipe.training.probe.sums import SumTests
@@ -136,8 +138,8 @@ def _tests(
 ) -> Iterator[ProbeTest]:
     yield "output", "finite outputs, one row for each record", case.output
     yield "loss_per_record", "one finite loss for each record, with no reduction", case.loss_per_record
-    yield "records_independent", "no record influences another's output", case.outputs_independent
-    yield "losses_independent", "no record influences another's loss", case.losses_independent
+    yield "records_independent", "no record influences another's output", partial(check_outputs, case)
+    yield "losses_independent", "no record influences another's loss", partial(check_losses, case)
     if gradients_of is not None:
         yield (
             "per_record_gradients",
@@ -149,7 +151,7 @@ def _tests(
         yield (
             "gradients_independent",
             "no record influences another's gradient",
-            lambda: case.independent(lambda x, y: _draw_gradients(case, gradients_of, x, y), "gradient", locate=False),
+            lambda: check_gradients(case, lambda x, y: _draw_gradients(case, gradients_of, x, y)),
         )
     if sums is not None:
         for name, text, test in sums(case):
