@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from dprecipe import durable
 from dprecipe.data.raw import Labels
 from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget
+from dprecipe.models.modules.reweighted import call_with
 from dprecipe.models.outputs import find_right, interpret_outputs, label_units, unpack_labels
 from dprecipe.timeline import phase
 from dprecipe.training.engine.backward import channels_last
@@ -157,7 +157,7 @@ class HeldOut:
                 features, labels = (torch.from_numpy(array).to(self._device) for array in arrays)
                 if self._channels_last and features.dim() > 3:
                     features = channels_last(features)
-                outputs = functional_call(self._model, dict(state), (features,))
+                outputs = call_with(self._model, state, features)
                 if target.is_choice:
                     correct += int(find_right(outputs, labels, target).sum())
                 if isinstance(target, ClassTarget):

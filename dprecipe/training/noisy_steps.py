@@ -377,9 +377,10 @@ class NoisySteps(lightning.LightningModule):
         copy = {name: value.detach().clone() for name, value in self._weights().items()}
         average = self._average()
         if average is not None:
-            named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
-            parts = cut_like(average, [parameter for _, parameter in named])
-            copy.update((name, part.clone()) for (name, _), part in zip(named, parts, strict=True))
+            trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+            parts = dict(zip(map(id, trained), cut_like(average, trained), strict=True))
+            named = self.model.named_parameters(remove_duplicate=False)  # a shared tensor has several names
+            copy.update((name, parts[id(p)].clone()) for name, p in named if id(p) in parts)
         return copy
 
 

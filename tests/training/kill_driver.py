@@ -35,7 +35,7 @@ from dprecipe.privacy.ledger import LedgerWriter  # noqa: E402
 from dprecipe.privacy.stages.events import StageEvent  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.release import folder  # noqa: E402
-from dprecipe.training import gate, noise, stages  # noqa: E402
+from dprecipe.training import gate, noise, stages, stepwise  # noqa: E402
 from dprecipe.training.noise_check import DRAWS  # noqa: E402
 from dprecipe.training.run import run  # noqa: E402
 
@@ -71,7 +71,15 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     settle_all = LedgerWriter.settle_all
     LedgerWriter.settle_all = settled_late  # type: ignore[method-assign]
 
+    rehearse = stepwise.rehearse_step
+
+    def uncounted(*given: object) -> None:
+        gate.add_noise = noise.add_noise
+        rehearse(*given)  # type: ignore[arg-type]
+        gate.add_noise = counted  # type: ignore[assignment]
+
     gate.add_noise = counted  # type: ignore[assignment]
+    stepwise.rehearse_step = uncounted
     stages.release_stage = counted_stage  # type: ignore[assignment]
     ballot.noise = counted_votes  # type: ignore[assignment]
     if plan.mechanism == "pate":

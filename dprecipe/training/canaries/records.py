@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from dprecipe.data.facts import DataFacts
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import RecordSource
 from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
+from dprecipe.models.modules.reweighted import call_with
 from dprecipe.privacy.events import Event
 from dprecipe.training.canaries.coins import Coins
 from dprecipe.training.canaries.placement import Floats, Numbers, generator_of
@@ -148,7 +148,7 @@ def losses_on(
                 for start in range(0, len(labels), size):
                     arrays = (features[start : start + size], labels[start : start + size])
                     some, answers = (torch.from_numpy(array).to(device) for array in arrays)
-                    outputs = functional_call(model, dict(state), (some,))
+                    outputs = call_with(model, state, some)
                     parts.append(loss(outputs, answers).to("cpu", torch.float64).numpy())
         finally:
             model.train(training)

@@ -77,7 +77,8 @@ def clipping_of(
         if len(relative) != count:
             raise RunFailed(
                 f"the recipe has clip norms for {len(relative)} layers, but this model has {count}",
-                "give mechanism.clip.norm, which is split over the layers, or mechanism.clip.norms, one for each",
+                f"let the recipe name a model of {count} layers (an mlp with {count - 1} hidden ones, say), over which "
+                "mechanism.clip.norm is split; or clip with mode: flat",
             )
         return Clipping(tuple(clip_norm * share for share in relative), groups, norm=norm, shares=shares)
     if clip.stability is not None:
