@@ -109,6 +109,8 @@ class BatchSums(Protocol):
 class NoisySteps(lightning.LightningModule):
     """Manual optimisation on noisy sums; the trainer only counts."""
 
+    model: nn.Module
+
     def __init__(
         self, plan: Plan, model: nn.Module, store: Store, gate: Gate | FollowerGate, secrets: Secrets, sums: BatchSums
     ) -> None:

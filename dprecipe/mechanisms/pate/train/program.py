@@ -211,10 +211,11 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
     if public is None:
         raise DataFault("there are no public records to ask about", "name data.public, or pass public=")
     pending = digest_pending(public)
-    distinct = features_of(public, shape) if pending is None else pending
-    if inputs.model is not None and pending is None:
-        check_student(plan, inputs.model, distinct, device)
-    chosen = choose_queries(distinct, plan.room_as(PatePlan).queries)
+    if pending is None:
+        features = features_of(public, shape)
+        if inputs.model is not None:
+            check_student(plan, inputs.model, features, device)
+    chosen = choose_queries(features if pending is None else pending, plan.room_as(PatePlan).queries)
     ensemble: Trained | Voted
     if lesson is None:
         ensemble = _voted(plan, teachers, root, chosen)
