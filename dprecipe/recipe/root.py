@@ -26,6 +26,10 @@ else:
     MechanismBlock = mechanism_block()
 
 
+Description = Annotated[str, Field(max_length=1000)]
+"""It stands before the claim in a report and a card: no longer than a reader reads."""
+
+
 class Recipe(SparseBlock):
     """One recipe: what is to be learned, and how much privacy may be spent."""
 
@@ -33,7 +37,7 @@ class Recipe(SparseBlock):
 
     recipe: Literal["dprecipe/v1"] = Field(description="the version of the language")
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    description: str = ""
+    description: Description = ""
     data: Data
     model: Model
     mechanism: MechanismBlock
@@ -69,7 +73,7 @@ class PublicRecipe(Block):
 
     recipe: Literal["dprecipe/v1"] = Field(description="the version of the language")
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    description: str = ""
+    description: Description = ""
     data: Data
     model: Model
     mechanism: NoMechanism
