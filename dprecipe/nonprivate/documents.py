@@ -9,7 +9,6 @@ from dprecipe.models.public_record import NO_GUARANTEE, PublicRecord
 from dprecipe.page import escape_html, escape_lines, render_bullets, render_page, render_section, render_table
 from dprecipe.release import card, scores
 from dprecipe.release.score_blocks import AnyScore
-from dprecipe.release.untrusted import one_line
 
 FOLDER = "weights"
 """Of a run; there is no `release/`, which is for what a certificate covers."""
@@ -57,7 +56,7 @@ def list_rows(record: PublicRecord, file_digest: str) -> list[tuple[str, str]]:
 
 def render_readme(record: PublicRecord, file_digest: str, score: AnyScore | None, loss: str) -> bytes:
     """`README.md` of the folder. `loss`: what the loss of the score is, in words."""
-    rows = [f"| {name} | {one_line(value).replace('|', '/')} |" for name, value in list_rows(record, file_digest)]
+    rows = [f"| {card.plain_text(name)} | {card.plain_text(value)} |" for name, value in list_rows(record, file_digest)]
     measured = "" if score is None else f"\n## How good the model is\n\n{card.render_scores(score, loss)}\n{MEASURED}\n"
     lines = [f"# {TITLE}", "", f"{NO_GUARANTEE[:1].upper()}{NO_GUARANTEE[1:]}.", "", *(f"- {text}" for text in MEANING)]
     return "\n".join([*lines, "", "| | |", "|---|---|", *rows, "", measured]).encode()
