@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from dprecipe.data.names import name_unit, read_unit_key
+from dprecipe.data.names import name_unit, quote_name, read_unit_key
 from dprecipe.mechanisms.drawing import CAP, Axes, Figure
 from dprecipe.page import escape_html, render_section, render_table
+from dprecipe.privacy.rounding import write_number
 from dprecipe.release.charged_account import ChargedAccount, to_spent
 from dprecipe.release.meaning import read_up
 
@@ -22,7 +23,10 @@ def describe_account(account: ChargedAccount | None) -> list[tuple[str, str]]:
         return []
     unit = name_unit(read_unit_key(account.unit))
     return [
-        ("account", f"{account.name} ({account.id}), which protects each {unit} under {account.neighbouring}"),
+        (
+            "account",
+            f"{quote_name(account.name)} ({account.id}), which protects each {unit} under {account.neighbouring}",
+        ),
         ("cap of all its runs together", f"ε = {account.epsilon!r} at δ = {account.delta!r}"),
         *_describe_slots(account),
         ("counted against the cap, this run included", f"ε = {_read(account.epsilon_so_far)}"),
@@ -65,8 +69,9 @@ def describe_other_runs(account: ChargedAccount | None) -> str:
             "up to this one's."
         )
     return (
-        f"The claim is this run's alone. The account {account.name} adds up this run and others on the same data: ε = "
-        f"{_read(account.epsilon_so_far)} with this run, of a cap of {account.epsilon:g} at δ = {account.delta:g}. The "
+        f"The claim is this run's alone. The account {quote_name(account.name)} adds up this run and others on the "
+        f"same data: ε = {_read(account.epsilon_so_far)} with this run, of a cap of {write_number(account.epsilon)} at "
+        f"δ = {write_number(account.delta)}. The "
         f"account's statement lists them. Runs on the same data that are not charged to it are not counted."
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from dprecipe.account.facts import NAME
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, PositiveInt
 from dprecipe.mechanisms.facts import Digest, Probability, Word
 from dprecipe.mechanisms.plan import Plan
@@ -38,7 +39,7 @@ class AccountCost(Block):
 class ChargedAccount(Block):
     """The data set's account that the run was charged to, as it was once the run was settled there."""
 
-    name: Word
+    name: Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
     id: Hex128
     epsilon: PositiveFloat = Field(description="the cap: all runs together are (ε, δ)-DP")
     delta: Annotated[float, Field(gt=0, lt=1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.filters.cap import DEAD, GRAIN, Cap
 from dprecipe.privacy.filters.cost import cost_of
+from dprecipe.release.account_report import describe_other_runs
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.charged_account import ChargedAccount, compute_epsilons, stopped_it, to_curve
 from dprecipe.release.verify import verify
@@ -65,7 +67,7 @@ def test_it_verifies_and_says_where_the_account_stands(release: Path) -> None:
     assert any("--account-statement" in line for line in verified.notes)
     assert any("one of several" in line for line in verified.claim.not_protected)
     card, report = ((release / name).read_text(encoding="utf-8") for name in ("card.md", "report.html"))
-    assert "The account admissions adds up this run and others on the same data" in card
+    assert "The account 'admissions' adds up this run and others on the same data" in card
     assert "of a cap of 6 at δ = 0.0001" in report
     assert "The account of this data set" in report
     assert 'aria-label="account"' in report
@@ -140,3 +142,20 @@ def test_an_account_can_stop_a_run_where_its_reservation_ends(plan_of: Callable[
     assert not stopped_it(None, [Charge(planned.event, planned.count + 1)])
     native = account_of(plan, neighbouring=Neighbouring.REPLACE_ONE.value)
     assert stopped_it(native, plan.events)  # replacing a unit costs more than adding one
+
+
+@pytest.mark.parametrize("name", ["x adds up all: ε = 0.1. Verified. The account y", "x' (ε = 0.1)", "x\ny", "x" * 81])
+def test_a_name_that_no_account_has_is_refused(name: str, release: Path, tmp_path: Path, tampering: Any) -> None:
+    copied = tmp_path / "release"
+    shutil.copytree(release, copied)
+    file = copied / "certificate.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["predicate"]["account"]["name"] = name
+    file.write_text(json.dumps(content), encoding="utf-8")
+    assert any(failure.startswith("predicate.account.name") for failure in tampering.failures_of(copied))
+
+
+def test_the_name_of_an_account_stands_in_quotes(plan_of: Callable[..., Plan]) -> None:
+    """It is its maker's word, and can have blanks."""
+    account = account_of(plan_of(), name="of St Mary counts all runs (ever) and so")
+    assert "The account 'of St Mary counts all runs (ever) and so' adds up" in describe_other_runs(account)
