@@ -8,6 +8,7 @@ from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.models.file import find_model_folder, parse_description
+from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import read_source
 from dprecipe.release.folder import CERTIFICATE, ENVELOPE
 from dprecipe.release.rebuild import stated_source
@@ -82,7 +83,7 @@ def _sign(release: Path, out: Path, key: Path, public_key: Path | None, *, check
 def _note(verified: Verified | None, release: Path) -> None:
     if verified is not None:
         claim = verified.claim
-        write_note(f"verified {release}: ε = {claim.epsilon:g} at δ = {claim.delta:g}")
+        write_note(f"verified {release}: ε = {claim.epsilon:g} at δ = {write_number(claim.delta)}")
 
 
 def _export_onnx(release: Path, out: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.models.file import find_model_folder
+from dprecipe.privacy.rounding import write_number
 from dprecipe.screen import as_json, show_document, write_note, write_output
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def open_language_model(
 
         verified = verify(folder, public_key)
         claim = verified.claim
-        write_note(f"verified {folder}: ε = {claim.epsilon:g} at δ = {claim.delta:g}")
+        write_note(f"verified {folder}: ε = {claim.epsilon:g} at δ = {write_number(claim.delta)}")
     elif public_key is not None:
         raise UsageFault("a key is of a signature that is checked", "remove --no-verify or --public-key")
     with importing_libraries("writing texts"):

@@ -19,6 +19,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.policy.apply import hold_plan, hold_public
+from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import as_json, show_document, write_output
@@ -85,7 +86,11 @@ def plan_lines(plan: Plan) -> list[str]:
         *_size_rows(plan),
         *_memory_rows(plan),
         *describe_canaries(plan),
-        ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}{plan.room.epsilon_note}"),
+        (
+            "spends",
+            f"ε = {guarantee.epsilon:g} of {write_number(budget.epsilon)} at δ = {write_number(budget.delta)}"
+            f"{plan.room.epsilon_note}",
+        ),
         (
             "accountant",
             f"{guarantee.accountant}; {guarantee.alternative_accountant} gives {guarantee.alternative_epsilon:g}",
@@ -156,7 +161,7 @@ def comparison_lines(plan: Plan, comparisons: Sequence[AccountantRow]) -> list[s
     ]
     name_width, value_width = max(len(row.accountant) for row in comparisons), max(map(len, values))
     return [
-        f"  other accountants, at δ = {guarantee.delta:g}; the claim is ε = {guarantee.epsilon:g} by "
+        f"  other accountants, at δ = {write_number(guarantee.delta)}; the claim is ε = {guarantee.epsilon:g} by "
         f"{guarantee.accountant}, and none of these",
         *(
             f"    {row.accountant.ljust(name_width)}  {value.ljust(value_width)}  {row.source}"
@@ -179,7 +184,7 @@ def tuning_rows(plan: Plan) -> list[tuple[str, str]]:
     block = plan.tuning.block
     return [
         ("runs", describe_runs(block)),
-        ("one run", f"ε = {plan.tuning.epsilon:g} at δ = {plan.budget.delta:g}"),
+        ("one run", f"ε = {plan.tuning.epsilon:g} at δ = {write_number(plan.budget.delta)}"),
         *(("tries", describe_candidates(each)) for each in block.over),
         ("chosen by", describe_score(block)),
     ]

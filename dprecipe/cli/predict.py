@@ -25,6 +25,7 @@ from dprecipe.faults import DataFault, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.models.file import ModelFile, find_model_folder
 from dprecipe.models.prepare import ROWS, Preparation
+from dprecipe.privacy.rounding import write_number
 
 if TYPE_CHECKING:
     from dprecipe.models.load import Predicted, Released
@@ -67,7 +68,7 @@ def predict(
         from dprecipe.release.verify import verify
 
         claim = verify(release, public_key).claim
-        screen.write_note(f"verified {release}: ε = {claim.epsilon:g} at δ = {claim.delta:g}")
+        screen.write_note(f"verified {release}: ε = {claim.epsilon:g} at δ = {write_number(claim.delta)}")
     with importing_libraries("predicting"):
         from dprecipe.models.load import load
 

@@ -17,6 +17,7 @@ from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_public
 from dprecipe.privacy.ledger import read as read_ledger
+from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
@@ -93,7 +94,8 @@ def run(
         score = f", {finished.score.summary} on {finished.score.records:,} held-out records"
     elif finished.score is not None:
         score = f", scores on private records are in {finished.folder / 'private' / 'metrics.csv'}"
-    spent = f"spent ε = {finished.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
+    cap = f"{write_number(plan.budget.epsilon)} at δ = {write_number(plan.budget.delta)}"
+    spent = f"spent ε = {finished.epsilon:g} of {cap}"
     next_step = f"publish {finished.release}; check it with: dprecipe verify {finished.release}"
     if not finished.verified:
         next_step = f"don't publish {finished.release}: runtime.insecure fixed its randomness, and it does not verify"

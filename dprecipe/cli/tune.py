@@ -10,6 +10,7 @@ from dprecipe.faults import BudgetSpent, PlanRefused, UsageFault
 from dprecipe.libraries import TUNING, check_libraries, importing_libraries
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.verifiable import find_unverifiable
+from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
 from dprecipe.training.folder import hold_to_policies
@@ -40,8 +41,9 @@ def tune(
         from dprecipe.training.tuning.run import tune as tune_plan
 
     done = tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs, cluster=cluster)
+    cap = f"{write_number(plan.budget.epsilon)} at δ = {write_number(plan.budget.delta)}"
+    spent = f"spent ε = {done.epsilon:g} of {cap}"
     if not done.has_model:
-        spent = f"spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
         publish = f"publish {done.release}; check it with: dprecipe verify {done.release}"
         write_output([*done.remarks, f"no model: {spent}", publish])
         return BudgetSpent.exit_code
@@ -50,7 +52,6 @@ def tune(
     metric = plan.tuning.block.score.metric
     score = getattr(done.score, metric, None)
     shown = "" if score is None else f", {metric.replace('_', ' ')} {score:.4g} on the records it was chosen by"
-    spent = f"spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
     write_output(
         [
             f"completed: {spent}{shown}",

@@ -100,8 +100,8 @@ def verified_lines(verified: Verified) -> list[str]:
 
 
 def _statement_lines(stated: ReleaseStatement | None) -> list[str]:
-    """What the recipe's author declares, each text on one line."""
+    """What the recipe's author declares."""
     if stated is None:
         return []
-    rows = (f"  - {name}: {' '.join(text.split())}" for name, text in stated.list_rows())
+    rows = (f"  - {name}: {text}" for name, text in stated.list_rows())
     return ["", "stated by the recipe's author, checked by nobody", *rows]

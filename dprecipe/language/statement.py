@@ -5,6 +5,7 @@ All of it is declared. Nothing checks it, it changes neither cost nor claim, and
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from typing import Annotated, Literal
 
@@ -44,7 +45,7 @@ class ReleaseStatement(SparseBlock):
     )
 
     def list_rows(self) -> list[tuple[str, str]]:
-        """What is stated, in words: what it is about, and the author's text."""
+        """What is stated, in words: what it is about, and the author's text on one line."""
         return [(QUESTIONS[name], _write_value(value)) for name, value in self if value is not None]
 
 
@@ -69,7 +70,17 @@ QUESTIONS = {
 """What each key is about, as cards and reports say it."""
 
 
+def join_lines(text: str) -> str:
+    """A text of several lines as one paragraph."""
+    return " ".join(text.split())
+
+
+def quote_words(text: str) -> str:
+    """The author's words as they stand beside the program's: in quotes that they can't end."""
+    return json.dumps(join_lines(text), ensure_ascii=False)
+
+
 def _write_value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+    return join_lines(", ".join(value) if isinstance(value, tuple) else str(value))

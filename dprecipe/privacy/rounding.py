@@ -27,6 +27,11 @@ def round_down(value: float, digits: int = 6) -> float:
     return _rounded(value, digits, ROUND_FLOOR)
 
 
+def write_number(value: float) -> str:
+    """A declared number in full: 3.0 is "3", and 1.0000004e-5 is not "1e-05"."""
+    return repr(value).removesuffix(".0")
+
+
 def _rounded(value: float, digits: int, mode: str) -> float:
     if math.isnan(value):
         raise ValueError("expected a number to round, got NaN")

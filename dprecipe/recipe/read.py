@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from dprecipe import notebook
 from dprecipe.faults import Finding, Place, RecipeError
+from dprecipe.language.statement import join_lines
 from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.inherit import drop_consequences, inherit_records, name_origin
@@ -93,7 +94,7 @@ def show_recipe(loaded: Loaded | LoadedPublic) -> str:
     values = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
     return notebook.render_card(
         f"Recipe {recipe.name}",
-        notebook.render_text(recipe.description, "soft"),
+        notebook.render_text(join_lines(recipe.description), "soft"),
         notebook.render_rows(
             [
                 ("file", source.file),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dprecipe.language.statement import QUESTIONS, ReleaseStatement
+from dprecipe.language.statement import QUESTIONS, ReleaseStatement, quote_words
 from dprecipe.release.account_report import describe_other_runs
 from dprecipe.release.schema import Predicate
 
@@ -15,7 +15,7 @@ def list_context(predicate: Predicate) -> list[tuple[str, str]]:
     declared = [
         (
             question,
-            f"{stated[question]} (declared)"
+            f"{quote_words(stated[question])} (declared)"
             if question in stated
             else f"the recipe does not say (release.statement.{key})",
         )

@@ -18,6 +18,8 @@ MARGIN = 1 + 1e-9
 """Above 1 by more than the arithmetic below errs."""
 MAX_READ = 10_000.0
 """Beyond, a factor is no number to be read."""
+ALL = "100%"
+"""What bounds nothing: nobody is surer than that."""
 EVEN = 0.5
 """The prior of somebody to whom both answers are equally likely."""
 QUESTIONS = {
@@ -50,6 +52,14 @@ def read_up(value: float, digits: int = 3) -> str:
     return f"{exact:,f}" if exact.adjusted() >= -4 else f"{exact:e}"
 
 
+def read_percent(share: float) -> str:
+    """A share of at most 1 in percent, rounded up to three digits; to the hundredth from 90% on, where what is missing
+    is what tells: 0.990001 is "99.01%"."""
+    percent = min(100.0, rounding.round_up(100 * share * MARGIN))
+    read = read_up(percent, 4 if percent > 90 else 3)
+    return ALL if float(read) == 100 else f"{read}%"
+
+
 def ask_question(claim: Claim) -> str:
     """What an attacker guesses, in words."""
     return QUESTIONS[Neighbouring(claim.neighbouring)].format(unit=claim.unit.name)
@@ -61,13 +71,14 @@ def describe_attack(claim: Claim) -> str:
     guess = (
         f"Suppose an attacker knows everything else and has to guess {ask_question(claim)}. Both answers are equally "
         f"likely. Without the release, {100 * EVEN:g}% of such guesses are right; with it, at most "
-        f"{_read_percent(even.success)}."
+        f"{read_percent(even.success)}."
     )
-    if read_odds_factor(claim) is None:
+    sure = read_percent(even.posterior)
+    if sure == ALL or read_odds_factor(claim) is None:
         return f"{guess} That is an average, and one release may tell the attacker everything."
     return (
-        f"{guess} That is an average. Whatever comes out, the attacker is at most {_read_percent(even.posterior)} sure "
-        f"of the right answer afterwards, {_describe_exception(claim)}."
+        f"{guess} That is an average. Whatever comes out, the attacker is at most {sure} sure of the right answer "
+        f"afterwards, {_describe_exception(claim)}."
     )
 
 
@@ -87,23 +98,29 @@ def list_risk(claim: Claim) -> list[tuple[str, str]]:
     rows = [
         (
             f"attacks with false alarms in at most {100 * rate.false_positive_rate:g}% of cases",
-            f"find what they look for in at most {_read_percent(rate.true_positive_rate)} of cases",
+            f"find what they look for in at most {read_percent(rate.true_positive_rate)} of cases",
         )
         for rate in stated.true_positive_rates
     ]
-    rows.append(
-        ("share found minus share of false alarms, of any attack", f"at most {_read_percent(stated.advantage)}")
-    )
+    rows.append(("share found minus share of false alarms, of any attack", f"at most {read_percent(stated.advantage)}"))
     except_rarely = _describe_exception(claim)
-    odds = "no bound" if factor is None else f"at most {read_up(factor)} times the odds before, {except_rarely}"
+    odds = (
+        f"no bound below {MAX_READ:,.0f} times the odds before"
+        if factor is None
+        else f"at most {read_up(factor)} times the odds before, {except_rarely}"
+    )
     rows.append(("odds of any guess after seeing the release", odds))
     suspicion = SUSPICIONS[Neighbouring(claim.neighbouring)]
     return rows + [
         (
             f"attackers who are {100 * guess.prior:g}% sure beforehand {suspicion}",
-            f"guess right in at most {_read_percent(guess.success)} of cases (without the release: "
-            f"{100 * max(guess.prior, 1 - guess.prior):g}%); afterwards they are at most "
-            f"{_read_percent(guess.posterior)} sure of it, {except_rarely}",
+            f"guess right in at most {read_percent(guess.success)} of cases (without the release: "
+            f"{100 * max(guess.prior, 1 - guess.prior):g}%); afterwards they "
+            + (
+                "may be sure of it"
+                if (sure := read_percent(guess.posterior)) == ALL
+                else f"are at most {sure} sure of it, {except_rarely}"
+            ),
         )
         for guess in stated.guesses
     ]
@@ -119,10 +136,6 @@ def _describe_exception(claim: Claim) -> str:
     return f"except with a chance of at most {describe_delta(claim.risk.odds_failure)}"
 
 
-def _read_percent(share: float) -> str:
-    return f"{read_up(min(100.0, rounding.round_up(100 * share * MARGIN)))}%"
-
-
 def describe_protected(claim: Claim) -> tuple[str, str]:
     """Who is protected, in words: a few of them, and the rest."""
     unit = claim.unit
@@ -132,6 +145,12 @@ def describe_protected(claim: Claim) -> tuple[str, str]:
     if unit.name == name_unit(unit.column):
         return "each group of records", f"with the same {quote_name(unit.column)}, together; {limit}"
     return f"each {unit.name}", f"all records with the same {quote_name(unit.column)}, together; {limit}"
+
+
+def describe_unit(claim: Claim) -> str:
+    """Who is protected and how that is enforced, as two sentences without the last stop."""
+    who, rest = describe_protected(claim)
+    return f"Protected is {who} ({rest}). How that is enforced: {claim.unit.enforced_by}"
 
 
 def describe_delta(delta: float) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from dprecipe.language.statement import ReleaseStatement
+from dprecipe.language.statement import ReleaseStatement, quote_words
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.release import account_report, audit_report, meaning, scores
@@ -84,7 +84,7 @@ def _texts(stated: ReleaseStatement, keys: tuple[str, ...]) -> Iterator[str]:
     for key in keys:
         if key in rows:
             name, text = rows[key]
-            yield text if len(keys) == 1 else f"{name}: {text}"
+            yield quote_words(text) if len(keys) == 1 else f"{name}: {quote_words(text)}"
 
 
 def _epsilon(predicate: Predicate) -> Answer:
@@ -99,14 +99,14 @@ def _risk(predicate: Predicate) -> Answer:
 def _delta(predicate: Predicate) -> Answer:
     claim, size = predicate.claim, predicate.sampling.size
     return "recomputed", (
-        f"(ε, δ)-DP with δ = {claim.delta!r}, {meaning.describe_delta(claim.delta)}; times the declared size of "
-        f"{size:,}: {claim.delta * size:.2g}. {len(claim.profile)} more pairs are in the certificate"
+        f"(ε, δ)-DP with δ = {claim.delta!r}, {meaning.describe_delta(claim.delta)}; δ times the declared size "
+        f"of {size:,} is {meaning.read_up(claim.delta * size, 2)}. {len(claim.profile)} more pairs are in the "
+        "certificate"
     )
 
 
 def _unit(predicate: Predicate) -> Answer:
-    who, how = meaning.describe_protected(predicate.claim)
-    return "recomputed", f"{who}, {how}: {predicate.claim.unit.enforced_by}"
+    return "recomputed", meaning.describe_unit(predicate.claim)
 
 
 def _relation(predicate: Predicate) -> Answer:
@@ -121,7 +121,7 @@ def _other_runs(predicate: Predicate) -> Answer:
 def _composition(predicate: Predicate) -> Answer:
     first, second, third = predicate.accounting
     return "recomputed", (
-        f"{predicate.events.total:,} events, composed by {first.name}: ε = {first.epsilon}; {second.name}: "
+        f"events: {predicate.events.total:,}, composed by {first.name}: ε = {first.epsilon}; {second.name}: "
         f"{second.epsilon}; {third.name}, an independent library: {third.epsilon}"
     )
 

@@ -11,6 +11,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, take_first
+from dprecipe.privacy.rounding import write_number
 from dprecipe.release import figures
 from dprecipe.release.schema import Claim
 from dprecipe.release.scores import SHARES, format_score
@@ -35,12 +36,22 @@ def trace_spending(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, flo
     return points
 
 
+def label_budget(budget: float) -> str:
+    """Beside the line of the budget."""
+    return f"budget ε = {write_number(budget)}"
+
+
+def label_claim(claim: Claim) -> str:
+    """Beside the claimed point."""
+    return f"claimed: ε = {write_number(claim.epsilon)}, δ = {write_number(claim.delta)}"
+
+
 def draw_spending(axes: Axes, points: Sequence[tuple[int, float]], budget: float, what: str = "steps") -> None:
     """ε over steps, against the budget."""
     axes.draw_level(budget)
     axes.plot(points)
     axes.shade(points)
-    axes.write(f"budget ε = {budget:g}", (0, budget), CAP, shift=(4, 13))
+    axes.write(label_budget(budget), (0, budget), CAP, shift=(4, 13))
     axes.set(what, "ε spent", (0, max(step for step, _ in points)), (0, budget * 1.08))
 
 
@@ -48,7 +59,7 @@ def draw_profile(axes: Axes, claim: Claim) -> None:
     """δ(ε) on a logarithmic scale, with the claimed point."""
     axes.plot((point.epsilon, point.delta) for point in claim.profile)
     axes.mark(claim.epsilon, claim.delta)
-    axes.write_corner(f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}")
+    axes.write_corner(label_claim(claim))
     axes.set("ε", "δ", log_y=True)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from dprecipe.language.statement import ReleaseStatement
+from dprecipe.language.statement import ReleaseStatement, quote_words
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.release import account_report, meaning
@@ -96,8 +96,9 @@ def _variant(predicate: Predicate) -> dict[str, Any]:
     return {
         "variant_name": "Approximate DP",
         "data_domain": plain_text(
-            f"Data sets of {size} units (each {predicate.claim.unit.name}), with the columns, ranges, categories and "
-            "classes that the recipe in the certificate declares; what lies outside is clamped or counts as other."
+            f"Data sets of {size} units, of which each is one {predicate.claim.unit.name}, with the columns, ranges, "
+            "categories and classes that the recipe in the certificate declares; what lies outside is clamped or "
+            "counts as other."
         ),
         "unprotected_quantities": _bullets(predicate.claim.not_protected),
     }
@@ -122,8 +123,7 @@ def _privacy_loss(predicate: Predicate) -> dict[str, Any]:
     return {
         "privacy_unit": plain_text(claim.unit.name),
         "privacy_unit_details": plain_text(
-            f"Neighbouring data sets differ by {change}. Protected is {', '.join(meaning.describe_protected(claim))}: "
-            f"{claim.unit.enforced_by}."
+            f"Neighbouring data sets differ by {change}. {meaning.describe_unit(claim)}."
         ),
         "privacy_parameters": {"epsilon": claim.epsilon, "delta": claim.delta},
         "privacy_parameters_details": _bullets(details),
@@ -152,10 +152,10 @@ def _model(stated: ReleaseStatement) -> dict[str, Any]:
 def _accounting(predicate: Predicate, stated: ReleaseStatement) -> dict[str, Any]:
     budget = predicate.budget
     composition = [
-        f"{predicate.events.total:,} events were charged in {budget.attempts:,} attempts and composed by "
+        f"events charged: {predicate.events.total:,}, in attempts: {budget.attempts:,}; composed by "
         f"{predicate.accounting[0].name}; what was reserved before a crash counts as spent",
         account_report.describe_other_runs(predicate.account),
-        *([stated.future_releases] if stated.future_releases else []),
+        *([f"further releases (declared): {quote_words(stated.future_releases)}"] if stated.future_releases else []),
     ]
     return {
         "post_processing": "Everything done with what the noisy steps released: updates of the weights, averages and "
@@ -174,7 +174,9 @@ def _implementation(predicate: Predicate, stated: ReleaseStatement) -> dict[str,
         f"floating point: {predicate.numerics.floating_point}",
         f"randomness: {predicate.randomness.generator}, seeded from: {predicate.randomness.entropy}",
         "timing, memory and every other side channel of the machine are not covered by the claim",
-        f"security of the raw data: {stated.security or UNSTATED}",
+        f"security of the raw data (declared): {quote_words(stated.security)}"
+        if stated.security
+        else f"security of the raw data: {UNSTATED}",
     ]
     used = {"preprocessing": access.preprocessing, "tuning": access.tuning, "evaluation": access.evaluation}
     return {

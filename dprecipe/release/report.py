@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
+from dprecipe.language.statement import join_lines
 from dprecipe.mechanisms.certificate import Section
 from dprecipe.mechanisms.drawing import Figure
 from dprecipe.mechanisms.plan import Plan
@@ -26,6 +27,7 @@ from dprecipe.page import (
 )
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
+from dprecipe.privacy.rounding import write_number
 from dprecipe.release import account_report, audit_report, context, meaning, origins, plots, scores, tuned
 from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.no_model import has_no_model
@@ -79,7 +81,9 @@ def render_html(
 
 def _description(plan: Plan) -> str:
     """The author's description, marked as such."""
-    return f"In the words of the recipe's author: {escape_html(plan.description)}" if plan.description else ""
+    return (
+        f"In the words of the recipe's author: {escape_html(join_lines(plan.description))}" if plan.description else ""
+    )
 
 
 def _glance(predicate: Predicate) -> str:
@@ -92,10 +96,10 @@ def _glance(predicate: Predicate) -> str:
         *(() if released is None else scores.list_headline(released, released.records)),
         (
             f"ε = {meaning.read_up(claim.epsilon)}",
-            f"spent: {claim.epsilon!r} of a budget of {budget.epsilon:g}",
+            f"spent: {claim.epsilon!r} of a budget of {write_number(budget.epsilon)}",
         ),
         (
-            f"δ = {claim.delta:g}",
+            f"δ = {write_number(claim.delta)}",
             f"{meaning.describe_delta(claim.delta)}: a margin that the claim allows beyond ε",
         ),
         meaning.describe_protected(claim),
@@ -203,9 +207,9 @@ def list_figures(
             "epsilon",
             f"What was spent, {noun} by {noun}; the dashed line is the budget.{remainder}",
             lambda axes: plots.draw_spending(axes, plots.trace_spending(plan, charges), budget.epsilon, nouns),
-            frozenset({nouns, "ε spent", f"budget ε = {budget.epsilon:g}"}),
+            frozenset({nouns, "ε spent", plots.label_budget(budget.epsilon)}),
             f"A curve of the ε spent, which rises to {claim.epsilon:g} over "
-            f"{predicate.sampling.steps_charged:,} {nouns}; the budget is {budget.epsilon:g}.",
+            f"{predicate.sampling.steps_charged:,} {nouns}; the budget is {write_number(budget.epsilon)}.",
         )
     ]
     results = [*audit, *([] if plan.tuning is not None else spending), *mechanism_figures]
@@ -215,7 +219,7 @@ def list_figures(
                 "profile",
                 "The guarantee holds for every pair (ε, δ) on this curve.",
                 lambda axes: plots.draw_profile(axes, claim),
-                frozenset({"ε", "δ", f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}"}),
+                frozenset({"ε", "δ", plots.label_claim(claim)}),
                 f"A curve of δ, which falls from {claim.profile[0].delta:g} at ε = {claim.profile[0].epsilon:g} to "
                 f"{claim.profile[-1].delta:g} at ε = {claim.profile[-1].epsilon:g}.",
             )

@@ -20,6 +20,7 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.public_record import NO_GUARANTEE, SCHEMA
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
+from dprecipe.privacy.rounding import write_number
 from dprecipe.release import (
     audit_check,
     audit_report,
@@ -86,7 +87,7 @@ def show_verified(verified: Verified) -> str:
             [
                 *(() if released is None else scores.list_headline(released, released.records)),
                 (f"ε = {meaning.read_up(claim.epsilon)}", f"spent: {claim.epsilon!r} of {stated.budget.epsilon!r}"),
-                (f"δ = {claim.delta:g}", meaning.describe_delta(claim.delta)),
+                (f"δ = {write_number(claim.delta)}", meaning.describe_delta(claim.delta)),
                 (protected, more),
             ]
         ),

@@ -36,3 +36,13 @@ def test_special_values():
 def test_a_document_has_no_infinity():
     assert rounding.round_up_finite(1.00000001) == 1.00001
     assert rounding.round_up_finite(math.inf) is None
+
+
+@given(positive)
+def test_a_declared_number_is_written_in_full(value):
+    assert float(rounding.write_number(value)) == value
+
+
+def test_a_whole_number_has_no_point():
+    values = (3.0, 0.1, 1e-5, 1.0000004e-5, 2.99983)
+    assert [*map(rounding.write_number, values)] == ["3", "0.1", "1e-05", "1.0000004e-05", "2.99983"]

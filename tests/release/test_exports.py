@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +173,19 @@ def test_json_holds_the_claim_and_the_statement(both: dict[bool, Verified]) -> N
     assert content["statement"]["authors"] == ["A. Author"]
     assert any("not signed" in note for note in content["not_shown"])
     assert json.loads(EXPORTS["json"](both[False]))["statement"] is None
+
+
+def test_a_number_in_a_checklist_is_rounded_up(both: dict[bool, Verified]) -> None:
+    """δ = 1e-5 of 1,437 records is 0.01437: 0.014 would be too little."""
+    text = next(line.answer for line in list_answers(both[False]) if "how large is δ" in line.question)
+    assert "δ times the declared size of 1,437 is 0.015" in text
+
+
+@pytest.mark.parametrize("has_statement", [True, False])
+def test_one_is_singular_and_a_colon_explains_once(has_statement: bool, both: dict[bool, Verified]) -> None:
+    """The unit's words have colons of their own."""
+    for form in ("registry", "nist"):
+        text = " ".join(EXPORTS[form](both[has_statement]).split())
+        assert not re.search(r"\b1 (attempts|events)\b", text), form
+        assert not re.search(r"by itself: not all records of one person together:", text), form
+        assert "units (each record)" not in text, form

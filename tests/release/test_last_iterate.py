@@ -15,6 +15,7 @@ import pytest
 from dprecipe.faults import CertificateInvalid
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.theory import last_iterate
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.release import certificate, claim
@@ -335,3 +336,11 @@ def test_events_of_another_mechanism_hide_nothing(copy_release: Any, tampering: 
     content["predicate"]["events"]["total"] = 2
     (release / "certificate.json").write_bytes(to_bytes(content))
     assert any("not an event that this recipe plans" in failure for failure in tampering.failures_of(release))
+
+
+def test_two_numbers_of_the_same_noise_have_two_names(released: Callable[..., tuple[Plan, Path]]) -> None:
+    """The recipe's multiplier is relative to L, that of the event to what one record moves."""
+    mechanism = verify(released()[1]).statement.predicate.mechanism
+    multiplier = f"{mechanism.noise.multiplier:g}"
+    text = mechanism_of("pnsgd").certificate.describe_noise(mechanism)
+    assert text == f"gaussian noise of {multiplier} × L on the mean gradient"

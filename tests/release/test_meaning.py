@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -94,8 +95,8 @@ def test_an_attack_in_words(relation: Neighbouring, question: str, suspicion: st
     claim = claim_of(2.99983, 1e-5, relation=relation, unit=("patient", 4))
     text = meaning.describe_attack(claim)
     assert question in text
-    assert "at most 95.3%." in text  # e^ε/(1 + e^ε), and little more
-    sure = "at most 97.6% sure of the right answer afterwards"  # odds of 2 e^ε to 1
+    assert "at most 95.26%." in text  # e^ε/(1 + e^ε), and little more
+    sure = "at most 97.58% sure of the right answer afterwards"  # odds of 2 e^ε to 1
     assert f"{sure}, except with a chance of at most 1 in 50,000." in text
     assert any(name == f"attackers who are 10% sure beforehand {suspicion}" for name, _ in meaning.list_risk(claim))
 
@@ -104,6 +105,33 @@ def test_a_large_factor_promises_nothing() -> None:
     text = meaning.describe_attack(claim_of(5000.0, 1e-5))
     assert "with it, at most 100%." in text
     assert "one release may tell the attacker everything" in text
+
+
+@pytest.mark.parametrize("epsilon", [7.5, 8.2, 12.0, 5000.0])
+def test_no_bound_is_stated_that_bounds_nothing(epsilon: float) -> None:
+    """Nobody is more than 100% sure, and a bound that is too large to be read is still no claim that there is none."""
+    claim = claim_of(epsilon, 1e-5)
+    rows = dict(meaning.list_risk(claim))
+    texts = [meaning.describe_attack(claim), *rows.values()]
+    assert not any(re.search(r"at most 100(\.0+)?% sure", text) for text in texts)
+    odds = rows["odds of any guess after seeing the release"]
+    assert ("no bound below 10,000 times" in odds) == (claim.risk.odds_factor is None or claim.risk.odds_factor > 10000)
+
+
+@pytest.mark.parametrize(
+    ("share", "read"),
+    [
+        (0.6405, "64.1%"),
+        (0.8999, "90.0%"),
+        (0.900001, "90.01%"),
+        (0.990001, "99.01%"),
+        (0.99975, "99.98%"),
+        (1.0, "100%"),
+    ],
+)
+def test_a_share_near_all_is_read_to_the_hundredth(share: float, read: str) -> None:
+    """Without the release, 99% of guesses are right: 99.1% would show a gain where there is none."""
+    assert meaning.read_percent(share) == read
 
 
 @pytest.mark.parametrize(
@@ -146,7 +174,7 @@ def test_the_risk_in_words_is_never_below_its_numbers() -> None:
         assert shown <= Decimal(repr(min(1.0, math.e * x + 1e-5))) * 100 * Decimal("1.01")
     odds = "odds of any guess after seeing the release"
     assert rows[odds] == "at most 5.44 times the odds before, except with a chance of at most 1 in 50,000"
-    assert dict(meaning.list_risk(claim_of(12.0, 1e-5)))[odds] == "no bound"
+    assert dict(meaning.list_risk(claim_of(12.0, 1e-5)))[odds] == "no bound below 10,000 times the odds before"
 
 
 def test_the_risk_of_a_gaussian_claim_is_that_of_the_gaussian(finished: Any) -> None:

@@ -71,9 +71,11 @@ AT, BOUND = NUMBER.format("at"), NUMBER.format("bound")
 QUESTIONS = {
     "found": rf"false alarms in at most {AT}% of cases\W+find what they look for in at most {BOUND}%",
     "difference": rf"share found minus share of false alarms, of any attack\W+at most {BOUND}%",
-    "odds": rf"odds of any guess after seeing the release\W+(at most {BOUND} times the odds before|no bound)",
+    "odds": rf"odds of any guess after seeing the release\W+"
+    rf"(at most {BOUND} times the odds before|no bound below 10,000 times the odds before)",
     "right": rf"who are {AT}% sure beforehand [\w ]+\W+guess right in at most {BOUND}% of cases \(without[\w :]+\d%\)",
-    "sure": rf"who are {AT}% sure beforehand [^%]+%[^%]+%\); afterwards they are at most {BOUND}% sure",
+    "sure": rf"who are {AT}% sure beforehand [^%]+%[^%]+%\); afterwards they "
+    rf"(are at most {BOUND}% sure|may be sure)",
     "right, evenly": rf"Both answers are equally likely\. Without the release, {AT}% of such guesses are right; "
     rf"with it, at most {BOUND}%",
     "sure, evenly": rf"{AT}% of such guesses[^%]+%[^%]+Whatever comes out, the attacker is at most {BOUND}% sure",

@@ -270,7 +270,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
         return event.steps
 
     def describe_noise(self, facts: PnsgdFacts) -> str:
-        return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
+        return f"{facts.noise.family} noise of {facts.multipliers} × L on the mean gradient"
 
     def format_steps(self, facts: PnsgdFacts, steps: int) -> str:
         return f"1 to {steps:,}" if facts.projection.stop == "random" else f"{steps:,}"

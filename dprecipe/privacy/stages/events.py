@@ -328,7 +328,8 @@ class PartitionSelection(StageEvent):
         return UniqueItems(self.max_items, self.noise_scale, self.threshold)
 
     def describe_sensitivity(self) -> str:
-        return f"{self.max_items:,} counts by 1 each; an item is told from a noisy count of {self.threshold:g} on"
+        counts = "one count by 1" if self.max_items == 1 else f"{self.max_items:,} counts by 1 each"
+        return f"{counts}; an item is released if its noisy count is {self.threshold:g} or more"
 
 
 EVENTS = (NoisyMoments, NoisyCovariance, NoisyCount, NoisyQuantile, PartitionSelection)
