@@ -17,6 +17,10 @@ MAX_NOUN = 30
 JOINING = "_-./:#"
 _FORM = re.compile(r"[L_](?:[LN_]|M{1,3}(?!M)|[-./:#](?=[LN])| (?=[LN]))*")
 _NOUN = re.compile(r"L(?:L|M{1,3}(?!M)|-(?=L))*")
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that a reader does not see: fillers, a joiner, selectors of variants."""
 _RECORD = re.compile("(column )*record")
 _TAKEN = frozenset({"record", "records"})
 
@@ -24,15 +28,21 @@ _TAKEN = frozenset({"record", "records"})
 def is_name(text: str) -> bool:
     """Whether a column's name may stand in a claim: letters of any script, digits and `_-./:#`, single blanks between,
     a letter or an underscore first, at most 60 characters."""
-    kinds = "".join(c if c in f"{JOINING} " else unicodedata.category(c)[0] for c in text)
+    kinds = "".join(c if c in f"{JOINING} " else _classify(c) for c in text)
     return len(text) <= MAX_NAME and _FORM.fullmatch(kinds) is not None
 
 
 def is_noun(text: str) -> bool:
     """Whether a recipe may call one unit so: a single word of letters and hyphens, at most 30 characters, that is not
     `record`. Two words could say more than one person: "adding or removing one person and all others"."""
-    kinds = "".join(c if c == "-" else unicodedata.category(c)[0] for c in text)
-    return len(text) <= MAX_NOUN and _NOUN.fullmatch(kinds) is not None and text.casefold() not in _TAKEN
+    kinds = "".join(c if c == "-" else _classify(c) for c in text)
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return len(text) <= MAX_NOUN and _NOUN.fullmatch(kinds) is not None and folded not in _TAKEN
+
+
+def _classify(character: str) -> str:
+    """The first letter of its category; C, as of control characters, for letters and marks that nobody sees."""
+    return "C" if _INVISIBLE.fullmatch(character) else unicodedata.category(character)[0]
 
 
 def quote_name(name: str) -> str:

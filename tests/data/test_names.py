@@ -41,6 +41,24 @@ def test_what_could_say_more_than_one_unit_is_no_word_for_it(noun: str) -> None:
     assert not is_noun(noun)
 
 
+INVISIBLE = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180f\u3164\ufe00\ufe0f\uffa0\U00016fe4\U000e0100\U000e01ef"
+
+
+@pytest.mark.parametrize("letter", INVISIBLE, ids=ascii)
+def test_a_letter_or_mark_that_nobody_sees_makes_no_name(letter: str) -> None:
+    """With it, a unit of another name would look like "record", or like nothing."""
+    for text in (letter, f"record{letter}", f"x{letter}y"):
+        assert not is_noun(text)
+        assert not is_name(text)
+
+
+@pytest.mark.parametrize(
+    "noun", ["\uff52\uff45\uff43\uff4f\uff52\uff44", "\U0001d42b\U0001d41e\U0001d41c\U0001d428\U0001d42b\U0001d41d"]
+)
+def test_record_in_other_letters_of_the_same_form_is_taken(noun: str) -> None:
+    assert not is_noun(noun)
+
+
 @pytest.mark.parametrize("column", [None, "who", "record", "column record", "column column record", "column who"])
 def test_a_unit_is_read_as_it_is_written(column: str | None) -> None:
     assert read_unit_key(write_unit_key(column)) == column
