@@ -167,3 +167,24 @@ def test_the_ends_of_tokens_are_padding_and_the_last_one() -> None:
     assert ends.features[:, 0].tolist() == [TOKENS - 1, 0]
     *_, ends = list_extremes(Form((3,)), features[:, 0], features[:, 0])
     assert ends.features[:, 0].tolist() == [1, 0]
+
+
+class Cutting(nn.Module):
+    """Cuts texts to the longest of a batch, and has nothing to attend to in padding alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = nn.Embedding(TOKENS, 8), nn.Linear(8, 3)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        kept = int((ids != 0).sum(1).max().item())
+        return self.last(self.table(ids[:, :kept]).amax(1))
+
+
+def test_a_module_that_raises_on_padding_alone_is_tried_elsewhere_and_says_so() -> None:
+    torch.manual_seed(0)
+    module, form, single = adapt_module(Cutting(), Form((LENGTH,), (TOKENS,)))
+    assert single
+    checks = examine_module(module, cross_entropy, form, 3, per_record_gradients, clipping_tests(clipped_sum))
+    assert all(check.passed for check in checks)
+    assert checks[2].measured.endswith("not tried where records are at the ends of their range: the module raises")
