@@ -58,31 +58,34 @@ def list_extremes(form: Form, features: Tensor, others: Tensor) -> Iterator[Trie
 
 
 def check_outputs(case: Case) -> str:
-    """No record changes another's output; says what was measured.
+    """No record changes another's output, usual or extreme; says what was measured.
+
+    Extreme records show what a module does at large values alone; rows that are not finite have to stay what they are.
 
     Raises:
         Failed: one does.
     """
-    return check_independent(case, case.outputs, "output", locate=True)
-
-
-def check_losses(case: Case) -> str:
-    """As `check_outputs`, of losses."""
-    return check_independent(case, case.losses, "loss")
+    measured, untried = check_independent(case, case.outputs, "output", locate=True), ""
+    for tried in list_extremes(case.form, case.features, case.others):
+        if _takes(case, tried):
+            _replace_each(case, case.outputs, "output", tried, locate=True)
+        else:
+            untried += f"; not tried{tried.where}: the module raises"
+    return measured + untried
 
 
 def check_gradients(case: Case, gradients_of: Function) -> str:
-    """As `check_outputs`, of the gradients of single records; and of sums of extreme records, which need not be made
-    of those.
+    """No record changes the gradient of another, nor, if they are extreme, what another adds to a sum. (A single
+    record's gradient is that of its outputs, which `check_outputs` has tried; a sum comes from one pass of all.)
 
     Raises:
-        Failed: a record changes another's gradient, or what another adds to a sum.
+        Failed: one does.
     """
     measured = check_independent(case, gradients_of, "gradient")
     clipping = Clipping.flat(max(float(case.single_gradients.norm(dim=1).median()), 1e-6))
     with case.freeze_draws():
         for tried in list_extremes(case.form, case.features, case.others):
-            if _takes(case, gradients_of, tried):
+            if _takes(case, tried):
                 _check_sum(case, tried, clipping)
     return measured
 
@@ -107,10 +110,9 @@ def _check_sum(case: Case, tried: TriedRecords, clipping: Clipping) -> None:
 def check_independent(case: Case, function: Function, quantity: str, *, locate: bool = False) -> str:
     """Replace each record in turn, by another and by NaN, then compute it by itself: other rows must not change.
 
-    NaN shows any arithmetic that mixes records, however small the weight. Other values show comparisons and sorting;
-    extreme ones, what a module does at large values alone: there rows that are not finite have to stay what they are.
-    A record by itself shows what depends on the number of records. Layers draw the same numbers each time; if the
-    number of records differs, draws are frozen.
+    NaN shows any arithmetic that mixes records, however small the weight. Other values show comparisons and sorting. A
+    record by itself shows what depends on the number of records. Layers draw the same numbers each time; if the number
+    of records differs, draws are frozen.
 
     Raises:
         Failed: another row changes.
@@ -118,12 +120,6 @@ def check_independent(case: Case, function: Function, quantity: str, *, locate: 
     usual = TriedRecords(case.features, case.others)
     nans = TriedRecords(case.features, torch.full_like(case.others, torch.nan))
     worst = max(_replace_each(case, function, quantity, tried, locate=locate) for tried in (usual, nans))
-    untried = ""
-    for tried in list_extremes(case.form, case.features, case.others):
-        if _takes(case, function, tried):
-            worst = max(worst, _replace_each(case, function, quantity, tried, locate=locate))
-        else:
-            untried += f"; not tried{tried.where}: the module raises"
     with case.freeze_draws():
         expected = function(case.features, case.labels)
         scale = float(expected.abs().max()) + 1e-30
@@ -133,15 +129,15 @@ def check_independent(case: Case, function: Function, quantity: str, *, locate: 
             # Another batch size can add up in another order, and land on the other side of a kink.
             if not error <= 10 * ROUNDING and not error <= _kinks(case, function, usual, expected, j):
                 raise Failed(f"the {quantity} of record {j} alone differs by {error:.1e} of its size")
-    return f"largest relative change {worst:.1e}{untried}"
+    return f"largest relative change {worst:.1e}"
 
 
-def _takes(case: Case, function: Function, tried: TriedRecords) -> bool:
+def _takes(case: Case, tried: TriedRecords) -> bool:
     """True if the module takes such records. One that raises on them (attention over no places, say) makes nothing of
     them that could change, and in a run fails there with its place."""
     try:
-        function(tried.features, case.labels)
-        function(tried.others, case.other_labels)
+        case.outputs(tried.features, case.labels)
+        case.outputs(tried.others, case.other_labels)
     except Exception:  # of the module, whose code is the user's
         return False
     return True

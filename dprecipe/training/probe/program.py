@@ -23,7 +23,7 @@ from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.probe.case import Case, Failed, ProbeTest
-from dprecipe.training.probe.independence import check_gradients, check_losses, check_outputs
+from dprecipe.training.probe.independence import check_gradients, check_independent, check_outputs
 from dprecipe.training.probe.place import locate_failure, name_failure
 from dprecipe.training.probe.sizes import larger_batches
 from dprecipe.training.probe.sums import SumTests
@@ -139,7 +139,11 @@ def _tests(
     yield "output", "finite outputs, one row for each record", case.output
     yield "loss_per_record", "one finite loss for each record, with no reduction", case.loss_per_record
     yield "records_independent", "no record influences another's output", partial(check_outputs, case)
-    yield "losses_independent", "no record influences another's loss", partial(check_losses, case)
+    yield (
+        "losses_independent",
+        "no record influences another's loss",
+        lambda: check_independent(case, case.losses, "loss"),
+    )
     if gradients_of is not None:
         yield (
             "per_record_gradients",

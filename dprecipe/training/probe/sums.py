@@ -105,6 +105,8 @@ class Units:
     @cached_property
     def jumps(self) -> Tensor:
         """(B, P): see `Case.largest_jumps`."""
+        if self.rows is None:
+            return self.case.jumps
         return self.case.largest_jumps(lambda case: replace(self, case=case).gradients)
 
     @cached_property

@@ -48,7 +48,7 @@ MIXED: dict[str, Mixing] = {
     "largest": lambda x: x.amax(0).expand_as(x),
     "neighbour": lambda x: x.roll(1, 0),
     "order": lambda x: x.sort(0).values,
-    "normalised": lambda x: x / x.std(0),
+    "normalised": lambda x: x / x.std(0, correction=0),
 }
 
 
