@@ -42,9 +42,11 @@ def init_from(
     Raises:
         UsageFault: it is not said whether the file is public; the label is not named; see `init`.
         DataFault: the file can't be read.
+        PlanRefused: a policy above the recipe names the file that is called public.
     """
     from dprecipe.data.files import data_root
     from dprecipe.data.sample_files import MAX_ROWS, PRIVATE_ROWS, Arrays, read_sample
+    from dprecipe.policy.apply import hold_sample
     from dprecipe.recipe.draft import Asked, draft_data
 
     if public == private:
@@ -56,12 +58,15 @@ def init_from(
     drafted = [kind for kind in MECHANISMS if mechanism_of(kind).can_split and not mechanism_of(kind).has_student]
     if mechanism not in drafted:
         raise UsageFault(f"there is no draft for the mechanism {mechanism}", f"choose one of {', '.join(drafted)}")
+    root = data_root(None, path)
+    if public:
+        hold_sample(file.absolute(), root, path)
     try:
         sample = read_sample(file, MAX_ROWS if public else PRIVATE_ROWS)
     except DataFault as fault:
         raise UsageFault(fault.message, fault.remedy) from None
     source = "npz" if isinstance(sample, Arrays) else sample.source
-    declared = Path(os.path.relpath(file, data_root(None, path))).as_posix()
+    declared = Path(os.path.relpath(file, root)).as_posix()
     data = draft_data(sample, Asked(public, declared, label, unit))
     _write(path, _fit_batches(make_starter(mechanism, source, make_name(path), data), data))
     if private:

@@ -18,7 +18,7 @@ from dprecipe.planning.audit import describe_audit
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
 from dprecipe.planning.verifiable import find_unverifiable
-from dprecipe.policy.apply import hold_plan, hold_public
+from dprecipe.policy.apply import hold_loaded, hold_plan
 from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.release.tensors import expected_shapes
@@ -69,7 +69,7 @@ def _show_public(loaded: LoadedPublic, output: str, compare: bool) -> None:
             "--compare-accountants: a recipe with mechanism none has nothing to account for", "leave it out"
         )
     result = make_public_plan(loaded)
-    hold_public(loaded)
+    hold_loaded(loaded)
     if output == "json":
         show_document(as_json(result.to_json()))
     else:

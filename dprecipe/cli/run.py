@@ -15,7 +15,7 @@ from dprecipe.mechanisms.facts import NO_MODEL
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.policy.apply import hold_public
+from dprecipe.policy.apply import hold_loaded
 from dprecipe.privacy.ledger import read as read_ledger
 from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import LoadedPublic, read_any
@@ -113,7 +113,7 @@ def _run_public(
     from dprecipe.nonprivate.plan import make_plan as make_public_plan
 
     plan = make_public_plan(loaded)
-    hold_public(loaded, find_data_root(data_root, plan.source.file))
+    hold_loaded(loaded, find_data_root(data_root, plan.source.file))
     if options:
         raise UsageFault(
             f"{', '.join(options)}: a run with mechanism none spends nothing",

@@ -36,8 +36,9 @@ def check_loaded(loaded: Loaded | LoadedPublic, more: Path | None = None) -> tup
     return loaded.located(check_policies(read_facts(loaded.recipe), load_policies(loaded.source.file, more)))
 
 
-def hold_public(loaded: LoadedPublic, root: Path | None = None) -> None:
-    """Refuse to run a recipe without privacy that a policy does not allow. `root`: the data root, of a run.
+def hold_loaded(loaded: Loaded | LoadedPublic, root: Path | None = None) -> None:
+    """Refuse a recipe that a policy does not allow, where it is used without a plan: to run one without privacy, or to
+    publish something of its public records. `root`: the data root, where data are about to be read.
 
     Raises:
         RecipeError: a policy is wrong.
@@ -50,6 +51,25 @@ def hold_public(loaded: LoadedPublic, root: Path | None = None) -> None:
 
     policies = load_policies(loaded.source.file)
     _refuse(loaded, _place(read_facts(loaded.recipe), root, policies), policies)
+
+
+def hold_sample(file: Path, root: Path, recipe: Path) -> None:
+    """Refuse to read `file`, an absolute path, as a public sample for `recipe`, where a policy above that names it.
+
+    Raises:
+        RecipeError: a policy is wrong.
+        PlanRefused: the policy names it.
+    """
+    if not find_policies(recipe):
+        return
+    from dprecipe.policy.facts import name_sample
+    from dprecipe.policy.read import load_policies
+    from dprecipe.policy.rules import check_policies
+
+    policies = load_policies(recipe)
+    if findings := check_policies(_place(name_sample(file.as_posix()), root, policies), policies):
+        remedy = "draft names and kinds alone (--private), or from another file"
+        raise PlanRefused([replace(finding, path="", remedy=remedy) for finding in findings])
 
 
 def hold_plan(plan: Plan) -> Plan:

@@ -10,7 +10,7 @@ from dprecipe import __version__
 from dprecipe.data.schema import Data
 from dprecipe.language.statement import ReleaseStatement
 from dprecipe.policy.globs import clean, is_within
-from dprecipe.policy.names import DataName, name_data
+from dprecipe.policy.names import DataName, name_data, name_file
 from dprecipe.recipe.root import AnyRecipe, PublicRecipe
 
 Signing = Literal["none", "unknown", "known"]
@@ -73,6 +73,11 @@ def read_facts(recipe: AnyRecipe) -> GovernedFacts:
         statement=recipe.release.statement,
         accepted=tuple(recipe.accept),
     )
+
+
+def name_sample(file: str) -> GovernedFacts:
+    """What is known of a file that is read as public without a recipe."""
+    return GovernedFacts("none", "", (), (name_file(file, "file", True),), False)
 
 
 def _name_sources(data: Data) -> Iterator[DataName]:

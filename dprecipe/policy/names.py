@@ -44,12 +44,16 @@ def name_data(source: SourceBlock, path: str, is_public: bool) -> Iterator[DataN
     """The data sets of a source whose key is `path`: its files, those of labels and tables too; of a database each
     table (`postgres:DB_URL/wards.admissions`); of what the program brings along its kind (`digits:`)."""
     for key, file in source.files.items():
-        name = drop_ups(clean(file))  # where the data root lies, a recipe does not say
-        suffixes = source.folder_suffixes if key == "path" else ()
-        inner = tuple(Spelling(clean(f"{name}/**/*{suffix}"), None, True) for suffix in suffixes)
-        yield DataName(f"{path}.{key}", (Spelling(name, clean(file)), *inner), file, is_public)
+        yield name_file(file, f"{path}.{key}", is_public, source.folder_suffixes if key == "path" else ())
     for name, glob in source.names_elsewhere:
         yield DataName(f"{path}.source", (Spelling(glob, name),), None, is_public)
+
+
+def name_file(file: str, key: str, is_public: bool, suffixes: Sequence[str] = ()) -> DataName:
+    """A file, or a folder in which files with these endings are read."""
+    name = drop_ups(clean(file))  # where the data root lies, a recipe does not say
+    inner = tuple(Spelling(clean(f"{name}/**/*{suffix}"), None, True) for suffix in suffixes)
+    return DataName(key, (Spelling(name, clean(file)), *inner), file, is_public)
 
 
 def covers(rule: PolicyRule, name: DataName, folders: Sequence[str]) -> bool:

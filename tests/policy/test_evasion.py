@@ -305,6 +305,45 @@ def test_no_recipe_calls_a_data_set_of_a_policy_public(more: str, hospital: Path
     assert "Q114" not in call("validate", recipe).output
 
 
+BOOK = """\
+  kind: encoded
+  codebook: {source: file, path: one.npz, norm: 0.5}
+  noise: {family: gaussian, multiplier: auto}
+  denoise: none
+  sampling: {scheme: poisson, batch_size: 64}
+"""
+
+
+def test_no_codebook_is_made_from_a_data_set_of_a_policy(hospital: Path) -> None:
+    text = (PRIVATE % csv("mine.csv")).replace("\n  size", f"\n  test: {{{csv('mine2.csv')}, access: public}}\n  size")
+    begin, end = text.index("  kind: dpsgd"), text.index("budget:")
+    recipe = write(hospital, text[:begin] + BOOK + text[end:], "visits.csv", "max_epsilon: 9.0")
+    (hospital / "team" / "mine.csv").write_text("age,y\n3,a\n", encoding="utf-8")
+    link(hospital / "team" / "mine2.csv", "../wards/visits.csv")
+    out = hospital / "team" / "one.npz"
+    refused = call("codebook", recipe, "--out", out)
+    assert refused.exit_code == 3
+    assert "Q114" in refused.output
+    assert not out.exists()
+    write(hospital, recipe.read_text(encoding="utf-8"), "visits.csv", "max_epsilon: 9.0, mechanisms: [encoded, none]")
+    assert call("codebook", recipe, "--out", out).exit_code == 0
+    write(hospital, recipe.read_text(encoding="utf-8"), "mine.csv")  # what a run may not do is not prepared, either
+    assert "Q101" in call("codebook", recipe, "--out", out, "--force").output
+
+
+@pytest.mark.parametrize("name", ["../wards/visits.csv", "mine.csv"])
+def test_no_draft_takes_ranges_from_a_data_set_of_a_policy(name: str, hospital: Path) -> None:
+    (hospital / POLICY_FILE).write_text(POLICY % ("visits.csv", STRICT), encoding="utf-8")
+    link(hospital / "team" / "mine.csv", "../wards/visits.csv")
+    recipe, sample = hospital / "team" / "new.yaml", hospital / "team" / name
+    refused = call("init", recipe, "--from", sample, "--label", "y", "--public")
+    assert refused.exit_code == 3
+    assert "Q114" in refused.output
+    assert not recipe.exists()
+    assert "--private" in " ".join(refused.output.split())
+    assert call("init", recipe, "--from", sample, "--label", "y", "--private").exit_code == 0
+
+
 QUERIES = {
     "SELECT age, y, patient_id FROM t": True,
     "SELECT * FROM t": True,

@@ -13,6 +13,7 @@ from dprecipe.mechanisms.encoded.codebook import Codebook
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.mechanisms.encoded.train.fit import make_codebook, public_records
 from dprecipe.planning import rules
+from dprecipe.policy.apply import hold_loaded
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
 from dprecipe.text.files import read_file
@@ -30,7 +31,7 @@ def write_codebook(
 
     Raises:
         RecipeError: the recipe's text has errors.
-        PlanRefused: its records are not public, or its blocks contradict each other.
+        PlanRefused: its records are not public, its blocks contradict each other, or a policy does not allow it.
         UsageFault: the file exists or can't be written, the recipe has no codebook, or torch is not installed.
         DataFault, RunFailed: as `dprecipe.mechanisms.encoded.train.fit.make_codebook`.
     """
@@ -43,8 +44,10 @@ def write_codebook(
     findings = [finding for rule in rules.RULES for finding in rule(loaded.recipe)] + list(public_records(data))
     if any(finding.is_error for finding in findings):
         raise PlanRefused(loaded.located(findings))
+    root = find_data_root(data_root, recipe)
+    hold_loaded(loaded, root)
     check_libraries("a codebook", "torch")
-    result = make_codebook(loaded.recipe, spec, find_data_root(data_root, recipe), size, recipe.parent)
+    result = make_codebook(loaded.recipe, spec, root, size, recipe.parent)
     replace_output(out, result.codebook.to_bytes())
     path = path_in_recipe(recipe, out)
     write_output(_describe_lines(result.codebook, result.without_gradient, out, path, spec.codebook.norm))
