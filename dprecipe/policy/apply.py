@@ -142,10 +142,15 @@ def _hold(plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = 
 
 
 def _replace_parts(facts: GovernedFacts, from_python: Sequence[str]) -> GovernedFacts:
-    """The facts where a model or records come from Python: their kind is then `python`."""
+    """The facts where a model or records come from Python: their kind is then `python`, and their name unknown."""
+    from dprecipe.policy.names import forget_name
+
     sources = [(path, kind) for path, kind in facts.sources if path.removesuffix(".source") not in from_python]
     sources += [(f"{path}.source", "python") for path in from_python if path != "model"]
-    return replace(facts, model="python" if "model" in from_python else facts.model, sources=tuple(sources))
+    begins = tuple(f"{path}." for path in from_python)
+    data = tuple(forget_name(name) if name.key.startswith(begins) else name for name in facts.data)
+    model = "python" if "model" in from_python else facts.model
+    return replace(facts, model=model, sources=tuple(sources), data=data)
 
 
 def _place(facts: GovernedFacts, root: Path | None, policies: Sequence[LoadedPolicy]) -> GovernedFacts:

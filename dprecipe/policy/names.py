@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dprecipe.data.sources.base import SourceBlock
 from dprecipe.policy.globs import clean, is_within, may_meet
@@ -54,6 +54,12 @@ def name_file(file: str, key: str, is_public: bool, suffixes: Sequence[str] = ()
     name = drop_ups(clean(file))  # where the data root lies, a recipe does not say
     inner = tuple(Spelling(clean(f"{name}/**/*{suffix}"), None, True) for suffix in suffixes)
     return DataName(key, (Spelling(name, clean(file)), *inner), file, is_public)
+
+
+def forget_name(name: DataName) -> DataName:
+    """The same data set, where other records replace what the recipe names: no exception is surely for them."""
+    unknown = (each if each.excepted_as is None else replace(each, excepted_as="") for each in name.spellings)
+    return replace(name, spellings=tuple(unknown))
 
 
 def covers(rule: PolicyRule, name: DataName, folders: Sequence[str]) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dprecipe.faults import CertificateInvalid
 from dprecipe.policy.facts import read_facts
+from dprecipe.policy.names import forget_name
 from dprecipe.policy.read import read_policy
 from dprecipe.policy.rules import check_policies
 from dprecipe.recipe.read import read_source
@@ -31,7 +32,8 @@ def hold_certificate(verified: Verified, path: Path, public_key: Path | None = N
     if provenance.model == "python":
         facts = replace(facts, model="python")
     if provenance.data == "python":  # which of the sources, the certificate does not say
-        facts = replace(facts, sources=(*facts.sources, ("data", "python")))
+        data = tuple(map(forget_name, facts.data))
+        facts = replace(facts, sources=(*facts.sources, ("data", "python")), data=data)
     key = None if public_key is None else key_id(load_public_key(public_key))
     facts = replace(
         facts,

@@ -10,7 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
+from dprecipe.faults import PlanRefused
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.policy.apply import hold_run
 from dprecipe.policy.find import POLICY_FILE
+from dprecipe.recipe.read import read
 
 CSV = "columns: {age: {kind: numeric, min: 0, max: 99}}, label: {column: y, values: [a, b]}"
 PRIVATE = """\
@@ -276,6 +280,21 @@ def test_a_link_is_no_way_into_an_exception(hospital: Path) -> None:
     assert "Q101" in call("run", recipe, "--out", hospital / "out").output
     write(hospital, PRIVATE % csv("free.csv"), "'*'", f"except: [free.csv, visits.csv], {STRICT}")
     assert "Q101" not in call("run", recipe, "--out", hospital / "out").output
+
+
+@pytest.mark.parametrize("file", ["free.csv", "[free.csv, f2.csv]"])
+def test_records_from_python_have_no_name_that_is_surely_excepted(file: str, hospital: Path, release_of: Any) -> None:
+    text = PRIVATE % csv(file)
+    recipe = write(hospital, text, "'*'", f"except: ['f*.csv'], {STRICT}")
+    planned = make_plan(read(recipe))
+    assert hold_run(planned, hospital / "team").policies
+    assert hold_run(planned, hospital / "team", ["data.test", "model"]).policies
+    with pytest.raises(PlanRefused, match="above 1"):
+        hold_run(planned, hospital / "team", ["data.train"])
+    for data, holds in (("recipe", True), ("python", False)):
+        (hospital / data).mkdir()
+        release = release_of(text, hospital / data, data=data)
+        assert (call("verify", release, "--policy", hospital / POLICY_FILE).exit_code == 0) is holds
 
 
 def test_folders_above_the_policy_name_nothing_below_it(hospital: Path) -> None:
