@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded:
     """Read a recipe; `overrides` maps dotted paths to values: `{"training.epochs": 3}`.
 
+    What is relative to the recipe (its policies, account, key and data) stays where it is now if the process changes
+    its folder.
+
     Raises:
         RecipeError: with every finding of its text and structure.
         UsageFault: it is the folder of a release.
@@ -36,7 +39,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
 
     if (Path(path) / "model.json").is_file():
         raise UsageFault(f"{path} is a release, and no recipe", "dprecipe.load_model(release)")
-    return read(Path(path), [f"{key}={dump_inline(value)}" for key, value in (overrides or {}).items()])
+    return read(Path(path).absolute(), [f"{key}={dump_inline(value)}" for key, value in (overrides or {}).items()])
 
 
 @ignoring_warnings()

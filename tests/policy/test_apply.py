@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from dprecipe.policy.verified import hold_certificate
 from dprecipe.recipe.read import read
 from dprecipe.release.sign import key_id
 from dprecipe.release.verify import Verified, verify
+from dprecipe.training.account_run import open_account_of
 from dprecipe.training.folder import RunFolder, hold_to_policies
 from tests.recipe_texts import SMALL
+from tests.training.test_account_run import make_account
 
 POLICY = "policy: dprecipe/v1\nname: hospital\nkeys: {}\nrules:\n  - {name: all, max_epsilon: 3.0}\n"
 STRICT = POLICY.replace("3.0", "1.0")
@@ -55,6 +58,21 @@ def office(tmp_path: Path) -> str:
         public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
     return key_id(public)
+
+
+def test_a_recipe_stays_below_its_policy_where_the_process_goes(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(recipe.parent)
+    plan = dprecipe.plan(dprecipe.load("recipe.yaml", {"budget.account": "a.db"}))
+    (tmp_path / POLICY_FILE).write_text(STRICT, encoding="utf-8")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    with pytest.raises(PlanRefused, match="above 1"):
+        dprecipe.run(plan, "out")
+    make_account(recipe.parent / "a.db", 8.0)
+    with closing(open_account_of(plan)) as account:  # and so does its account
+        assert account.facts.epsilon == 8.0
 
 
 def test_validate_finds_the_policy_above_and_the_one_it_is_given(recipe: Path, tmp_path: Path) -> None:
