@@ -27,10 +27,11 @@ def place_data(names: Sequence[DataName], root: Path, policies: Sequence[str]) -
     finder = _Finder(root)
     found = [finder.list_names(name) for name in names]
     folders = dict.fromkeys([root, *(Path(file).parent for file in policies)])
-    others = _find_others({each for _, identities in found for each in identities}, list(folders))
+    others = _find_others({each for _, identities, _ in found for each in identities}, list(folders))
     placed = []
-    for name, (spellings, identities) in zip(names, found, strict=True):
-        paths = [path for each in identities for other in others.get(each, ()) for path in finder.follow(other)]
+    for name, (spellings, identities, own) in zip(names, found, strict=True):
+        beside = (other for each in identities for other in others.get(each, ()) if other not in own)
+        paths = [path for other in beside for path in finder.follow(other)]
         more = [*spellings, *map(finder.spell, paths)]
         placed.append(replace(name, spellings=tuple(dict.fromkeys([*name.spellings, *more]))))
     return tuple(placed)
@@ -45,10 +46,10 @@ class _Finder:
         self._root = root.absolute()
         self._roots = tuple(dict.fromkeys(_as_posix(path) for path in self.follow(os.fspath(self._root))))
 
-    def list_names(self, name: DataName) -> tuple[list[Spelling], list[Identity]]:
-        """The names of a data set's files, and which files they are."""
+    def list_names(self, name: DataName) -> tuple[list[Spelling], list[Identity], set[str]]:
+        """The names of a data set's files, which files they are, and their paths."""
         if name.file is None:
-            return [], []
+            return [], [], set()
         spellings: list[Spelling] = []
         inner = [each.glob.removeprefix(name.spellings[0].glob) for each in name.spellings if each.is_inner]
         if is_pattern(name.file):
@@ -59,12 +60,13 @@ class _Finder:
             for path in map(_as_posix, self.follow(os.fspath(files[0]))):
                 spellings += [self.spell(path), *(Spelling(path + below, None, True) for below in inner)]
             files += _list_links(files[0]) if inner else ()
-        identities = []
+        identities, paths = [], set[str]()
         for file in files:
             names = self.follow(os.fspath(file))
+            paths.update(names)
             spellings += map(self.spell, names if len(names) > 1 else ())
             identities += _identify(file)
-        return spellings, identities
+        return spellings, identities, paths
 
     def spell(self, path: str) -> Spelling:
         """A path, which exceptions have to name from the data root, if it lies there."""
@@ -136,7 +138,8 @@ def _list_links(folder: Path) -> Iterator[Path]:
 
 
 def _find_others(identities: set[Identity], folders: Sequence[Path]) -> dict[Identity, list[str]]:
-    """Other names of files below some folders, as far as these are searched."""
+    """Names of files below some folders, as far as these are searched. A file or folder that is mounted elsewhere has
+    one link, and two places."""
     found: dict[Identity, list[str]] = {}
     left = MAX_ENTRIES
     for folder in folders if identities else ():
@@ -144,7 +147,6 @@ def _find_others(identities: set[Identity], folders: Sequence[Path]) -> dict[Ide
             left -= 1
             if left < 0:
                 return found
-            if _has_other_names(entry):
-                for identity in identities.intersection(_identify(entry.path)):
-                    found.setdefault(identity, []).append(entry.path)
+            for identity in identities.intersection(_identify(entry.path)):
+                found.setdefault(identity, []).append(entry.path)
     return found

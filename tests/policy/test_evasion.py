@@ -363,6 +363,14 @@ def test_no_draft_takes_ranges_from_a_data_set_of_a_policy(name: str, hospital: 
     assert call("init", recipe, "--from", sample, "--label", "y", "--private").exit_code == 0
 
 
+def test_another_name_beside_the_file_itself_is_seen(hospital: Path) -> None:
+    os.link(hospital / "wards" / "visits.csv", hospital / "team" / "mine.csv")
+    text = PRIVATE % csv("mine.csv") + "release: {report: false}\n"
+    text = text.replace("\n  size", f"\n  test: {{{csv('../wards/visits.csv')}, access: public}}\n  size")
+    recipe = write(hospital, text, "mine.csv", "max_epsilon: 9.0")
+    assert "Q114" in call("run", recipe, "--out", hospital / "out").output
+
+
 QUERIES = {
     "SELECT age, y, patient_id FROM t": True,
     "SELECT * FROM t": True,

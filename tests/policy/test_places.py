@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,38 @@ def test_another_name_of_a_file_is_found_below_the_root_and_the_policy(tmp_path:
     os.link(tmp_path / "data" / "a.csv", tmp_path / "elsewhere" / "b.csv")
     found = list_paths(tmp_path / "data", "a.csv", tmp_path / "hospital")
     assert found == {"a.csv", "../hospital/wards/visits.csv"}
+
+
+MOUNTED = """\
+import sys
+from pathlib import Path
+from tests.policy.test_places import list_paths
+print(sorted(list_paths(Path(sys.argv[1]) / "data", sys.argv[2], Path(sys.argv[1]) / "hospital")))
+"""
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0,
+    reason="needs mounts of one's own",
+)
+@pytest.mark.parametrize(
+    ("file", "mount", "found"),
+    [
+        ("a.csv", "wards/visits.csv data/a.csv", "../hospital/wards/visits.csv"),
+        ("mine/visits.csv", "wards data/mine", "../hospital/wards/visits.csv"),
+    ],
+)
+def test_a_mounted_file_is_found_by_its_own_name(file: str, mount: str, found: str, tmp_path: Path) -> None:
+    for folder in ("data/mine", "hospital/wards"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "data" / "a.csv").touch()
+    (tmp_path / "hospital" / "wards" / "visits.csv").touch()
+    script = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$5" "$6"'
+    source, target = mount.split()
+    places = [os.fspath(tmp_path / "hospital" / source), os.fspath(tmp_path / target)]
+    command = ["unshare", "-rm", "sh", "-c", script, "sh", *places, sys.executable, MOUNTED, os.fspath(tmp_path), file]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert repr(found) in said
 
 
 def test_the_search_for_other_names_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
