@@ -83,11 +83,11 @@ def hold_plan(plan: Plan) -> Plan:
 
 
 def hold_run(
-    plan: Plan, root: Path, from_python: Sequence[str] = (), began: Sequence[PolicyRecord] | None = None
+    plan: Plan, root: Path | None, from_python: Sequence[str] = (), began: Sequence[PolicyRecord] | None = None
 ) -> Plan:
     """The same, of a run that is about to begin: with its key, the installed packages, and where its files lie below
-    the data root. `from_python`: what replaces parts of the recipe, by the keys `model` and `data.train`, `data.test`,
-    `data.public`. `began`: the policies that the run kept to when it began, of one that goes on. It keeps to those of
+    the data root. `root`: None where no more of them is read. `from_python`: what replaces parts of the recipe, by the
+    keys `model` and `data.train`, `data.test`, `data.public`. `began`: the policies that the run kept to when it began, of one that goes on. It keeps to those of
     today: what its folder says of earlier ones is no permission, and decides no more than the words of a refusal.
 
     Raises:
@@ -132,7 +132,7 @@ def _hold(plan: Plan, versions: Mapping[str, str], from_python: Sequence[str] = 
     if versions:
         facts = replace(facts, versions=versions)
     facts = _place(facts, root, policies)
-    if root is not None and plan.release.sign is not None:
+    if versions and plan.release.sign is not None:
         from dprecipe.release.sign import key_id, load_private_key
 
         key = load_private_key(Path(plan.source.file).parent / plan.release.sign.key)

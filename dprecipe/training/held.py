@@ -24,6 +24,7 @@ from dprecipe.faults import Fault, RunFailed, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.trials import planner_of
+from dprecipe.policy.apply import hold_run
 from dprecipe.privacy.ledger import Ledger, lock_ledger
 from dprecipe.release import certificate
 from dprecipe.release import folder as release_folder
@@ -63,7 +64,7 @@ def keep_source(plan: Plan, folder: RunFolder) -> None:
     source = plan.source
     content = {
         "schema": SCHEMA,
-        "file": str(Path(source.file).resolve()),
+        "file": str(Path(source.file).absolute()),
         "text": source.text,
         "overrides": source.overrides,
         "parents": source.parents,
@@ -148,6 +149,7 @@ def complete_run(path: Path) -> Completed:
         RunFailed: a file is damaged, the disk refuses, or the release does not verify.
         AccountRefused: the account knows the run otherwise.
         AccountUnavailable: it still can't be reached; nothing has changed.
+        RecipeError, PlanRefused: a policy above the recipe is wrong, or does not allow the release.
     """
     folder, source = RunFolder(path), _read_source(RunFolder(path))
     if os.path.lexists(folder.release):
@@ -171,10 +173,23 @@ def complete_run(path: Path) -> Completed:
             )
         if waiting is None:
             return Completed(folder, account_run.settle_run(plan, ledger, None), None)
-        completed = _release(plan, folder, ledger, _read_facts(folder), waiting["history"])
+        facts = _read_facts(folder)
+        completed = _release(_hold_again(plan, folder, facts), folder, ledger, facts, waiting["history"])
     if plan.tuning is not None:
         _remove_losers(plan, folder)  # which locks the ledger itself
     return completed
+
+
+def _hold_again(plan: Plan, folder: RunFolder, facts: RunFacts) -> Plan:
+    """The plan, with the policies above its recipe today: a release that waited is one of today. Where the data lay
+    was looked at when the run began.
+
+    Raises:
+        RecipeError, PlanRefused: see `hold_run`.
+    """
+    from_python = ["model"] if facts.model == "python" else []
+    from_python += ["data.train", "data.test", "data.public"] if facts.data == "python" else []
+    return hold_run(plan, None, from_python, folder.policies)
 
 
 def _release(

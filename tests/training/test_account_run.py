@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -22,11 +23,13 @@ from dprecipe.account.standing import find_cost
 from dprecipe.data import known_digests
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import Records
-from dprecipe.faults import DataFault, Interrupted, PlanRefused, RunFailed, UsageFault
+from dprecipe.faults import DataFault, Interrupted, PlanRefused, RecipeError, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.accounts import check_solved
 from dprecipe.planning.make import plan
+from dprecipe.policy.apply import hold_plan
+from dprecipe.policy.find import POLICY_FILE
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.filters.cap import Spent
@@ -648,6 +651,43 @@ def test_a_release_is_held_back_while_its_account_is_lost(
     assert hold_ledger(RunFolder(out)).stop_reason == "completed"
     with pytest.raises(UsageFault, match="has its release"):
         complete_run(out)
+
+
+def test_a_run_is_settled_below_the_policies_and_beside_the_key_of_the_link_that_it_was_started_by(
+    charged: Plan, tmp_path: Path
+) -> None:
+    (tmp_path / "team").mkdir()
+    link = tmp_path / "team" / "link.yaml"
+    link.symlink_to(tmp_path / "small.yaml")
+    linked = plan(read_recipe(link, charged.source.overrides))
+    folder = RunFolder.create(tmp_path / "run", linked)
+    (tmp_path / "team" / POLICY_FILE).write_text("rules: []")  # can't be read: allows nothing
+    with open_attempt(linked, folder, START, OURS, RECORDS) as attempt:
+        take_all(attempt, linked)
+    source = json.loads((folder.private / "account.json").read_text())
+    with pytest.raises(RecipeError, match="team"):
+        hold_plan(replace(linked, source=replace(linked.source, file=source["file"])))
+    assert complete_run(folder.path).account is not None  # its account is where the recipe lies, as before
+
+
+@pytest.mark.slow
+def test_a_release_that_waited_keeps_to_the_policies_of_today(
+    charged: Plan, tmp_path: Path, lost: Callable[[], None]
+) -> None:
+    out, policy = tmp_path / "run", tmp_path / POLICY_FILE
+    text = "policy: dprecipe/v1\nname: hospital\nrules: [{name: all, max_epsilon: %s}]\n"
+    policy.write_text(text % 1.0)
+    with pytest.raises(ReleaseHeldBack):
+        run(charged, out)
+    lost()
+    policy.write_text(text % 0.5)
+    with pytest.raises(PlanRefused, match="the run began under another text: hospital"):
+        complete_run(out)
+    assert not (out / "release").exists()
+    policy.write_text(text % 1.0)
+    complete_run(out)
+    (stated,) = verify(out / "release").statement.predicate.provenance.policies
+    assert stated.name == "hospital"  # and the certificate names it, as that of a run that waited for nothing does
 
 
 CSV = """
