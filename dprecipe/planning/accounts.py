@@ -102,6 +102,15 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
             f"set data.unit so that it is {facts.unit}, or name an account of this unit",
             "data.unit" if "unit" in recipe.data.model_fields_set else KEY,
         )
+    elif _makes_unit(recipe):
+        yield Finding(
+            "P200",
+            f"account {facts.name} protects each {facts.unit}, and the query makes that column from others: another "
+            "thing may be protected under the same name",
+            f"select the column as it is, by its own name: SELECT {recipe.data.unit_column}, …; or declare "
+            f"data.train.rows: declared, if each row of the result depends on rows of one {unit} alone",
+            "data.train.query",
+        )
     try:
         check_relation(Neighbouring(budget.neighbouring), facts.neighbouring)
     except NotInAccount:
@@ -135,6 +144,14 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
             f"set budget.epsilon to at most {limit:g}",
             "budget.epsilon",
         )
+
+
+def _makes_unit(recipe: Recipe) -> bool:
+    """Returns True if a query may make the unit's column from others, and nobody declares what its rows are."""
+    column, train = recipe.data.unit_column, recipe.data.train
+    if column is None or train.keeps_column(column):
+        return False
+    return train.selection is None or not train.selection.declared
 
 
 def check_solved(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:

@@ -80,3 +80,42 @@ def test_a_paid_score_reads_nobody_whom_the_account_does_not_count(train: str, t
     assert codes == ([] if is_charged else ["P230"])
     free = read_text(RECIPE + TUNING, "small.yaml", [*terms[:3], "tuning.score.noise_multiplier=null"]).recipe
     assert not list(check_account(free))
+
+
+QUERIED = """\
+recipe: dprecipe/v1
+name: held
+data:
+  train:
+    source: duckdb
+    tables: {t: visits.csv}
+    query: "%s"
+    columns: {age: {kind: numeric, min: 0, max: 99}}
+    label: {column: y, values: [a, b]}
+  size: 1437
+  unit: {column: patient_id, max_records: 2}
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: full_batch}
+budget: {epsilon: 1.0, delta: 1e-6, account: own.db}
+training: {steps: 20, optimizer: {kind: sgd, lr: 0.5}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "rows", "codes"),
+    [
+        ("SELECT age, y, patient_id FROM t", "", []),
+        ("SELECT * FROM t", "", []),
+        ("SELECT age, y, visit_id AS patient_id FROM t", "", ["P200"]),
+        ("SELECT age, y, concat(patient_id, visit_id) AS patient_id FROM t", "", ["P200"]),
+        ("SELECT age, y, lower(patient_id) AS patient_id FROM t", "data.train.rows=declared", []),  # the remedy
+    ],
+)
+def test_a_query_does_not_make_the_unit_of_an_account(query: str, rows: str, codes: list[str]) -> None:
+    recipe = read_text(QUERIED % query, overrides=[rows] if rows else []).recipe
+    facts = new_facts("own", 8.0, 1e-5, "patient_id", Neighbouring.ADD_OR_REMOVE_ONE)
+    assert [finding.code for finding in check_facts(recipe, facts)] == codes
