@@ -348,8 +348,9 @@ Rest = Callable[[Ledger | None], Sequence[Charge]]
 
 def digest_data(plan: Plan, root: Path) -> bytes | None:
     """What an account knows the data of a recipe by: what the files of the training source hold, whichever columns,
-    labels or rows the recipe takes of them. Names and the order of files don't count. Of a database, its address; of
-    records that come with the package, their name. None where the plan names no account.
+    labels or rows the recipe takes of them, and a table that says whose an image is. Names and the order of files don't
+    count; how often a file is there does. Of a database, its address; of records that come with the package, their
+    name. None where the plan names no account.
 
     Not caught: other records behind one address of a database. The same people in another file (a row more, sorted
     otherwise, another format) are other data to an account, and refused.
@@ -360,11 +361,11 @@ def digest_data(plan: Plan, root: Path) -> bytes | None:
     if plan.budget.account is None:
         return None
     source = plan.data.train
-    files = source.features_files(root)
+    files = source.features_files(root) if plan.data.unit_column is None else source.all_files(root)
     digest = hashlib.sha256(b"dprecipe data set\0" + (b"files\0" if files else b"origins\0"))
     try:
-        parts = map(_digest_file, files) if files else (origin.encode() for origin, _ in source.origins)
-        for part in sorted(set(parts)):
+        origins = {origin.encode() for origin, _ in source.origins}
+        for part in sorted(map(_digest_file, dict.fromkeys(files)) if files else origins):
             digest.update(len(part).to_bytes(8, "big") + part)
     except OSError as error:
         raise DataFault(f"data.train: a file can't be read: {error.strerror}", "check its permissions") from None

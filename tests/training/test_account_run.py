@@ -585,6 +585,46 @@ def test_data_are_known_by_their_files_and_by_nothing_that_a_recipe_takes_of_the
     assert digest_data(small("budget.account=digits.db"), tmp_path) is not None
 
 
+def test_a_copy_among_the_files_makes_other_data(small: Small, tmp_path: Path) -> None:
+    """Each record of theirs would be there twice, and its protection half of what is charged."""
+
+    def digest(paths: str, kind: str = "csv") -> bytes | None:
+        columns = "columns: {x: {kind: numeric, min: 0, max: 1}}, label: {column: y, classes: 2}"
+        scans = "shape: [8, 8, 1], label: {column: folder, values: [a, b]}"
+        source = f"data.train={{source: {kind}, path: {paths}, {columns if kind == 'csv' else scans}}}"
+        sets = (source, "data.test=null", "data.preprocess=[]", "data.size=2000")
+        return digest_data(small("budget.account=digits.db", *sets), tmp_path)
+
+    for name in ("a.csv", "scans/a/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text("x,y\n1,0\n", encoding="utf-8")
+    before = digest("a.csv"), digest("scans", "image_folder")
+    assert digest("'a*.csv'") == before[0]
+    shutil.copy(tmp_path / "a.csv", tmp_path / "a2.csv")
+    (tmp_path / "scans" / "a" / "2.png").symlink_to("1.png")
+    assert digest("'a*.csv'") != before[0] != digest("[a.csv, a2.csv]")
+    assert digest("scans", "image_folder") != before[1]
+
+
+def test_the_table_that_says_whose_an_image_is_belongs_to_the_data(small: Small, tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "scans" / "1.png").touch()
+
+    def digest(unit: str, table: str) -> bytes | None:
+        (tmp_path / "scans.csv").write_text(table, encoding="utf-8")
+        source = (
+            "data.train={source: image_folder, path: scans, table: scans.csv, shape: [8, 8, 1], label: {column: y, "
+            "classes: 2}}"
+        )
+        sets = (source, f"data.unit={unit}", "data.test=null", "data.preprocess=[]", "data.size=2000")
+        return digest_data(small("budget.account=digits.db", *sets), tmp_path)
+
+    one, two = "file,y,patient\n1.png,0,7\n", "file,y,patient\n1.png,0,8\n"
+    assert digest("record", one) == digest("record", two)
+    patient = "{column: patient, max_records: 2}"
+    assert digest(patient, one) != digest(patient, two)
+
+
 @pytest.fixture
 def lost(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Accounts can't be settled until this is called."""
