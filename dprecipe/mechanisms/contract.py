@@ -303,6 +303,8 @@ class Mechanism:
     """What it does, in one line."""
     reads_files: bool = False
     """Whether `<package>.files` summarises files that the recipe names."""
+    private_files: Callable[[object], Mapping[str, str]] = lambda block: {}
+    """Files of private data that a recipe's block names, below the data root, by their keys: policies know them."""
     has_student: bool = False
     """Whether the released model, of any kind, is a student of public records and released labels: at no cost."""
     is_convex: bool = False

@@ -9,9 +9,10 @@ from typing import Literal
 from dprecipe import __version__
 from dprecipe.data.schema import Data
 from dprecipe.language.statement import ReleaseStatement
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.policy.globs import clean, is_within
 from dprecipe.policy.names import DataName, name_data, name_file
-from dprecipe.recipe.root import AnyRecipe, PublicRecipe
+from dprecipe.recipe.root import AnyRecipe, PublicRecipe, Recipe
 
 Signing = Literal["none", "unknown", "known"]
 
@@ -59,7 +60,7 @@ def read_facts(recipe: AnyRecipe) -> GovernedFacts:
         recipe.mechanism.kind,
         recipe.model.kind,
         sources,
-        tuple(_name_sources(data)),
+        (*_name_sources(data), *_name_mechanism_files(recipe)),
         False,
         epsilon=None if budget.epsilon == "auto" else budget.epsilon,
         delta=budget.delta,
@@ -88,6 +89,11 @@ def _name_sources(data: Data) -> Iterator[DataName]:
         yield from name_data(data.train, "data.train", True)
     if data.public is not None:
         yield from name_data(data.public, "data.public", True)
+
+
+def _name_mechanism_files(recipe: Recipe) -> Iterator[DataName]:
+    for key, file in mechanism_of(recipe.mechanism.kind).private_files(recipe.mechanism).items():
+        yield name_file(file, f"mechanism.{key}", False)
 
 
 def matches_account(name: str, patterns: Sequence[str]) -> bool:

@@ -15,6 +15,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_run
 from dprecipe.policy.find import POLICY_FILE
 from dprecipe.recipe.read import read
+from tests.mechanisms.pate.conftest import AGGREGATORS, VOTES
 
 CSV = "columns: {age: {kind: numeric, min: 0, max: 99}}, label: {column: y, values: [a, b]}"
 PRIVATE = """\
@@ -295,6 +296,19 @@ def test_records_from_python_have_no_name_that_is_surely_excepted(file: str, hos
         (hospital / data).mkdir()
         release = release_of(text, hospital / data, data=data)
         assert (call("verify", release, "--policy", hospital / POLICY_FILE).exit_code == 0) is holds
+
+
+def test_votes_from_a_file_are_a_data_set_too(hospital: Path) -> None:
+    votes = VOTES % (AGGREGATORS["gnmax"], 3)
+    recipe = write(hospital, votes.replace("epsilon: auto", "epsilon: 2.0"), "wards/*")
+    call_auto = ["--set", "mechanism.aggregator.noise.multiplier=auto"]
+    assert "Q101" not in call("validate", recipe, *call_auto).output
+    named = [*call_auto, "--set", "mechanism.teachers.votes.path=wards/votes.npz"]
+    assert "covers mechanism.teachers.votes.path" in call("validate", recipe, *named).output
+    link(hospital / "team" / "votes.npz", "../wards/visits.csv")
+    result = call("run", recipe, *call_auto, "--out", hospital / "out")
+    assert "covers mechanism.teachers.votes.path" in result.output
+    assert not (hospital / "out").exists()
 
 
 def test_folders_above_the_policy_name_nothing_below_it(hospital: Path) -> None:

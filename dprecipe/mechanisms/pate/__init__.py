@@ -4,10 +4,17 @@ from dprecipe.mechanisms.contract import Mechanism
 
 __all__ = ["MECHANISM"]
 
+
+def _list_votes(spec: object) -> dict[str, str]:
+    votes = getattr(getattr(spec, "teachers", None), "votes", None)
+    return {} if votes is None else {"teachers.votes.path": votes.path}
+
+
 MECHANISM = Mechanism(
     kind="pate",
     package="dprecipe.mechanisms.pate",
     summary="teachers on disjoint parts of the records vote; a student learns from their noisy votes on public ones",
+    private_files=_list_votes,
     has_student=True,
     composes_paid_steps=True,
     runtime_options=frozenset({"loggers"}),
