@@ -14,7 +14,7 @@
 | anything else is raised, or the process dies | nothing of its end: what was reserved and not settled counts as spent |
 
 Guarantees: one process at a time is in the block (the ledger's lock); no attempt begins on a run that has a release, on
-another plan, other records or another model; each attempt has its own root of randomness; nothing is published of an
+another plan, other records or another model, nor on one of the runs of a tuned run by itself; each attempt has its own root of randomness; nothing is published of an
 attempt that has not ended.
 """
 
@@ -40,7 +40,7 @@ from dprecipe.training.account_run import Rest, RunInAccount, find_rest, name_at
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.held import keep_source
 from dprecipe.training.private_report import write_private_report
-from dprecipe.training.provenance import Private, RunProvenance, check_identity, digest_records
+from dprecipe.training.provenance import Private, RunProvenance, check_identity, check_trial, digest_records
 from dprecipe.training.publish import Finished, publish, publish_nothing
 from dprecipe.training.runner import EndedWithoutModel, Run, Start
 from dprecipe.training.signals import stopping_on_signals
@@ -211,12 +211,14 @@ def open_attempt(
 
     def check_all(before: Ledger | None) -> None:
         check_identity(identity, before)
+        check_trial(start.trial, before)
         check(before)
         named.update(name_attempt(plan, before, start.trial))
         text.update(named)  # on disk with the attempt's first line, before the account hears of it
 
     named: dict[str, Any] = {}
     text: dict[str, Any] = {"insecure_seed": None if insecure is None else insecure.seed, **identity}
+    text |= {"trial": True} if start.trial else {}
     ledger = folder.open_ledger(plan, text, check_all)
     reserved: RunInAccount | None = None
     try:

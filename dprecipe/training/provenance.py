@@ -128,6 +128,20 @@ def check_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
                 )
 
 
+def check_trial(is_trial: bool, before: Ledger | None) -> None:
+    """One of the runs of a tuned run is gone on with by that alone: a release of its own would claim what one run
+    costs, of a run that was chosen among several.
+
+    Raises:
+        UsageFault: it is to be gone on with as a run of its own, or a run of its own as one of several.
+    """
+    if any(earlier.get("trial", False) != is_trial for earlier in (() if before is None else before.programs)):
+        raise UsageFault(
+            "this folder is that of a run of its own" if is_trial else "this is one of the runs of a tuned run",
+            "continue the tuned run with dprecipe tune RECIPE --resume; or start a new run with --out",
+        )
+
+
 def device_name(device: torch.device) -> str:
     """The device as the certificate names it."""
     return f"cuda: {torch.cuda.get_device_name(device)} ({UNTESTED})" if device.type == "cuda" else device.type

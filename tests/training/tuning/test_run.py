@@ -21,8 +21,10 @@ from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.ledger import read
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.verify import verify
+from dprecipe.planning.trials import planner_of
 from dprecipe.training.run import run
 from dprecipe.training.tuning import pool
+from dprecipe.training.tuning.draws import DRAWS, load
 from dprecipe.training.tuning.run import TunedRun, tune
 
 Tuned = Callable[..., Plan]
@@ -289,3 +291,24 @@ def test_a_tuned_run_without_a_model_that_is_killed_before_its_release_ends_in_o
     ledger = read(out / "private" / "ledger.jsonl")
     assert (ledger.charges, ledger.attempts, ledger.stop_reason) == (plan.events, 2, "no_model")
     assert verify(out / "release").claim.released == ()
+
+
+@pytest.mark.slow
+def test_one_of_the_runs_is_not_released_as_a_run_of_its_own(
+    tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its certificate would claim the ε of one run for a run that was chosen among several."""
+    plan = tuned(*FIXED)
+    with monkeypatch.context() as killed:
+        killed.setattr("dprecipe.training.tuning.run.remove_losers", lambda *terms: None)
+        tune(plan, tmp_path / "run")
+    place = tmp_path / "run" / "private" / "trials" / "1"
+    point = load(tmp_path / "run" / "private" / DRAWS, plan).points[1]
+    trial = planner_of(plan.source).plan_trial(point)
+    noise = f"mechanism.noise.multiplier={trial.events[0].event.multipliers[0]!r}"
+    sets = [f"{key}={value}" for key, value in point.items()]
+    own = tuned("tuning=null", FIXED[1], "budget.epsilon=auto", noise, *sets)
+    assert own.digest == trial.digest
+    with pytest.raises(UsageFault, match="one of the runs of a tuned run"):
+        run(own, place, resume=True)
+    assert not (place / "release").exists()
