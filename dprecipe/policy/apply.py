@@ -87,8 +87,9 @@ def hold_run(
 ) -> Plan:
     """The same, of a run that is about to begin: with its key, the installed packages, and where its files lie below
     the data root. `root`: None where no more of them is read. `from_python`: what replaces parts of the recipe, by the
-    keys `model` and `data.train`, `data.test`, `data.public`. `began`: the policies that the run kept to when it began, of one that goes on. It keeps to those of
-    today: what its folder says of earlier ones is no permission, and decides no more than the words of a refusal.
+    keys `model` and `data.train`, `data.test`, `data.public`. `began`: the policies that the run kept to when it began,
+    of one that goes on. It keeps to those of today: what its folder says of earlier ones is no permission, and decides
+    no more than the words of a refusal.
 
     Raises:
         RecipeError, PlanRefused: as `hold_plan`.

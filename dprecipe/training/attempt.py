@@ -14,8 +14,8 @@
 | anything else is raised, or the process dies | nothing of its end: what was reserved and not settled counts as spent |
 
 Guarantees: one process at a time is in the block (the ledger's lock); no attempt begins on a run that has a release, on
-another plan, other records or another model, nor on one of the runs of a tuned run by itself; each attempt has its own root of randomness; nothing is published of an
-attempt that has not ended.
+another plan, other records or another model, nor on one of the runs of a tuned run by itself; each attempt has its own
+root of randomness; nothing is published of an attempt that has not ended.
 """
 
 from __future__ import annotations

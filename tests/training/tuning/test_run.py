@@ -17,11 +17,11 @@ import pytest
 import dprecipe
 from dprecipe.faults import CertificateInvalid, Fault, Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.ledger import read
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.verify import verify
-from dprecipe.planning.trials import planner_of
 from dprecipe.training.run import run
 from dprecipe.training.tuning import pool
 from dprecipe.training.tuning.draws import DRAWS, load
