@@ -316,11 +316,9 @@ class Mechanism:
     can_hide_size: bool = False
     """Whether its run and its account need only a bound on the number of units, and divide by a released one."""
     can_split: bool = False
-    """Whether its account holds whatever the number of training units is, so that a split of the training source may
-    decide it: `Facts.size` is then what rates and lengths are planned from, and no more."""
+    """Whether a split may decide the number of training units: `Facts.size` is then what is planned from, no more."""
     can_be_tuned: bool = False
-    """Whether its account solves for the best of several runs (`Facts.select`), and a run can be one of them: its
-    events are planned, and hyper-parameters that cost nothing leave them as they are."""
+    """Whether its account solves for the best of several runs (`Facts.select`): what is tried leaves its events alone."""
     runtime_options: frozenset[RuntimeOption] = frozenset()
     """The mechanism-specific keys of `runtime` that it reads."""
     hides_duration: Callable[[object], bool] = lambda block: False
