@@ -29,11 +29,12 @@ GPU_SHARE = 0.85
 """Of a GPU's free memory: what is left covers fragments, libraries and compiled passes."""
 MACHINE_SHARE = 0.5
 """Of a machine's: others use it, and memory that runs out ends a process."""
+SMALLER_PARTS = "set runtime.physical_batch to half of it, and continue with --resume"
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 @contextmanager
-def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
+def explain_out_of_memory(what: str, remedy: str, fault: type[RunFailed] = RunFailed) -> Iterator[None]:
     """Inside, a device without memory is a fault that says `what` it means for the run, and the remedy.
 
     Raises:
@@ -45,7 +46,7 @@ def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         message = ". ".join(str(error).splitlines()[0].split(". ")[:2])
-        raise RunFailed(f"the device's memory ran out {what}: {message}", remedy) from None
+        raise fault(f"the device's memory ran out {what}: {message}", remedy) from None
 
 
 class MemoryMeter(Protocol):

@@ -152,12 +152,12 @@ def rehearse(plan: Plan) -> Rehearsal:
 def _explaining_memory(*, before: bool) -> AbstractContextManager[None]:
     """See `training.memory_meter`. `before`: anything is spent."""
     with importing_libraries():
-        from dprecipe.training.memory_meter import explain_out_of_memory
+        from dprecipe.training.memory_meter import SMALLER_PARTS, explain_out_of_memory
 
     if before:
         what, remedy = "before the first step, and nothing was spent", "a larger device, or runtime.device: cpu"
         return explain_out_of_memory(what, f"take a smaller model, {remedy}")
-    return explain_out_of_memory("in the run", "set runtime.physical_batch to half of it, and continue with --resume")
+    return explain_out_of_memory("in the run", SMALLER_PARTS)
 
 
 def _count_gpus(plan: Plan) -> int:

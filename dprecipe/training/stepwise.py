@@ -43,6 +43,7 @@ from dprecipe.training.initial_check import check_initial_weights
 from dprecipe.training.loggers.run import RunLoggers, open_loggers
 from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.memory_check import check_memory, rehearse_step
+from dprecipe.training.memory_meter import SMALLER_PARTS, explain_out_of_memory
 from dprecipe.training.noisy_steps import Build, NoisySteps
 from dprecipe.training.physical_batch import agree_on_size, measure_physical_batch, with_size
 from dprecipe.training.probe.sums import SumTests
@@ -350,8 +351,7 @@ def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, step
         trainer = lightning.Trainer(
             accelerator={"cuda": "gpu"}.get(device.type, device.type),
             devices=1,
-            # Processes communicate through `Processes`; the trainer sees a single device.
-            strategy=lightning.strategies.SingleDeviceStrategy(device),
+            strategy=lightning.strategies.SingleDeviceStrategy(device),  # `Processes` communicate beside it
             max_epochs=1,
             precision="32-true",
             logger=False,
@@ -361,19 +361,13 @@ def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, step
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-        # The trainer only counts steps; each step draws its batch for the accounted event. One step more than planned,
-        # so that the gate's refusal ends the run.
+        # The trainer only counts steps, one more than planned: the gate's refusal ends the run.
         counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
         try:
-            with in_run_precision():
+            with explain_out_of_memory("in a step", SMALLER_PARTS, StepFailed), in_run_precision():
                 trainer.fit(module, counter)
         except SystemExit:  # the trainer's reaction to a second Ctrl-C
             raise KeyboardInterrupt from None
-        except torch.OutOfMemoryError as error:
-            raise StepFailed(
-                f"the memory of {device} ran out in a step: {str(error).splitlines()[0]}",
-                "set runtime.physical_batch to half of it, and continue with --resume",
-            ) from None
         finally:
             move_back(module, device)
 
