@@ -24,8 +24,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-long test-light test-all test-newest test-oldest test-room check chaos gpu-check gpu-wheels bench \
-	bench-check schemas pins
+.PHONY: demo test test-long test-light test-all test-newest test-oldest test-room check chaos gpu-check gpu-wheels bench bench-check schemas pins
 
 PIP_INSTALL := $(BIN)/python -m pip install -q -c $(CONSTRAINTS)
 INSTALL := $(PIP_INSTALL) --build-constraint $(CONSTRAINTS)

@@ -66,7 +66,10 @@ def write(path: Path, values: tuple[str, str, str, str] | None) -> None:
 
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
-def test_a_table_that_says_nothing_trains(steps: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_says_nothing_trains(
+    steps: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DPRECIPE_DATA", raising=False)
     listed = "\n".join(f"    - {step}" for step in steps)
     (tmp_path / "r.yaml").write_text(RECIPE.format(steps=listed), encoding="utf-8")
     said = set()

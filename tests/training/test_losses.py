@@ -181,7 +181,7 @@ def test_the_probe_passes_and_refuses_a_module_of_another_number_of_outputs(
 
 
 def test_weights_by_hand_and_by_name() -> None:
-    target, outputs = ClassTarget(3, (" a", "b", "c ")), torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    target, outputs = ClassTarget(3, ("a", "b", "c")), torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0, 1, 2, 2, 0])
     for declared in ({"c": 5.0, "a": 0.5}, (0.5, 1.0, 5.0)):
         loss = choose_loss(target, Training(class_weights=declared))

@@ -92,7 +92,7 @@ def test_names_that_may_apply() -> None:
     generator = np.random.default_rng(3)
     answers = generator.random((300, 4)) < [0.5, 0.3, 0.05, 0.0]  # of the last nobody has any
     chances = np.clip(0.4 * answers + 0.6 * generator.random((300, 4)), 0, 1)
-    found = measure(chances, answers.astype(float), SeveralTarget(("a", " b", "c", "d")))
+    found = measure(chances, answers.astype(float), SeveralTarget(("a", "b", "c", "d")))
     said = chances > 0.5
     assert found["accuracy"] == pytest.approx((said == answers).all(1).mean())
     rows = [tuple(row) for row in answers.tolist()]

@@ -36,7 +36,8 @@ runtime: {device: cpu}
 
 
 @pytest.fixture
-def zero(tmp_path: Path) -> Plan:
+def zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    monkeypatch.delenv("DPRECIPE_DATA", raising=False)
     draw = np.random.default_rng(0)
     np.savez(tmp_path / "x.npz", x=draw.normal(size=(100, 4)).astype("f4"), y=draw.integers(2, size=100))
     (tmp_path / "zero.yaml").write_text(RECIPE, encoding="utf-8")

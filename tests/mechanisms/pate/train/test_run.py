@@ -305,7 +305,8 @@ PUBLIC_ALONE = {
         "dprecipe.training.optimise",
     ),
     *("dprecipe.progress", "dprecipe.models.modules.seeded", "dprecipe.mechanisms.pate.aggregators"),
-    "dprecipe.library_warnings",
+    *("dprecipe.libraries", "dprecipe.library_warnings", "dprecipe.models.modules.own_training"),
+    *("dprecipe.training.step_failures", "dprecipe.training.probe.place"),
     *(
         "dprecipe.mechanisms.pate.train.fitted",
         "dprecipe.mechanisms.pate.train.student",
