@@ -247,7 +247,7 @@ class SqliteStore:
         except FileNotFoundError:
             raise UsageFault(
                 f"{self.place}: there is no account",
-                f"make one: dprecipe account create {self.place} --epsilon E --delta D --unit U",
+                f"make one: dprecipe account create {shlex.quote(self.place)} --epsilon E --delta D --unit U",
             ) from None
         except OSError as error:
             raise AccountUnavailable(
@@ -333,7 +333,7 @@ class SqliteStore:
             )
         return AccountUnavailable(
             f"{self.place}: SQLite reports: {error}{nothing}",
-            f"check it: dprecipe account test {self.place}; and try again",
+            f"check it: dprecipe account test {shlex.quote(self.place)}; and try again",
         )
 
 

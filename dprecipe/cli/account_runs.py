@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -237,7 +238,7 @@ def settle(run: Path) -> int:
         write_output([counted])
         return 0
     release = done.folder.release
-    write_output([counted, f"publish {release}; check it with: dprecipe verify {release}"])
+    write_output([counted, f"publish {release}; check it with: dprecipe verify {shlex.quote(str(release))}"])
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 from dprecipe.faults import DataFault, UsageFault
@@ -24,8 +25,8 @@ def init(path: Path = Path("recipe.yaml"), mechanism: str = MECHANISMS[0], data:
     for value, known, noun in ((mechanism, MECHANISMS, "mechanism"), (data, SOURCES, "data source")):
         if value not in known:
             raise UsageFault(f"there is no starter for the {noun} {value}", f"choose one of {', '.join(known)}")
-    _write(path, make_starter(mechanism, data, make_name(path)))
-    write_output([f"wrote {path}; next: dprecipe validate {path}"])
+    _write(path, make_starter(mechanism, data, make_name(path), file=path.name))
+    write_output([f"wrote {path}; next: dprecipe validate {shlex.quote(str(path))}"])
 
 
 def init_from(
@@ -68,13 +69,13 @@ def init_from(
     source = "npz" if isinstance(sample, Arrays) else sample.source
     declared = Path(os.path.relpath(file, root)).as_posix()
     data = draft_data(sample, Asked(public, declared, label, unit))
-    _write(path, _fit_batches(make_starter(mechanism, source, make_name(path), data), data))
+    _write(path, _fit_batches(make_starter(mechanism, source, make_name(path), data, path.name), data))
     if private:
         kinds = "" if isinstance(sample, Arrays) else f", and the kind of each by its first {PRIVATE_ROWS} rows"
         names = "names and shapes of its arrays" if isinstance(sample, Arrays) else "names of its columns"
         write_output([f"read off the private file: {names}{kinds}; check that these may be published, as a recipe is"])
-    following = f"dprecipe validate {path}" if public else f"fill in each FILL_IN, then dprecipe validate {path}"
-    write_output([f"wrote {path}; next: {following}"])
+    first = "" if public else "fill in each FILL_IN, then "
+    write_output([f"wrote {path}; next: {first}dprecipe validate {shlex.quote(str(path))}"])
 
 
 def _fit_batches(text: str, data: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,7 +52,9 @@ def run(
         resume = resume or is_of_launch(path)
         plan = hold_to_policies(plan, out, resume, data_root)
     if plan.tuning is not None:
-        raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe}")
+        raise UsageFault(
+            f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {shlex.quote(str(recipe))}"
+        )
     check_libraries("training", *TRAINING)
     if plan.runtime.processes > 1 and not rehearse and "WORLD_SIZE" not in os.environ:
         return _launch(plan, RunFolder(path))
@@ -96,7 +99,7 @@ def run(
         score = f", scores on private records are in {finished.folder / 'private' / 'metrics.csv'}"
     cap = f"{write_number(plan.budget.epsilon)} at δ = {write_number(plan.budget.delta)}"
     spent = f"spent ε = {finished.epsilon:g} of {cap}"
-    next_step = f"publish {finished.release}; check it with: dprecipe verify {finished.release}"
+    next_step = f"publish {finished.release}; check it with: dprecipe verify {shlex.quote(str(finished.release))}"
     if not finished.verified:
         next_step = f"don't publish {finished.release}: runtime.insecure fixed its randomness, and it does not verify"
     shows_time = not plan.hides_duration or is_output_watched()

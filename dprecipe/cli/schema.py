@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from dprecipe.faults import UsageFault
@@ -21,7 +22,7 @@ def schema(out: Path | None = None, check: bool = False) -> int:
     stale = [name for name in SCHEMAS if check and _text(folder / name) != schema_text(name)]
     if check:
         for name in stale:
-            write_output([f"{folder / name} is out of date: run `dprecipe schema --out {folder}`"])
+            write_output([f"{folder / name} is out of date: run `dprecipe schema --out {shlex.quote(str(folder))}`"])
         write_output([f"{len(SCHEMAS)} schemas, {len(stale)} out of date"])
         return int(bool(stale))
     try:

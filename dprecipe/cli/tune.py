@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def tune(
     loaded = read(recipe, overrides)
     plan = hold_to_policies(make_plan(loaded), out, resume, data_root)
     if plan.tuning is None:
-        raise UsageFault(f"{recipe} has no block `tuning`", f"dprecipe run {recipe}")
+        raise UsageFault(f"{recipe} has no block `tuning`", f"dprecipe run {shlex.quote(str(recipe))}")
     findings = find_unverifiable(plan)
     if findings:
         raise PlanRefused(loaded.located(findings))
@@ -44,7 +45,7 @@ def tune(
     cap = f"{write_number(plan.budget.epsilon)} at δ = {write_number(plan.budget.delta)}"
     spent = f"spent ε = {done.epsilon:g} of {cap}"
     if not done.has_model:
-        publish = f"publish {done.release}; check it with: dprecipe verify {done.release}"
+        publish = f"publish {done.release}; check it with: dprecipe verify {shlex.quote(str(done.release))}"
         write_output([*done.remarks, f"no model: {spent}", publish])
         return BudgetSpent.exit_code
     chosen = {} if done.plan.tuning is None else done.plan.tuning.chosen or {}
@@ -57,7 +58,7 @@ def tune(
             f"completed: {spent}{shown}",
             f"chosen: {values}",
             f"all runs are in {done.folder / 'private' / 'trials.csv'}, for your eyes alone",
-            f"publish {done.release}; check it with: dprecipe verify {done.release}",
+            f"publish {done.release}; check it with: dprecipe verify {shlex.quote(str(done.release))}",
         ]
     )
     return 0

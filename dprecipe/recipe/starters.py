@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+
 from dprecipe.mechanisms import table
 
 HEAD = """\
 # yaml-language-server: $schema=schemas/recipe.schema.json
 # (`dprecipe schema` writes that folder; editors then check and complete this file)
 #
-#   dprecipe validate {name}.yaml    check it; reads no data
-#   dprecipe plan {name}.yaml        what it will spend
-#   dprecipe run {name}.yaml         train, and write the model with its certificate
+#   dprecipe validate {file}    check it; reads no data
+#   dprecipe plan {file}        what it will spend
+#   dprecipe run {file}         train, and write the model with its certificate
 
 recipe: dprecipe/v1          # the version of the language
 name: {name}
@@ -86,8 +88,10 @@ STARTERS = {kind: starter for kind, mechanism in table.MECHANISMS.items() if (st
 MECHANISMS = tuple(STARTERS)
 
 
-def make_starter(mechanism: str, source: str, name: str, data: str | None = None) -> str:
+def make_starter(mechanism: str, source: str, name: str, data: str | None = None, file: str | None = None) -> str:
     """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block in the place of the source's
-    own."""
+    own. `file`: the name of its file, which its first comment repeats; by default that of the recipe."""
+    file = file or f"{name}.yaml"
+    shown = shlex.quote(file) if file.isprintable() else "RECIPE"  # a comment is one line
     data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source, suffix=SUFFIXES.get(source, source)))
-    return HEAD.format(name=name) + STARTERS[mechanism].starter_text(source, data)
+    return HEAD.format(name=name, file=shown) + STARTERS[mechanism].starter_text(source, data)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from dprecipe.cli import main as cli
-from dprecipe.cli.init import init, make_name
+from dprecipe.cli.init import init, init_from, make_name
 from dprecipe.cli.validate import check
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan
@@ -40,6 +42,29 @@ def test_the_help_names_every_starter(monkeypatch: pytest.MonkeyPatch, capsys: p
         cli.main()
     printed = capsys.readouterr().out
     assert [word for word in (*MECHANISMS, *SOURCES) if word not in printed] == []
+
+
+@pytest.mark.parametrize("name", ["r.yaml", "my recipe.yaml", "r.yml", "it's.yaml"])
+@pytest.mark.parametrize("drafted", [False, True])
+def test_the_commands_that_are_named_are_for_this_file(
+    name: str, drafted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if drafted:
+        Path("sample.csv").write_text("a,y\n1,0\n2,1\n")
+        init_from(Path(name), "dpsgd", Path("sample.csv"), public=True, private=False, label="y")
+    else:
+        init(Path(name))
+    printed = capsys.readouterr().out.rpartition("next: ")[2]
+    comments = re.findall(r"^#   (dprecipe \w+ .+?)  ", Path(name).read_text("utf-8"), re.MULTILINE)
+    assert [shlex.split(line)[2:] for line in (printed, *comments)] == [[name]] * 4
+
+
+def test_a_name_of_two_lines_adds_no_line_to_the_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "a\nbudget: 1.yaml"
+    init(path)
+    findings, *_ = check(path)
+    assert findings == ()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

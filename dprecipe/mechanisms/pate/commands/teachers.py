@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,7 +34,9 @@ def train_teachers(
     plan = hold_to_policies(make_plan(read(recipe, overrides)), None, False, data_root)
     check_has_teachers(plan)
     if plan.tuning is not None:
-        raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe} --ray")
+        raise UsageFault(
+            f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {shlex.quote(str(recipe))} --ray"
+        )
     with importing_libraries():
         from dprecipe.mechanisms.pate.train.shard import prepare_folder, train_shard
     if prepare:
@@ -43,5 +46,6 @@ def train_teachers(
         done = train_shard(plan, part, out, find_data_root(data_root, plan.source.file))
         teachers = f"{len(done.teachers)} teachers, {done.teachers.start} … {done.teachers.stop - 1}"
         lines = [f"{'was there already' if done.was_there else 'wrote'} {done.file}: shard {part}, {teachers}"]
-        lines += ["nothing was spent; when all shards are there: " + f"dprecipe run {recipe} --teachers {out}"]
+        words = ["dprecipe", "run", str(recipe), "--teachers", str(out)]
+        lines += [f"nothing was spent; when all shards are there: {shlex.join(words)}"]
     write_output([*lines, f"{out} is {PRIVATE}"])

@@ -8,6 +8,7 @@ nothing and changes nothing in what is claimed.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -168,5 +169,5 @@ def _check_whole(files: Sequence[tuple[TeacherShard, Path]], folders: Sequence[P
         shown = ", ".join(map(str, missing[:MAX_SHOWN])) + (" …" if len(missing) > MAX_SHOWN else "")
         raise UsageFault(
             f"{len(missing)} of {counts[0]} shards are missing: {shown}",
-            f"train them: dprecipe teachers RECIPE --shard {missing[0]}/{counts[0]} --out {folders[0]}",
+            f"train them: dprecipe teachers RECIPE --shard {missing[0]}/{counts[0]} --out {shlex.quote(str(folders[0]))}",
         )

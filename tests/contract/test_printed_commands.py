@@ -1,0 +1,37 @@
+"""Commands that a message names can be pasted: paths in them are quoted for a shell."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import dprecipe
+
+SOURCES = sorted(Path(dprecipe.__file__).parent.rglob("*.py"))
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+NAMES = "|".join(sorted(set(re.findall(r"`dprecipe ([a-z]+) ", README)) | {"copies", "schema"}))
+COMMAND = re.compile(rf"dprecipe ({NAMES})( [a-z]+)*( [A-Z]+)*( --[a-z-]+)? $")
+NO_PATHS = ("dprecipe explain ", " --shard ")
+"""What is followed by a code or a number, never by a path."""
+
+
+def test_no_message_names_a_command_with_an_unquoted_path() -> None:
+    checked, unquoted = 0, []
+    for source in SOURCES:
+        for text in (
+            node for node in ast.walk(ast.parse(source.read_text("utf-8"))) if isinstance(node, ast.JoinedStr)
+        ):
+            said = ""
+            for part in text.values:
+                if isinstance(part, ast.Constant):
+                    said += str(part.value)
+                    continue
+                assert isinstance(part, ast.FormattedValue)
+                if COMMAND.search(said) and not said.endswith(NO_PATHS):
+                    checked += 1
+                    if not ast.unparse(part.value).startswith("shlex."):
+                        unquoted.append(f"{source.name}:{part.lineno}: {said}{{{ast.unparse(part.value)}}}")
+                said += "…"
+    assert checked > 10
+    assert unquoted == []
