@@ -33,9 +33,12 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
 
     Raises:
         RecipeError: with every finding of its text and structure.
-        UsageFault: it is the folder of a release.
+        UsageFault: it is the folder of a release, or `overrides` is no mapping.
     """
     from dprecipe.text.dump import dump_inline
+
+    if overrides is not None:
+        _check_type("overrides", overrides, Mapping, 'pass a mapping: {"training.epochs": 3}')
 
     if (Path(path) / "model.json").is_file():
         raise UsageFault(f"{path} is a release, and no recipe", "dprecipe.load_model(release)")
@@ -50,7 +53,9 @@ def plan(loaded: Loaded) -> Plan:
     Raises:
         RecipeError: a policy is wrong.
         PlanRefused: with every finding, each at its place in the recipe.
+        UsageFault: `loaded` is not what `load` returns.
     """
+    _check_type("loaded", loaded, Loaded, "load the recipe first: dprecipe.plan(dprecipe.load(path))")
     return hold_plan(make_plan(loaded))
 
 
@@ -72,7 +77,9 @@ def run(
     """Train as `plan` says and write the run folder: see `dprecipe.training.run.run`."""
     from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
 
+    _check_plan(plan)
     check_libraries("training", *TRAINING)
+    _check_module("model", model)
     with importing_libraries():
         from dprecipe.training.run import run as train_run
 
@@ -113,6 +120,7 @@ def tune(
     """
     from dprecipe.libraries import TUNING, check_libraries, importing_libraries
 
+    _check_plan(plan)
     check_libraries("tuning", *TUNING)
     with importing_libraries():
         from dprecipe.training.tuning.run import tune as tune_plan
@@ -180,11 +188,40 @@ def load_model(release: str | Path, module: nn.Module | None = None) -> Released
 
     Raises:
         DataFault: a file is missing or damaged, or the module came from Python and was not passed.
-        UsageFault: torch is not installed.
+        UsageFault: torch is not installed, or `module` is no module.
     """
     from dprecipe.libraries import importing_libraries
 
+    _check_module("module", module)
     with importing_libraries("a model"):
         from dprecipe.models.load import load as load_released
 
     return load_released(release, module)
+
+
+def _check_plan(plan: object) -> None:
+    from dprecipe.mechanisms.plan import Plan
+
+    _check_type("plan", plan, Plan, "plan the recipe first: dprecipe.plan(dprecipe.load(path))")
+
+
+def _check_module(name: str, module: object) -> None:
+    from dprecipe.libraries import importing_libraries
+
+    if module is None:
+        return
+    with importing_libraries("a module"):
+        from torch import nn
+
+    _check_type(name, module, nn.Module, "pass an instance of a class of torch.nn.Module, such as Network()")
+
+
+def _check_type(name: str, value: object, kind: type, remedy: str) -> None:
+    """Check the type of an argument.
+
+    Raises:
+        UsageFault: it has another one.
+    """
+    if not isinstance(value, kind):
+        found = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
+        raise UsageFault(f"`{name}` is {found}, expected {kind.__name__}", remedy)

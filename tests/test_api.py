@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -58,3 +60,28 @@ def test_a_plan_of_one_run_is_not_tuned() -> None:
 
     with pytest.raises(UsageFault, match="no block `tuning`"):
         dprecipe.tune(dprecipe.plan(dprecipe.load(RECIPE)))
+
+
+def test_an_argument_of_another_type_is_refused_with_what_to_pass() -> None:
+    from torch import nn
+
+    import dprecipe
+
+    loaded = dprecipe.load(RECIPE)
+    plan = dprecipe.plan(loaded)
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: dprecipe.plan(cast(Any, str(RECIPE))), "dprecipe.load"),
+        (lambda: dprecipe.plan(cast(Any, plan)), "dprecipe.load"),
+        (lambda: dprecipe.run(cast(Any, str(RECIPE))), "dprecipe.plan"),
+        (lambda: dprecipe.run(cast(Any, loaded)), "dprecipe.plan"),
+        (lambda: dprecipe.tune(cast(Any, loaded)), "dprecipe.plan"),
+        (lambda: dprecipe.load(RECIPE, cast(Any, ["training.steps=3"])), "a mapping"),
+        (lambda: dprecipe.run(plan, model=cast(Any, nn.Linear)), "an instance"),
+        (lambda: dprecipe.run(plan, model=cast(Any, abs)), "an instance"),
+        (lambda: dprecipe.run(plan, model=cast(Any, "resnet18")), "an instance"),
+        (lambda: dprecipe.load_model("release", cast(Any, nn.Linear)), "an instance"),
+    ]
+    for call, remedy in calls:
+        with pytest.raises(UsageFault, match="expected") as caught:
+            call()
+        assert remedy in caught.value.remedy

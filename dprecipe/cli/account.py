@@ -122,11 +122,8 @@ def export(address: str, public: Path | None, head: Path | None, key: Path | Non
     if public is not None:
         with writing_new(public) as draft:
             draft.write_text(content, encoding="utf-8")
-        write_output(
-            [
-                f"wrote {public}: {state.totals.count} entries; check it with: dprecipe account verify {shlex.quote(str(public))}"
-            ]
-        )
+        check = f"check it with: dprecipe account verify {shlex.quote(str(public))}"
+        write_output([f"wrote {public}: {state.totals.count} entries; {check}"])
     if head is not None:
         made = make_head(state.facts, state.totals)
         document = to_bytes(made.to_json())

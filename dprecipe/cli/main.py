@@ -77,7 +77,9 @@ def init(
     data: Annotated[str, typer.Option(help="digits, idx, csv, parquet, json_lines or npz")] = "digits",
     sample: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Draft the data block from a CSV, Parquet or NumPy file."),
+        typer.Option(
+            "--from", metavar="FILE", help="Draft the data block from a CSV, JSON lines, Parquet or NumPy file."
+        ),
     ] = None,
     public: Annotated[
         bool, typer.Option("--public", help="FILE is a public sample: draft ranges and categories, too.")

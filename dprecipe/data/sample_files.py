@@ -25,6 +25,7 @@ MAX_ROWS = 100_000
 """Rows of a public sample that are looked at; of a private file, `PRIVATE_ROWS`, for kinds alone."""
 PRIVATE_ROWS = 100
 MAX_HEADER = 1 << 20
+QUOTES = 'enclose a field that contains quotes or line breaks in "…", and double the quotes in it'
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
 
 
@@ -58,15 +59,24 @@ def read_sample(file: Path, max_rows: int = MAX_ROWS) -> Table | Arrays:
     Raises:
         DataFault: it is not there, damaged, or none of the formats.
     """
+    if file.is_dir():
+        raise DataFault(f"{file}: is a folder", "name one of its files")
     if not file.is_file():
         raise DataFault(f"{file}: there is no such file", "check the spelling of the path")
     with open_file(file) as stream:
         start = stream.read(4)
+    text = start.removeprefix(b"\xef\xbb\xbf")
+    if not text:
+        raise DataFault(f"{file.name}: is empty", "name a file with a header line and rows")
     if start == b"PAR1":
         return _read_parquet(file, max_rows)
     if start == b"PK\x03\x04":
         return _read_archive(file, max_rows)
-    if start.lstrip(b"\xef\xbb\xbf").startswith(b"{"):
+    if start == b"\x93NUM":
+        raise DataFault(f"{file.name}: is a single NumPy array", SAVE)
+    if text.startswith(b"[") and text[1:].lstrip()[:1] in (b"", b"{", b"["):  # and not a column named [a]
+        raise DataFault(f"{file.name}: begins as a JSON array", "write its objects one a line, without [ and ]")
+    if text.startswith(b"{"):
         return _read_json_lines(file, max_rows)
     return _read_csv(file, max_rows)
 
@@ -80,8 +90,10 @@ def _read_csv(file: Path, max_rows: int) -> Table:
             rows = csv.reader(text, delimiter=delimiter, strict=True)
             header = normalise_texts(next(rows, []))
             fields = list(_take_rows(rows, len(header), max_rows + 1, file))
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
         raise DataFault(f"{file.name}: is not a CSV file in UTF-8", "save it as CSV UTF-8, or as Parquet") from error
+    except csv.Error as error:
+        raise DataFault(f"{file.name}: a row is not well-formed CSV", QUOTES) from error
     except READ_ERRORS as error:
         raise unreadable_fault(file, error) from error
     if len(set(header)) != len(header) or not all(header):

@@ -172,7 +172,13 @@ def test_other_mechanisms_have_no_draft(mechanism: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "no column"),
+        (b"", "is empty"),
+        (b"\xef\xbb\xbf", "is empty"),
+        (b'[{"a": 1, "b": 2}]', "JSON array"),
+        (b'[\n  {"a": 1}]', "JSON array"),
+        (b"[x],y\n1,2\n", "its columns are '[x]', 'y'"),
+        (b"\x93NUMPY\x01\x00", "a single NumPy array"),
+        (b'a,b\n"1"2,3\n', "not well-formed CSV"),
         (b"a,a\n1,2\n", "one twice"),
         (b"a,b\n1\n", "another number of fields"),
         (b"a,b\n\xff,2\n", "not a CSV file in UTF-8"),
@@ -185,3 +191,4 @@ def test_files_that_are_no_sample(content: bytes, problem: str, folder: Path) ->
     assert made.exit_code == 2, made.output
     assert problem in made.stderr
     assert init(folder, "--from", str(folder / "none"), "--public", "--label", "b").exit_code == 2
+    assert "is a folder" in init(folder, "--from", str(folder), "--public", "--label", "b").stderr

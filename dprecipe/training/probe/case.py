@@ -36,6 +36,8 @@ KINK_DRAWS = 16
 """So often a record is moved to find a kink beside it."""
 ROUNDINGS = 10
 """How many times the measured rounding of an entry is allowed on top."""
+RETURN = "mend forward: it returns a row for each record, with as many numbers as the labels ask for"
+FINITE = "mend forward: keep its numbers finite, such as by a small constant where it divides or takes a logarithm"
 ProbeTest = tuple[str, str, Callable[[], str]]
 """Id, what is expected, and a test that answers in words what it measured, or raises `Failed`."""
 
@@ -131,9 +133,9 @@ class Case:
         each = self.form.shape[1] - 1 if self.form.sequences else self.target.outputs
         expected = (len(self.labels), each)
         if outputs.shape != expected:
-            raise Failed(f"shape {list(outputs.shape)}, expected {list(expected)}")
+            raise Failed(f"shape {list(outputs.shape)}, expected {list(expected)}", RETURN)
         if not bool(torch.isfinite(outputs).all()):
-            raise Failed("an output is not finite")
+            raise Failed("an output is not finite", FINITE)
         again = self.outputs(self.features, self.labels)
         if not float((again - outputs).abs().max()) <= ROUNDING * float(outputs.abs().max()):
             raise Failed(
@@ -157,7 +159,7 @@ class Case:
         if losses.shape != self.labels.shape:
             raise Failed(f"shape {list(losses.shape)} for {len(self.labels)} records")
         if not bool(torch.isfinite(losses).all()):
-            raise Failed("a loss is not finite")
+            raise Failed("a loss is not finite", FINITE)
         return f"shape {list(losses.shape)}"
 
     def largest_jumps(self, gradients_of: Callable[[Case], Tensor]) -> Tensor:
@@ -214,7 +216,7 @@ class Case:
         """
         result = self._looped(self.module, features, labels)
         if not bool(torch.isfinite(result).all()):
-            raise Failed("a gradient of a single record is not finite")
+            raise Failed("a gradient of a single record is not finite", FINITE)
         return result
 
     def compare_gradients(self, result: Tensor) -> str:

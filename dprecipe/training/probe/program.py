@@ -34,6 +34,9 @@ PerRecordGradients = Callable[[nn.Module, Loss, Tensor, Tensor], Tensor]
 RECORDS = 6
 MAX_RECORDS = 33
 """Records that the engine takes at once, by default."""
+MEND = (
+    "mend the module: forward takes any number of records of the shape that data and preprocess declare, and any values"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ def _run_checks(
         except Failed as failure:
             measured, remedy = str(failure), failure.remedy
         except Exception as error:  # of the module or the loss, whose code is the user's
-            measured = locate_failure(error, case.module)
+            measured, remedy = locate_failure(error, case.module), MEND
         yield Check(name, text, False, measured, remedy)
         if number == 0:
             return  # a program without outputs has nothing further to show

@@ -306,6 +306,27 @@ def test_t3_subtracting_the_batch_mean_fails_however_small_its_weight(weight: fl
     assert "GroupNorm" in caught.value.remedy
 
 
+class Divided(nn.Module):
+    """Its outputs are not finite."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :3] / 0.0
+
+
+@pytest.mark.parametrize(
+    ("module", "remedy"),
+    [
+        (nn.Sequential(nn.Linear(64, 3)), "forward takes any number of records of the shape"),
+        (nn.Sequential(nn.Linear(5, 5), Divided()), "keep its numbers finite"),
+        (nn.Sequential(nn.Linear(5, 4)), "a row for each record"),
+    ],
+)
+def test_the_remedy_is_about_what_failed(module: nn.Module, remedy: str) -> None:
+    with pytest.raises(RunFailed, match="failed the probe") as caught:
+        require_passed(examine_module(module, cross_entropy, (5,), 3), module)
+    assert remedy in caught.value.remedy
+
+
 class Blind(nn.Module):
     """Sees of each record only whether it is finite: those of two labels have opposite gradients."""
 

@@ -169,5 +169,6 @@ def _check_whole(files: Sequence[tuple[TeacherShard, Path]], folders: Sequence[P
         shown = ", ".join(map(str, missing[:MAX_SHOWN])) + (" …" if len(missing) > MAX_SHOWN else "")
         raise UsageFault(
             f"{len(missing)} of {counts[0]} shards are missing: {shown}",
-            f"train them: dprecipe teachers RECIPE --shard {missing[0]}/{counts[0]} --out {shlex.quote(str(folders[0]))}",
+            f"train them: dprecipe teachers RECIPE --shard {missing[0]}/{counts[0]} "
+            f"--out {shlex.quote(str(folders[0]))}",
         )
