@@ -70,7 +70,8 @@ def create(
     write_output(
         [
             f"  next: budget: {{epsilon: …, delta: …, account: {address}}} in recipes on these data",
-            "  keep its head where who writes the database can't: dprecipe account export --head FILE",
+            "  keep its head where who writes the database can't: "
+            f"dprecipe account export {shlex.quote(address)} --head FILE",
         ]
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dprecipe.cli.new_file import check_absent, writing_new
 from dprecipe.faults import UsageFault
-from dprecipe.libraries import importing_libraries
+from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.models.file import find_model_folder, parse_description
 from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import read_source
@@ -45,6 +45,7 @@ def export(
     if (key is not None) != (form == "model-signing"):
         raise UsageFault("--key signs for --format model-signing, which needs one", "give both, or neither")
     if form == "onnx":
+        check_libraries("exporting", "torch")  # before seconds of verifying
         _note(verify(release, public_key) if check else None, release)
         _export_onnx(release, out)
     elif form == "huggingface":

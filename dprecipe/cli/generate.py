@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe.faults import UsageFault
-from dprecipe.libraries import importing_libraries
+from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.models.file import find_model_folder
 from dprecipe.privacy.rounding import write_number
 from dprecipe.screen import as_json, show_document, write_note, write_output
@@ -61,6 +61,7 @@ def open_language_model(
         CertificateInvalid, DataFault, UsageFault: see `generate`.
     """
     folder = find_model_folder(release)
+    check_libraries("writing texts", "torch")  # before seconds of verifying
     verified = None
     if check:
         from dprecipe.release.verify import verify

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from dprecipe import screen
 from dprecipe.cli.new_file import check_absent, writing_new
-from dprecipe.data.files import DataFile, locate_file
+from dprecipe.data.files import DataFile
 from dprecipe.data.images import ImageForm
 from dprecipe.data.new_records import add_images, add_table
 from dprecipe.data.problems import Place
 from dprecipe.data.targets import SeveralTarget, name_classes
 from dprecipe.data.values import Values, as_list
 from dprecipe.faults import DataFault, UsageFault
-from dprecipe.libraries import importing_libraries
+from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.models.file import ModelFile, find_model_folder
 from dprecipe.models.prepare import ROWS, Preparation
 from dprecipe.privacy.rounding import write_number
@@ -54,7 +54,7 @@ def predict(
     columns of `file` that are copied to it.
 
     Raises:
-        UsageFault: `out` exists, or has another ending.
+        UsageFault: `out` exists or has another ending, `file` is not there, or torch is not installed.
         CertificateInvalid: the release does not verify; nothing of it was loaded.
         DataFault: the file does not match the recipe, or the model has no probabilities.
     """
@@ -63,7 +63,10 @@ def predict(
     if out is not None and out.suffix not in (".csv", ".parquet"):
         raise UsageFault(f"{out}: predictions are written as .csv or .parquet", "choose one of them with --out")
     release = find_model_folder(release)
-    source = DataFile.of(file if file.is_dir() else locate_file(str(file), Path()))
+    if not file.exists():
+        raise UsageFault(f"{file}: there is no such file", "check the spelling of the path")
+    source = DataFile.of(file)
+    check_libraries("predicting", "torch")  # before seconds of verifying
     if check:
         from dprecipe.release.verify import verify
 

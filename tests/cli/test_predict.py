@@ -254,3 +254,26 @@ def test_the_release_is_verified_first_and_nothing_of_a_changed_one_is_loaded(ve
     assert (refused.exit_code, "does not verify" in refused.stderr) == (3, True)
     assert not (tmp_path / "out.csv").exists()
     assert call(verifiable, file, "--no-verify").exit_code == 0
+
+
+def test_a_file_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text("{}")
+    done = CliRunner().invoke(app, ["predict", str(tmp_path), str(tmp_path / "none.csv")])
+    assert done.exit_code == 2
+    assert "none.csv: there is no such file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line", ["predict {0} {0}/rows.csv", "export {0} --format onnx --out {0}.onnx", "generate {0}"]
+)
+def test_a_missing_library_is_named_before_the_release_is_verified(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dprecipe import libraries
+
+    (tmp_path / "model.json").write_text("{}")
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    monkeypatch.setattr(libraries, "is_installed", lambda name: False)
+    done = CliRunner().invoke(app, line.format(tmp_path).split())
+    assert done.exit_code == 2
+    assert "needs torch, which is not installed" in done.stderr

@@ -116,11 +116,11 @@ GROUPS: tuple[tuple[Case, ...], ...] = (
         refused("codebook encoded.yaml --out book.npz", "torch"),
     ),
     (
-        refused("predict dpsgd/release visits.csv --out predictions.csv --no-verify", "torch"),
-        refused("export dpsgd/release --format onnx --out model.onnx --no-verify", "torch"),
+        refused("predict dpsgd/release visits.csv --out predictions.csv", "torch"),
+        refused("export dpsgd/release --format onnx --out model.onnx", "torch"),
         Case("export dpsgd/release --format huggingface --out hub", says="hub"),
-        refused("generate language/release --no-verify", "torch"),
-        refused("synthesize language/release --out rows.csv --rows 2 --no-verify", "torch"),
+        refused("generate language/release", "torch"),
+        refused("synthesize language/release --out rows.csv --rows 2", "torch"),
         refused("synthesize language/release --out rows.csv --rows 2 --compare visits.csv", "scikit-learn"),
     ),
 )
