@@ -49,7 +49,11 @@ def test_an_object_is_a_row(read) -> None:
     assert records.labels.tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("content", [gzip.compress(lines(ROWS).encode()), "\ufeff" + lines(ROWS), lines(ROWS)[:-1]])
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(lines(ROWS).encode()), "\ufeff" + lines(ROWS), lines(ROWS)[:-1]],
+    ids=["gzip", "mark", "end"],
+)
 def test_gzip_a_mark_and_a_missing_end_change_nothing(read, content: str | bytes) -> None:
     np.testing.assert_array_equal(read(content).features, read(lines(ROWS)).features)
 
