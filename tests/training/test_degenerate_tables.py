@@ -49,8 +49,8 @@ COLUMNS = {
     "any": None,
     "blank": ("", "3", "icu", "x"),
     "constant": ("50", "0", "icu", "x"),
-    "at the ends": ("100", "9", "other", "x"),
-    "no text": ("7", "1", "icu", ""),
+    "ends": ("100", "9", "other", "x"),
+    "empty": ("7", "1", "icu", ""),
 }
 
 
