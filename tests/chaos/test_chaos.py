@@ -54,6 +54,7 @@ def write(root: Path, kill_at: int) -> None:
     assert done.returncode == -9
 
 
+@pytest.mark.slow
 def test_a_power_failure_leaves_what_was_synced_and_may_take_the_rest(tmp_path: Path, disk: ModuleType) -> None:
     seen = set()
     for seed in range(40):

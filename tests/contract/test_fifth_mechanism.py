@@ -129,6 +129,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
 }
 
 
+@pytest.mark.slow
 def test_what_nothing_is_proved_of_is_refused(recipe: Path, tmp_path: Path) -> None:
     text = recipe.read_text("utf-8")
     for name, (before, after, _) in WRONG.items():

@@ -76,6 +76,7 @@ def test_sms() -> None:
     assert np.linalg.norm(train.features, axis=1).max() <= 1.0
 
 
+@pytest.mark.slow
 @needs("cifar10")
 def test_cifar10_test_part() -> None:
     data = data_of("cifar10-dpsgd.yaml")

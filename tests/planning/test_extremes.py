@@ -43,6 +43,7 @@ PHASES = {"noise": "[{family: gaussian, multiplier: 1.0e+5, steps: 50}, {family:
 LENGTH = {"noise": "{family: gaussian, multiplier: 2.0e+4}", "length": "epochs: auto"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "change"),
     [
@@ -56,6 +57,7 @@ def test_tiny_budgets_are_solved(epsilon: float, change: dict[str, str]) -> None
     assert 0.999 * epsilon <= planned.guarantee.epsilon <= epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "code"),
     [

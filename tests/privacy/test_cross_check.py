@@ -55,6 +55,7 @@ def test_integer_multipliers_are_not_misread():
     assert cross_check.ask_library(floats, 1e-5, ADD).epsilon > cross_check.ask_library(floats[:1], 1e-5, ADD).epsilon
 
 
+@pytest.mark.slow
 def test_it_says_when_only_its_renyi_accountant_could_answer(monkeypatch):
     from dp_accounting import pld
 

@@ -166,6 +166,7 @@ def remove_answers(text: str) -> str:
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_no_two_sentences_of_a_release_give_different_bounds(name: str, released: dict[str, Released]) -> None:
     made = release_of(name, released)

@@ -195,6 +195,7 @@ def texts() -> Records:
     return Records(generator.integers(1, TOKENS, (300, LENGTH)), generator.integers(CLASSES, size=300))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -221,6 +222,7 @@ def test_a_release_keeps_the_tie(more: tuple[str, ...], tmp_path: Path, capsys: 
     assert np.isfinite(result).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [2, 5, 6, 7, 8, 16, 33])
 def test_exchanged_axes_are_refused_also_where_as_many_records_come_as_places(length: int) -> None:
     torch.manual_seed(0)

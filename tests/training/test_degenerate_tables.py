@@ -65,6 +65,7 @@ def write(path: Path, values: tuple[str, str, str, str] | None) -> None:
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
 def test_a_table_that_says_nothing_trains(
     steps: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

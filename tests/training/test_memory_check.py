@@ -248,6 +248,7 @@ def as_it_is(graph: GraphModule, inputs: list[Tensor]) -> Any:
 RECORDS = Records(np.random.default_rng(0).normal(size=(1438, 1, 8, 8)).astype(np.float32), np.arange(1438) % 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "compiler", "why"),
     [

@@ -259,6 +259,7 @@ DRIVER = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_what_processes_tell_each_other(tmp_path: Path) -> None:
     driver = tmp_path / "driver.py"
     driver.write_text(DRIVER, encoding="utf-8")

@@ -104,6 +104,7 @@ def test_it_names_the_line_and_no_record_and_a_mended_module_goes_on(tmp_path: P
     assert (sampling["steps_charged"], sampling["steps_trained"]) == (60, 59)
 
 
+@pytest.mark.slow
 def test_one_that_fails_until_the_budget_is_spent_ends_in_a_release(tmp_path: Path) -> None:
     plan = planned(3)
     for attempt in range(3):

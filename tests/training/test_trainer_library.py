@@ -58,6 +58,7 @@ def run_code(*parts: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_command_trains_without_metrics() -> None:
     assert run_code(OWN, IMPORTED, STATE, FIT.format(logged="")) == ["False"]
 

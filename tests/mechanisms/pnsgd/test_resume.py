@@ -255,6 +255,7 @@ run(plan(read(sys.argv[1])), sys.argv[2])
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_shows_nothing(hidden: Planned, tmp_path: Path) -> None:
     plan = hidden()
     recipe, out = tmp_path / "hidden.yaml", tmp_path / "run"

@@ -148,6 +148,7 @@ class Sharp(nn.Module):
         return self.last(nn.functional.relu(scores @ hidden).amax(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "form"),
     [(Padded, Form((LENGTH,), (TOKENS,))), (Overflowing, None), (Sharp, None)],

@@ -453,6 +453,7 @@ RANDOM = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", few(RANDOM, "depth by Python", "depth by numpy"))
 def test_randomness_that_no_record_decides_is_no_mixing(layer: nn.Module) -> None:
     module, form, single = adapt_module(with_layer(layer).train(), Form.of((5,)))

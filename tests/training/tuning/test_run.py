@@ -231,6 +231,7 @@ def lose(*terms: object) -> None:
     raise RunFailed("the memory of cuda ran out")
 
 
+@pytest.mark.slow
 def test_where_all_runs_are_lost_the_release_says_that_nothing_was_learned(
     tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

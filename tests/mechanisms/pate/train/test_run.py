@@ -465,6 +465,7 @@ def test_a_rehearsal_spends_nothing_and_leaves_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_the_filters_limit_is_the_claim_however_little_was_answered(votes_plan: Planned, tmp_path: Path) -> None:
     for name, row in (("many", [5, 0, 0]), ("few", [2, 2, 1])):
         root = stored_votes(tmp_path / name, np.full((60, 3), row))
