@@ -13,7 +13,7 @@ from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.events import Charge
 from dprecipe.recipe.read import read_text
 
-RECIPES, QUICK = 200, 8
+RECIPES, QUICK = 110, 4
 NEARLY = 0.999
 """Share of the budget that a solved noise multiplier spends at least."""
 REFUSALS = {"P106", "P107", "P126"}
