@@ -41,7 +41,7 @@ def check_learned(plan: Plan, program: StepwiseProgram, state: Mapping[str, Tens
         NothingLearned: they are not.
     """
     weights = [value for value in state.values() if value.is_floating_point()]
-    if not all(bool(torch.isfinite(value).all()) for value in weights):
+    if not all(bool(torch.isfinite(value.float()).all()) for value in weights):  # torch has no test for 8 bits
         raise _diverged("its weights are not finite numbers")
     if program.custom_model or gathers_weights(plan):
         return  # whose code may not take synthetic records; or no process has the weights whole

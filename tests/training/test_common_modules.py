@@ -119,8 +119,8 @@ def residual(dropout: float = 0.0) -> nn.Module:
         nn.AdaptiveAvgPool2d(2),
         nn.Flatten(),
         nn.Linear(16, 8),
+        nn.Dropout(dropout, inplace=True),  # after a ReLU torch itself refuses it: what it overwrites is needed
         nn.ReLU(inplace=True),
-        nn.Dropout(dropout, inplace=True),
         nn.Linear(8, CLASSES),
     )
 
