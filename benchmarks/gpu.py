@@ -31,7 +31,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,7 +48,7 @@ from dprecipe.training.chacha import Keystream
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
-from dprecipe.training.engine.full_precision import in_full_precision, in_run_precision, set_cuda_precision
+from dprecipe.training.engine.full_precision import before_norms, in_full_precision, in_run_precision
 from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sizes import free_bytes
@@ -155,24 +155,18 @@ def measured(case: Case, way: str, device: torch.device, timed: int) -> dict[str
     if ON_GPU:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    with precision_of(way):
+    with in_precision_of(way, device):
         return timed_steps(step_of(case, way, device, 3 + timed + 1), device, timed)
 
 
 @contextmanager
-def in_tf32() -> Iterator[None]:
-    """Inside, all products on CUDA are rounded to TF32, within `in_full_precision`. Takes torch 2.9."""
-    set_cuda_precision("tf32")
-    try:
+def in_precision_of(way: str, device: torch.device) -> Iterator[None]:
+    """Inside, within `in_full_precision`: the engine's own as in a run, and `sgd tf32` as the engine before norms."""
+    if way in ("sgd", "sgd bf16", "opacus"):
         yield
-    finally:
-        set_cuda_precision("ieee")
-
-
-def precision_of(way: str) -> AbstractContextManager[None]:
-    if way == "sgd tf32":
-        return in_tf32()
-    return nullcontext() if way in PLAIN or way == "opacus" else in_run_precision()
+        return
+    with in_run_precision(), before_norms(device) if way == "sgd tf32" else nullcontext():
+        yield
 
 
 def timed_steps(step: Step, device: torch.device, timed: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+from dprecipe.training.engine import full_precision
 from tests.sweeps import sweep
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +53,69 @@ def test_a_test_that_is_skipped_has_not_passed() -> None:
         for inside in ("", "<skipped message='no GPU'/>", "<failure message='wrong'/>", "<error/>")
     ]
     assert outcomes == ["passed", "skipped: no GPU", "failure: wrong", "error: "]
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+def test_a_stage_that_hangs_ends_with_its_time_and_what_it_had_written_counts(tmp_path: Path) -> None:
+    """Its results and its output are kept, it counts as failed, and its processes end with it."""
+    check = loaded("gpu_check")
+    figures = {"cases": {"small": {"sgd": {"ms": 1.0}}}}
+    script = f"""
+import json, pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path({str(tmp_path / check.STEPS_FILE)!r}).write_text(json.dumps({figures}))
+print("measured", child.pid, flush=True)
+time.sleep(600)
+"""
+    stage = check.Stage(
+        lambda out: [sys.executable, "-c", script], 600, lambda out, log: check.read_steps(out / check.STEPS_FILE)
+    )
+    result = check.run_stage("wrn", stage, tmp_path, 5.0)
+    assert (result["passed"], result["exit"], result["cases"]) == (False, None, figures["cases"])
+    log = (tmp_path / "log.txt").read_text(encoding="utf-8")
+    assert log.startswith("\n=== wrn\nmeasured ")
+    end = time.monotonic() + 10
+    while time.monotonic() < end and is_running(int(log.split()[-1])):
+        time.sleep(0.01)
+    assert not is_running(int(log.split()[-1]))
+    assert [file.name for file in tmp_path.iterdir()] == ["log.txt"]  # the next stage begins with files of its own
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "[gw0] [ 50%] PASSED tests/gpu/test_a.py::test_1 \n[gw1] [100%] FAILED tests/gpu/test_a.py::test_2[x] \n",
+        "tests/gpu/test_a.py::test_1 PASSED [ 50%]\ntests/gpu/test_a.py::test_2[x] FAILED [ 99%]\ntests/gpu/t",
+    ],
+)
+def test_tests_that_did_not_reach_their_report_are_read_from_the_log(log: str, tmp_path: Path) -> None:
+    result = loaded("gpu_check").read_tests(tmp_path / "part.xml", log)
+    assert (result["passed"], result["count"], result["wrong"]) == (False, 2, {"test_2[x]": "failed"})
+
+
+@pytest.mark.parametrize(
+    ("way", "precisions"), [("sgd", []), ("engine", ["tf32", "ieee"]), ("sgd tf32", ["tf32", "ieee"])]
+)
+def test_only_the_engine_and_sgd_tf32_use_tensor_cores(
+    way: str, precisions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, seen = loaded("gpu"), []
+    monkeypatch.setattr(full_precision, "has_tensor_cores", lambda device: True)
+    monkeypatch.setattr(full_precision, "set_cuda_precision", seen.append)
+    cpu = torch.device("cpu")
+    with gpu.in_precision_of(way, cpu):
+        inside = list(seen)
+        with full_precision.before_norms(cpu):
+            pass
+    assert seen == precisions
+    assert inside == (["tf32"] if way == "sgd tf32" else [])
 
 
 def test_a_ratio_that_has_grown_by_a_fifth_is_told() -> None:
