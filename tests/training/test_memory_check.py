@@ -142,6 +142,23 @@ def test_memory_that_runs_out_in_a_step_is_a_fault(
     assert run(small(), tmp_path / "run", resume=True).stop_reason in ("completed", "budget")
 
 
+def test_memory_that_runs_out_after_the_last_step_is_a_fault_and_the_run_goes_on(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of scores, say. What was trained is in the checkpoint, and is released by the next attempt."""
+
+    def full(*given: Any, **more: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.49 GiB.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stepwise, "check_learned", full)
+        with pytest.raises(RunFailed, match="ran out in the run: CUDA out of memory") as failed:
+            run(small(), tmp_path / "run")
+    assert "runtime.physical_batch" in str(failed.value.remedy)
+    assert not (tmp_path / "run" / "release").exists()
+    assert run(small(), tmp_path / "run", resume=True).stop_reason in ("completed", "budget")
+
+
 @pytest.mark.parametrize("where", ["whole_on", "examine_module", "noise_scale"])
 def test_memory_that_runs_out_before_the_first_step_is_a_fault(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from dprecipe.models.zoo.layers import StandardisedConv2d
 from dprecipe.training.engine import full_precision, strategies
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, find_fallbacks
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.compiled_check import check_equal
 from dprecipe.training.engine.full_precision import before_norms, in_full_precision, in_run_precision
 from dprecipe.training.engine.plan_check import check_plan
+from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.probe.program import examine_module
 
@@ -146,12 +150,31 @@ def test_outside_of_a_run_nothing_is_rounded(cores: TensorCores) -> None:
         examine_module(model, cross_entropy, (128,), 4)
     assert not cores.rounded
     assert cores.exact
-    assert hasattr(check_plan, "__wrapped__")
     with in_run_precision(), before_norms(CPU):
         assert cores.precision == "tf32"
         with before_norms(CPU):
             assert cores.precision == "tf32"
         assert cores.precision == "tf32"  # the outer one goes on
+
+
+@pytest.mark.parametrize("check", [check_plan, check_equal])
+def test_checks_of_plans_and_of_programs_compare_without_tensor_cores(check: Any, cores: TensorCores) -> None:
+    """Also where they are made within a run."""
+    seen: list[bool] = []
+
+    def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+        seen.append(full_precision._tensor_cores.get())
+        return cross_entropy(outputs, labels)
+
+    batch = torch.randn(4, 128), torch.arange(4)
+    with in_run_precision():
+        plan = plan_of(vectors(), cross_entropy, *batch)
+        program = SimpleNamespace(sum_programs=None, find_terms=None, add=lambda *given, **more: False)
+        with suppress(TypeError):  # of a program that computes nothing
+            check(vectors(), loss, *batch, plan if check is check_plan else program)
+        assert full_precision._tensor_cores.get()
+    assert seen
+    assert not any(seen)
 
 
 def test_a_cpu_is_left_alone() -> None:
