@@ -15,8 +15,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, read_exactly, skip_exactly, unreadable_fault
+from dprecipe.data.words import Header
 from dprecipe.faults import DataFault
-from dprecipe.text.spelling import normalise_text
 
 _HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
     (1, 0): npy.read_array_header_1_0,
@@ -39,11 +39,9 @@ class Archive:
         self._archive = archive
         self._file = file
         self._save = save
-
-    @property
-    def names(self) -> list[str]:
+        self.names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         """The names of its arrays."""
-        return [name.removesuffix(".npy") for name in self._archive.namelist() if name.endswith(".npy")]
+        self._known = Header(self.names)
 
     def dims(
         self, name: str, shape: tuple[int | None, ...] | None, expected: str, accepts: Callable[[np.dtype[Any]], bool]
@@ -113,14 +111,14 @@ class Archive:
 
     def _member(self, name: str) -> zipfile.ZipInfo:
         """The entry of an array."""
-        stored = next((other for other in self.names if normalise_text(other) == normalise_text(name)), None)
-        if stored is None:
+        places = self._known.places(name)
+        if not places:
             present = self.names[:20]
             raise DataFault(
                 f"{self._file}: has no array {name!r}" + (f"; its arrays are {', '.join(present)}" if present else ""),
                 self._save,
             )
-        return self._archive.getinfo(f"{stored}.npy")
+        return self._archive.getinfo(f"{self.names[places[0]]}.npy")
 
     @contextmanager
     def _open(self, name: str) -> Iterator[BinaryIO]:
