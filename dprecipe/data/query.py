@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal, final
 
 from dprecipe.data.query_casts import TYPES, Token, find_clock, find_unknown_type, frozenset_of
@@ -114,10 +115,12 @@ def keeps_column(query: str, tables: Collection[str], name: str) -> bool:
     A wrong no is possible, of other capitals in double quotes; a wrong yes is not."""
     if find_reason(query, tables):
         return False
-    items, source = _split_select(list(_tokens(query)))
+    tokens = list(_tokens(query))
+    start = _find_from(tokens)
+    source = takewhile(lambda token: token != Token("word", "where"), tokens[start + 1 :])
     own_tables = {_unquote(token).lower() for token in source if token.kind in ("word", "quoted")} - {"as"}
     is_kept = False
-    for item in items:
+    for item in _split_items(tokens[1:start]):
         if item[1:2] == [Token("sign", ".")] and _unquote(item[0]).lower() in own_tables:
             item = item[2:]
         if item == [Token("sign", "*")]:
@@ -134,19 +137,16 @@ def _unquote(token: Token) -> str:
     return token.text[1:-1].replace('""', '"') if token.kind == "quoted" else token.text
 
 
-def _split_select(tokens: Sequence[Token]) -> tuple[list[list[Token]], Sequence[Token]]:
-    """What a SELECT of one table lists, and the table with its other name."""
+def _split_items(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The items of a list, without the commas between them."""
     depth, items = 0, [list[Token]()]
-    for number, token in enumerate(tokens[1:], 1):
-        depth += (token.text == "(") - (token.text == ")") if token.kind == "sign" else 0
-        if depth == 0 and token == Token("word", "from") and tokens[number - 1] != Token("word", "distinct"):
-            rest = tokens[number + 1 :]
-            return items, rest[: rest.index(Token("word", "where")) if Token("word", "where") in rest else None]
-        if depth == 0 and token == Token("sign", ","):
+    for token in tokens:
+        depth += token.is_sign("(") - token.is_sign(")")
+        if depth == 0 and token.is_sign(","):
             items.append([])
         else:
             items[-1].append(token)
-    return items, []
+    return items
 
 
 def check_rows(query: str, tables: Collection[str], rows: Rows | None, filters: bool) -> RowOrigin:
@@ -190,13 +190,7 @@ def _tokens(query: str) -> Iterator[Token]:
 def _check(tokens: Sequence[Token], tables: Collection[str]) -> None:
     if tokens[:1] != [Token("word", "select")]:
         raise NotByRow("it does not begin with SELECT")
-    depth, start = 0, 0
-    for number, token in enumerate(tokens):
-        depth += (token.text == "(") - (token.text == ")") if token.kind == "sign" else 0
-        within = number > 0 and tokens[number - 1] == Token("word", "distinct")
-        if token == Token("word", "from") and depth == 0 and not within:
-            start = number
-            break
+    start = _find_from(tokens)
     if not start:
         raise NotByRow("it has no FROM with one table")
     _check_expression(tokens[1:start])
@@ -213,6 +207,16 @@ def _check(tokens: Sequence[Token], tables: Collection[str]) -> None:
         raise NotByRow(f"{rest[0].text!r} follows the table, where only WHERE may")
     if rest:
         _check_expression(rest[1:])
+
+
+def _find_from(tokens: Sequence[Token]) -> int:
+    """The place of a SELECT's own FROM, which is not that of DISTINCT FROM; 0 if there is none."""
+    depth = 0
+    for number, token in enumerate(tokens):
+        depth += token.is_sign("(") - token.is_sign(")")
+        if depth == 0 and token == Token("word", "from") and tokens[number - 1] != Token("word", "distinct"):
+            return number
+    return 0
 
 
 def _check_expression(tokens: Sequence[Token]) -> None:
