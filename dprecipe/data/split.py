@@ -69,7 +69,7 @@ def split_column(data: Data) -> str | None:
         return None
     if split.by != "unit":
         return split.by
-    return None if data.unit == "record" else data.unit.column
+    return data.unit_column
 
 
 def describe_split(data: Data) -> str | None:
