@@ -21,7 +21,7 @@ from dprecipe.data.sources.row_selection import RowLimit, RowSelection
 from dprecipe.data.table import Collector
 from dprecipe.data.values import Value
 from dprecipe.data.words import Header, wrong_format_fault
-from dprecipe.text.spelling import normalise_text
+from dprecipe.text.spelling import normalise_texts
 
 CHUNK_ROWS = 2048
 CHUNK_BYTES = 16 << 20
@@ -163,7 +163,9 @@ def parse_object(line: bytes) -> dict[str, Any]:
     value = json.loads(text, object_pairs_hook=_join_pairs, parse_constant=_refuse_constant)
     if not isinstance(value, dict):
         raise ValueError("no object")
-    return _join_pairs([(normalise_text(key), field) for key, field in value.items()])
+    keys = list(value)
+    normalised = normalise_texts(keys)
+    return value if normalised == keys else _join_pairs(list(zip(normalised, value.values(), strict=True)))
 
 
 STRINGS = re.compile(r'"(?:[^"\\]+|\\.)*+"?', re.DOTALL)
