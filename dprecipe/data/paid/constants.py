@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from dprecipe.data.paid.schema import MAX_CHARACTERS, MAX_ENTRIES, MAX_FEATURES, MAX_WIDTH
+from dprecipe.data.single import LARGEST
 
 MAX_PLACES = 1 << 16
-MAX_NUMBER = 1e30
 
-Number = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
-Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST)]
 Places = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 24)], ...], Field(min_length=1, max_length=MAX_PLACES)]
 Numbers = Annotated[tuple[Number, ...], Field(min_length=1, max_length=MAX_PLACES)]
 Positives = Annotated[tuple[Positive, ...], Field(min_length=1, max_length=MAX_PLACES)]
