@@ -261,7 +261,7 @@ else:
 
 
 def _normalise_names(columns: dict[str, Column]) -> dict[str, Column]:
-    """The columns by their normalised names, each of which stands for one."""
+    """The columns by their normalised names. Two that look equal are refused."""
     names = list(map(normalise_text, columns))
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

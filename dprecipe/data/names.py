@@ -33,15 +33,15 @@ def is_name(text: str) -> bool:
 
 
 def is_noun(text: str) -> bool:
-    """Whether a recipe may call one unit so: a single word of letters and hyphens, at most 30 characters, that is not
-    `record`. Two words could say more than one person: "adding or removing one person and all others"."""
+    """Returns True if a recipe may call one unit so: a single word of letters and hyphens, at most 30 characters, that
+    is not `record`. Two words could say more than one person: "adding or removing one person and all others"."""
     kinds = "".join(c if c == "-" else _classify(c) for c in text)
     folded = unicodedata.normalize("NFKC", text).casefold()
     return len(text) <= MAX_NOUN and _NOUN.fullmatch(kinds) is not None and folded not in _TAKEN
 
 
 def _classify(character: str) -> str:
-    """The first letter of its category; C, as of control characters, for letters and marks that nobody sees."""
+    """The first letter of its category; C, as of control characters, for letters and marks that no reader sees."""
     return "C" if _INVISIBLE.fullmatch(character) else unicodedata.category(character)[0]
 
 
@@ -51,7 +51,7 @@ def quote_name(name: str) -> str:
 
 
 def name_unit(column: str | None, noun: str | None = None) -> str:
-    """What one unit is called in sentences, after `one` or `each`. `column`: whose value its records share; None: every
+    """The name of one unit in sentences, after `one` or `each`. `column`: whose value its records share; None: every
     record is a unit of its own. `noun`: what the recipe calls it."""
     if column is None:
         return "record"

@@ -29,7 +29,7 @@ CLOCK = frozenset_of("now today tomorrow yesterday")
 TEXT_FREE = frozenset_of("cast coalesce date_trunc greatest in least make_date make_timestamp nullif try_cast") | (
     TYPES - frozenset_of("text varchar")  # `varchar(3)` cuts a text
 )
-"""What may be called in what is cast to a time: none of them makes a text of its own."""
+"""Functions that a value which is cast to a time may call: none of them makes a text of its own."""
 VALUES = frozenset_of("case cast end false null true try_cast")
 """Keywords that stand in a value."""
 
@@ -58,7 +58,7 @@ def find_unknown_type(tokens: Sequence[Token], keywords: frozenset[str]) -> str:
 
 
 def find_clock(tokens: Sequence[Token], keywords: frozenset[str]) -> str:
-    """What of a query for PostgreSQL may ask the clock; empty if nothing does."""
+    """The reason why a query for PostgreSQL may ask the clock; empty if it does not."""
     for number, token in enumerate(tokens):
         compares_texts = number > 0 and tokens[number - 1].text in ("like", "ilike")
         if token.kind == "string" and not compares_texts and CLOCK & set(re.findall("[a-z]+", token.text.lower())):

@@ -6,7 +6,7 @@ import math
 import struct
 
 LARGEST = 1e30
-"""Of a constant: products and quotients of features with it stay finite in single precision."""
+"""The largest constant: products and quotients of features with it stay finite in single precision."""
 
 
 def round_to_single(number: float) -> float:
@@ -19,6 +19,6 @@ def round_to_single(number: float) -> float:
 
 
 def has_width(low: float, high: float) -> bool:
-    """Whether an interval has a width in single precision, large enough to divide by a hundredth of it."""
+    """Returns True if an interval has a width in single precision, large enough to divide by a hundredth of it."""
     low, high = round_to_single(low), round_to_single(high)
     return low < high and 1 / LARGEST < high / 2 - low / 2 < LARGEST

@@ -1,4 +1,4 @@
-"""What of a tokeniser's file may take for ever on some texts: its patterns, and replacements that make texts longer.
+"""The parts of a tokeniser's file that may take for ever on some texts: patterns, and replacements that lengthen them.
 
 A release may come from a stranger, and the `tokenizers` library matches patterns with backtracking. The work of all
 patterns at one letter is bounded (`pattern_cost`): by `MAX_STEPS`, which is three times that of published checkpoints.

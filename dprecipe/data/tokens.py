@@ -213,7 +213,7 @@ def decode_tokens(tokenizer: Any, tokens: Sequence[int], name: str) -> str:
 
 @contextmanager
 def _reporting_failures(message: str, remedy: str) -> Iterator[None]:
-    """What the library raises becomes a fault, without the error's text, which may be of a record."""
+    """Turns what the library raises into a fault, without the error's text, which may be of a record."""
     try:
         yield
     except BaseException as error:

@@ -20,7 +20,7 @@ from dprecipe.text.spelling import normalise_text, normalise_texts
 
 T = TypeVar("T")
 MAX_VALUE_BYTES = 1 << 17
-"""Of a text; of a number or text of a Parquet row group, on average."""
+"""Upper bound on the size of a text; on that of a number or text of a Parquet row group, on average."""
 Value = str | int | float | bool | bytes | None
 Numbers: TypeAlias = "np.ma.MaskedArray[tuple[int], np.dtype[np.generic]]"
 """Numbers or truth values (N,); masked where a field is empty."""

@@ -110,7 +110,7 @@ def find_delimiter(line: Sequence[str], names: Sequence[str], delimiter: str) ->
 
 def find_columns(names: tuple[str, ...], present: list[str], file: DataFile, are_names: bool = True) -> dict[str, str]:
     """The names that the file has for the columns that are read. `are_names`: they are no fields of a record, as the
-    first line of a CSV file without a header would be; otherwise only a nearly equal one is told.
+    first line of a CSV file without a header would be; otherwise a message names only a nearly equal one.
 
     Raises:
         DataFault: a column is not there, or more than once.

@@ -45,7 +45,7 @@ class ReleaseStatement(SparseBlock):
     )
 
     def list_rows(self) -> list[tuple[str, str]]:
-        """What is stated, in words: what it is about, and the author's text on one line."""
+        """The statement in words: what each row is about, and the author's text on one line."""
         return [(QUESTIONS[name], _write_value(value)) for name, value in self if value is not None]
 
 

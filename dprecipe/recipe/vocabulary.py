@@ -174,7 +174,7 @@ def has_place(tree: Mapping, dotted: str) -> bool:
 
 
 def list_shared_keys(tree: Mapping, path: tuple[str, ...], over: Mapping) -> frozenset[str]:
-    """The keys of the block at a path that the kind which an override states has as well, for values of their form."""
+    """The keys of the block at a path that the kind stated by an override takes as well, with values of their form."""
     form: Expect | None = Expect(blocks=(choose_root(tree),))
     node: Node | None = tree
     for name in path:

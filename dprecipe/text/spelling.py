@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 MAX_EXPONENT = 400
-"""Of a number in a name, as 1e400; a double has at most 308. What has a larger one is no number."""
+"""The largest exponent of a number in a name, as 1e400; a double has at most 308. A name with a larger one is none."""
 _INVISIBLE = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]+")
 """Soft hyphens, joiners, marks of direction and of byte order."""
 _DASHES = frozenset("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63")

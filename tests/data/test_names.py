@@ -45,7 +45,7 @@ INVISIBLE = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180f\u3164\ufe00\ufe0f\uffa0\
 
 
 @pytest.mark.parametrize("letter", INVISIBLE, ids=ascii)
-def test_a_letter_or_mark_that_nobody_sees_makes_no_name(letter: str) -> None:
+def test_a_letter_or_mark_that_no_reader_sees_makes_no_name(letter: str) -> None:
     """With it, a unit of another name would look like "record", or like nothing."""
     for text in (letter, f"record{letter}", f"x{letter}y"):
         assert not is_noun(text)

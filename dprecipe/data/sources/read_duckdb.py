@@ -207,7 +207,7 @@ def _walk(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def _find_foreign(node: Any, tables: Mapping[str, object], volatile: Set[str]) -> str:
-    """What a query reads but the tables and its own parts of them, or asks of anything but the rows.
+    """The first thing that a query reads but the tables and its own parts of them, or asks of anything but the rows.
 
     Args:
         volatile: functions that no query may call.

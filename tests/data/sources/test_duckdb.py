@@ -316,8 +316,8 @@ with _connect(files, True) as connection:
     print(connection.execute(query).fetchall())
 """
     command = [sys.executable, "-c", program, str(root / "times.parquet")]
-    told = subprocess.run(command, env={**os.environ, "TZ": zone}, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[(20, 1, '2024-06-01 20:30:00+00')]"
+    printed = subprocess.run(command, env={**os.environ, "TZ": zone}, capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == "[(20, 1, '2024-06-01 20:30:00+00')]"
 
 
 def test_a_public_table_is_no_training_file(root: Path, block) -> None:
