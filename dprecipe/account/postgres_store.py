@@ -32,7 +32,6 @@ from dprecipe.faults import Fault, UsageFault
 from dprecipe.libraries import importing_libraries
 from dprecipe.screen import make_printable
 
-SUBJECT = "an account at postgresql://…"
 WAIT_SECONDS = 60
 """How long a lock that another client holds is waited for, and how long the server waits for a silent client."""
 CONNECT_SECONDS = 15
@@ -132,9 +131,7 @@ class PostgresStore:
     def _open_books(self, begin: str, lock: str) -> tuple[_Session, Books]:
         """Begin a transaction, and read the account. On a connection that the server has closed meanwhile nothing was
         begun: a new one is made."""
-        with importing_libraries(SUBJECT):
-            import psycopg
-
+        psycopg = _import_client()
         was_open = self._is_connected()
         try:
             return self._read_account(self._begin(begin), lock)
@@ -163,9 +160,7 @@ class PostgresStore:
             return self._connection
         if self._connection is not None and self._process != os.getpid():
             self._of_parents.append(self._connection)
-        with importing_libraries(SUBJECT):
-            import psycopg
-
+        psycopg = _import_client()
         connection = psycopg.connect(
             self.url,
             autocommit=True,  # transactions are begun and ended here, by name
@@ -197,17 +192,13 @@ class PostgresStore:
         session.commit()
 
     def _roll_back(self) -> None:
-        with importing_libraries(SUBJECT):
-            import psycopg
-
+        psycopg = _import_client()
         with suppress(psycopg.Error, AttributeError):
             self._connection.execute("ROLLBACK")
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        with importing_libraries(SUBJECT):
-            import psycopg
-
+        psycopg = _import_client()
         try:
             yield
         except psycopg.Error as error:
@@ -265,6 +256,13 @@ def _has_tables(execute: Execute) -> bool:
     return bool(execute(f"SELECT EXISTS ({query})", ("dprecipe_schema",))[0][0])
 
 
+def _import_client() -> Any:
+    with importing_libraries("an account at postgresql://…"):
+        import psycopg
+
+    return psycopg
+
+
 class _Session:
     """Statements of one transaction. Those that ask nothing wait for the next that does, or for the end: all of them
     take the server one answer. Who waits for a lock of another machine's transaction waits for each of its answers."""
@@ -284,9 +282,7 @@ class _Session:
 
     def _send(self) -> Sequence[Sequence[Any]]:
         """Send what waits; the rows of the last statement."""
-        with importing_libraries(SUBJECT):
-            import psycopg
-
+        psycopg = _import_client()
         waiting, self._waiting = self._waiting, []
         if len(waiting) == 1 or not psycopg.Pipeline.is_supported():
             cursors = [self._connection.execute(*each) for each in waiting]
