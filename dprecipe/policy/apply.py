@@ -156,7 +156,7 @@ def _replace_parts(facts: GovernedFacts, from_python: Sequence[str]) -> Governed
 
 def _place(facts: GovernedFacts, root: Path | None, policies: Sequence[LoadedPolicy]) -> GovernedFacts:
     """The facts of a run that knows where its files lie, if a rule asks for that."""
-    if root is None or not any(rule.data or rule.excluded for each in policies for rule in each.policy.rules):
+    if root is None or not any(policy.names_data for policy in policies):
         return facts
     from dprecipe.policy.places import place_data
 

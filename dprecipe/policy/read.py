@@ -48,6 +48,11 @@ class LoadedPolicy:
         paths = (os.path.abspath(self.file), os.path.realpath(self.file))
         return tuple(dict.fromkeys(Path(path).parent.as_posix() for path in paths))
 
+    @property
+    def names_data(self) -> bool:
+        """Returns True if a rule names data sets, to cover or to leave out."""
+        return any(rule.data or rule.excluded for rule in self.policy.rules)
+
     def place(self, path: str) -> Place:
         """Where a dotted path is written."""
         return find_node(self.tree, path)[1]

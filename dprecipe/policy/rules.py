@@ -54,10 +54,11 @@ def check_policies(facts: GovernedFacts, policies: Iterable[LoadedPolicy]) -> li
 
 
 def _check_policy(facts: GovernedFacts, loaded: LoadedPolicy) -> Iterator[Finding]:
+    folders = loaded.folders
     for index, rule in enumerate(loaded.policy.rules):
-        name = find_covered(rule, facts, loaded.folders)
+        name = find_covered(rule, facts, folders)
         found = [] if name is None else [each for check in CHECKS for each in check(facts, rule, loaded.policy)]
-        found += [] if facts.is_public else _check_public(facts, rule, loaded.folders)
+        found += _check_public(facts, rule, folders)
         covered = "" if name is None or rule.data is None else f", covers {name.key}"
         for each in found:
             place = loaded.place(f"rules.{index}.{each.key}")
@@ -75,8 +76,8 @@ def find_covered(rule: PolicyRule, facts: GovernedFacts, folders: Sequence[str])
 
 
 def _check_public(facts: GovernedFacts, rule: PolicyRule, folders: Sequence[str]) -> Iterator[Violation]:
-    """What a rule names is not public because a recipe with privacy says so, unless the rule allows `none`."""
-    if rule.data is None or "none" in (rule.mechanisms or ()):
+    """No data set that a rule names is public because a recipe with privacy says so, unless the rule allows `none`."""
+    if facts.is_public or rule.data is None or "none" in (rule.mechanisms or ()):
         return
     for name in facts.data:
         if name.is_public and covers(rule, name, folders):

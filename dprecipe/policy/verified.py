@@ -48,7 +48,6 @@ def hold_certificate(verified: Verified, path: Path, public_key: Path | None = N
         raise CertificateInvalid([f"{finding.headline}: {finding.message}" for finding in findings])
     record = loaded_policy.record
     known = any(policy.digest == record.digest for policy in provenance.policies)
-    names_data = any(rule.data or rule.excluded for rule in loaded_policy.policy.rules)
-    unseen = "; where links and the data root led, nobody looked" if names_data else ""
+    unseen = "; where links and the data root led, nobody looked" if loaded_policy.names_data else ""
     before = "the run was held against the same text" if known else f"the run names other policies, or none{unseen}"
     return f"it keeps to the policy {record.name!a} ({record.digest}); {before}"
