@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dprecipe.cli.plan_canaries import describe_canaries
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.plan import Plan, PlanBudget
 from dprecipe.models.layout import trained_parameters
 from dprecipe.models.schema import Pretrained
 from dprecipe.models.trained import layer_of
@@ -86,11 +86,7 @@ def plan_lines(plan: Plan) -> list[str]:
         *_size_rows(plan),
         *_memory_rows(plan),
         *describe_canaries(plan),
-        (
-            "spends",
-            f"ε = {guarantee.epsilon:g} of {write_number(budget.epsilon)} at δ = {write_number(budget.delta)}"
-            f"{plan.room.epsilon_note}",
-        ),
+        ("spends", f"{describe_spent(guarantee.epsilon, budget)}{plan.room.epsilon_note}"),
         (
             "accountant",
             f"{guarantee.accountant}; {guarantee.alternative_accountant} gives {guarantee.alternative_epsilon:g}",
@@ -148,6 +144,11 @@ def _trained_rows(plan: Plan) -> list[tuple[str, str]]:
     count, total = (sum(math.prod(shapes[name]) for name in names) for names in (trained, shapes))
     kept = "the other layers stay as the initial weights have them"
     return [("trains", f"{', '.join(layers)}: {count:,} of {total:,} parameters; {kept}")] if shapes else []
+
+
+def describe_spent(epsilon: float, budget: PlanBudget) -> str:
+    """What is spent of a budget."""
+    return f"ε = {epsilon:g} of {write_number(budget.epsilon)} at δ = {write_number(budget.delta)}"
 
 
 def comparison_lines(plan: Plan, comparisons: Sequence[AccountantRow]) -> list[str]:

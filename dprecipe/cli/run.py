@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dprecipe.cli.plan import plan_lines
+from dprecipe.cli.plan import describe_spent, plan_lines
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import BudgetSpent, Interrupted, UsageFault
 from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
@@ -18,7 +18,6 @@ from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_loaded
 from dprecipe.privacy.ledger import read as read_ledger
-from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
@@ -97,8 +96,7 @@ def run(
         score = f", {finished.score.summary} on {finished.score.records:,} held-out records"
     elif finished.score is not None:
         score = f", scores on private records are in {finished.folder / 'private' / 'metrics.csv'}"
-    cap = f"{write_number(plan.budget.epsilon)} at δ = {write_number(plan.budget.delta)}"
-    spent = f"spent ε = {finished.epsilon:g} of {cap}"
+    spent = f"spent {describe_spent(finished.epsilon, plan.budget)}"
     next_step = f"publish {finished.release}; check it with: dprecipe verify {shlex.quote(str(finished.release))}"
     if not finished.verified:
         next_step = f"don't publish {finished.release}: runtime.insecure fixed its randomness, and it does not verify"

@@ -6,12 +6,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from dprecipe.cli.plan import plan_lines
+from dprecipe.cli.plan import describe_spent, plan_lines
 from dprecipe.faults import BudgetSpent, PlanRefused, UsageFault
 from dprecipe.libraries import TUNING, check_libraries, importing_libraries
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.verifiable import find_unverifiable
-from dprecipe.privacy.rounding import write_number
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
 from dprecipe.training.folder import hold_to_policies
@@ -42,10 +41,9 @@ def tune(
         from dprecipe.training.tuning.run import tune as tune_plan
 
     done = tune_plan(plan, out, data_root=data_root, resume=resume, jobs=jobs, cluster=cluster)
-    cap = f"{write_number(plan.budget.epsilon)} at δ = {write_number(plan.budget.delta)}"
-    spent = f"spent ε = {done.epsilon:g} of {cap}"
+    spent = f"spent {describe_spent(done.epsilon, plan.budget)}"
+    publish = f"publish {done.release}; check it with: dprecipe verify {shlex.quote(str(done.release))}"
     if not done.has_model:
-        publish = f"publish {done.release}; check it with: dprecipe verify {shlex.quote(str(done.release))}"
         write_output([*done.remarks, f"no model: {spent}", publish])
         return BudgetSpent.exit_code
     chosen = {} if done.plan.tuning is None else done.plan.tuning.chosen or {}
@@ -58,7 +56,7 @@ def tune(
             f"completed: {spent}{shown}",
             f"chosen: {values}",
             f"all runs are in {done.folder / 'private' / 'trials.csv'}, for your eyes alone",
-            f"publish {done.release}; check it with: dprecipe verify {shlex.quote(str(done.release))}",
+            publish,
         ]
     )
     return 0
