@@ -229,7 +229,7 @@ class ParquetWriter:
             import pyarrow as pa
             import pyarrow.parquet as pq
 
-        table = pa.table({name: _arrow(values) for name, values in columns.items()})
+        table = pa.table({name: _arrow(pa, values) for name, values in columns.items()})
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._path, table.schema)
         self._writer.write_table(table)
@@ -240,11 +240,8 @@ class ParquetWriter:
             self._writer.close()
 
 
-def _arrow(values: Sequence[Any] | NDArray[Any]) -> Any:
+def _arrow(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
     """Predictions and probabilities with their own types; copied columns, whose chunks may differ in type, as text."""
-    with importing_libraries("a .parquet file"):
-        import pyarrow as pa
-
     if isinstance(values, np.ndarray):
         return pa.array(values.tolist() if values.dtype.kind == "U" else values)
     return pa.array([None if value is None else str(value) for value in values], pa.string())
