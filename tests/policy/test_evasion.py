@@ -16,23 +16,17 @@ from dprecipe.policy.apply import hold_run
 from dprecipe.policy.find import POLICY_FILE
 from dprecipe.recipe.read import read
 from tests.mechanisms.pate.conftest import AGGREGATORS, VOTES
+from tests.recipe_texts import FULL_BATCH
 
 CSV = "columns: {age: {kind: numeric, min: 0, max: 99}}, label: {column: y, values: [a, b]}"
-PRIVATE = """\
+PRIVATE = f"""\
 recipe: dprecipe/v1
 name: held
 data:
-  train: {%s}
+  train: {{%s}}
   size: 1437
   unit: record
-model: {kind: logistic_regression}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
-  sampling: {scheme: full_batch}
-budget: {epsilon: 2.0, delta: 1e-5}
-training: {steps: 20, optimizer: {kind: sgd, lr: 0.5}}
+{FULL_BATCH}training: {{steps: 20, optimizer: {{kind: sgd, lr: 0.5}}}}
 """
 PUBLIC = """\
 recipe: dprecipe/v1
