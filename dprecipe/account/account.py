@@ -15,7 +15,7 @@ The order of a run that is charged to an account:
 | a resumed run | its next attempt reserves what the ledger holds and the rest of the plan; the larger one counts |
 | a copy of the run's folder asks for an attempt that another copy has had | refused: its nonce is another one |
 | a folder that is older than what the account was told is drawn | refused |
-| a copy that would draw again what the account was told is drawn | refused: something of it was seen |
+| a copy that would draw again what the account knows is drawn | refused: something of it was seen |
 | two runs ask at once | one after the other; each sees what the other has reserved |
 """
 

@@ -281,7 +281,7 @@ def check_version(execute: Execute, place: str) -> int:
 
 
 def refuse_older_tables(place: str) -> AccountUnavailable:
-    """Of a reader, who changes nothing."""
+    """The fault for a reader, who changes nothing."""
     return AccountUnavailable(
         f"{place}: the account is of an older version, and was opened only to be read",
         f"bring it up to date: dprecipe account test {shlex.quote(place)}",

@@ -157,9 +157,9 @@ def refuse_other_data(facts: AccountFacts) -> AccountRefused:
 
 
 def refuse_older(facts: AccountFacts, run: str) -> AccountRefused:
-    """Of a folder that knows less than the account, or would draw again what the account knows."""
+    """The refusal of a folder that knows less than the account, or would draw again what the account knows."""
     return AccountRefused(
-        f"account {facts.name} was told of noise that the ledger of run {run} lacks, or has not settled: the run's "
+        f"account {facts.name} knows of noise that the ledger of run {run} lacks, or has not settled: the run's "
         "folder is an older copy",
         "go on in the run's newest folder; or start a new run (what this one reserved stays counted)",
     )

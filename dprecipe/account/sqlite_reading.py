@@ -37,7 +37,7 @@ def open_to_read(path: Path, wait_seconds: float) -> sqlite3.Connection:
                 raise
             continue
         if before[0] or _look_at(real) == before:
-            connection.execute("PRAGMA query_only = ON")  # nobody takes a write to a copy for one to the file
+            connection.execute("PRAGMA query_only = ON")  # a write to a copy would be none to the file
             return connection
         connection.close()
     error = sqlite3.OperationalError("the file was written to while it was read")
@@ -46,7 +46,7 @@ def open_to_read(path: Path, wait_seconds: float) -> sqlite3.Connection:
 
 
 def _look_at(file: Path) -> tuple[bool, tuple[int, ...]]:
-    """Whether the log holds something, and what tells one state of the file from another."""
+    """Returns True if the log holds something, and what tells one state of the file from another."""
     log = file.with_name(f"{file.name}-wal")
     found = file.stat()
     state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -44,7 +44,7 @@ WAIT_SECONDS = 60.0
 MAX_SIBLINGS = 64
 MAX_NAME = 80
 STEPS = 100_000
-"""Of SQLite's machine, between looks at signals: about a millisecond."""
+"""Steps of SQLite's machine between looks at signals: about a millisecond."""
 LOGS = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside a file, by the name under which that was opened."""
 HEADER = 100

@@ -100,7 +100,7 @@ def verified_lines(verified: Verified) -> list[str]:
 
 
 def _statement_lines(stated: ReleaseStatement | None) -> list[str]:
-    """What the recipe's author declares."""
+    """The declarations of the recipe's author."""
     if stated is None:
         return []
     rows = (f"  - {name}: {text}" for name, text in stated.list_rows())

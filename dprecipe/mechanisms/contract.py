@@ -316,9 +316,9 @@ class Mechanism:
     can_hide_size: bool = False
     """Whether its run and its account need only a bound on the number of units, and divide by a released one."""
     can_split: bool = False
-    """Whether a split may decide the number of training units: `Facts.size` is then what is planned from, no more."""
+    """A split may decide the number of training units: `Facts.size` is then what is planned from, no more."""
     can_be_tuned: bool = False
-    """Whether its account solves for the best of several runs (`Facts.select`): trials leave its events alone."""
+    """Its account solves for the best of several runs (`Facts.select`): trials leave its events alone."""
     runtime_options: frozenset[RuntimeOption] = frozenset()
     """The mechanism-specific keys of `runtime` that it reads."""
     hides_duration: Callable[[object], bool] = lambda block: False

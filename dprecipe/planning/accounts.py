@@ -28,8 +28,8 @@ SLOTS = "budget.slots"
 
 
 def check_account(recipe: Recipe) -> Iterator[Finding]:
-    """An account is a file or the address of a server (passwords: R113), fixed noise is charged to none, and nobody is
-    read whom it does not count (P230)."""
+    """An account is a file or the address of a server (passwords: R113), fixed noise is charged to none, and a paid
+    score reads only people whom it counts (P230)."""
     name = recipe.budget.account
     if name is None:
         if recipe.budget.slots is not None:
@@ -53,7 +53,7 @@ def check_account(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _check_score(recipe: Recipe) -> Iterator[Finding]:
-    """What a paid score reads is of the account's people: an account knows its data by the training files as wholes."""
+    """A paid score reads records of the account's people: an account knows its data by the training files as wholes."""
     train, test = recipe.data.train, recipe.data.test_source
     if recipe.tuning is None or recipe.tuning.score.noise_multiplier is None or test is None:
         return
@@ -147,7 +147,7 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
 
 
 def _makes_unit(recipe: Recipe) -> bool:
-    """Returns True if a query may make the unit's column from others, and nobody declares what its rows are."""
+    """Returns True if a query may make the unit's column from others, and no author declares what its rows are."""
     column, train = recipe.data.unit_column, recipe.data.train
     if column is None or train.keeps_column(column):
         return False

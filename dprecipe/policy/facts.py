@@ -77,7 +77,7 @@ def read_facts(recipe: AnyRecipe) -> GovernedFacts:
 
 
 def name_sample(file: str) -> GovernedFacts:
-    """What is known of a file that is read as public without a recipe."""
+    """The facts of a file that is read as public without a recipe."""
     return GovernedFacts("none", "", (), (name_file(file, "file", True),), False)
 
 

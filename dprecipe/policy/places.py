@@ -133,7 +133,7 @@ def _has_other_names(entry: os.DirEntry[str]) -> bool:
 
 
 def _list_links(folder: Path) -> Iterator[Path]:
-    """What lies in a folder and has names elsewhere."""
+    """The entries of a folder that have names elsewhere."""
     return (Path(entry.path) for entry in _walk(folder) if _has_other_names(entry))
 
 

@@ -101,7 +101,7 @@ def test_a_run_that_hides_its_iterates_gets_nothing_back(make_account: Callable[
 
 
 @pytest.mark.parametrize("final", [True, False])
-def test_what_is_told_of_a_hidden_event_is_not_drawn_again(
+def test_a_hidden_event_that_the_account_knows_is_not_drawn_again(
     make_account: Callable[..., DataAccount], final: bool
 ) -> None:
     """Nothing of it is seen before its end, so that it counts once however often it is begun; then its end is seen."""

@@ -25,7 +25,7 @@ CHARGES = (Charge(Gaussian(20.0), 4),)
 
 
 def list_files(folder: Path) -> dict[str, tuple[object, ...]]:
-    """What is in the files of a folder, when it was written, and whose they are."""
+    """The content of the files of a folder, when it was written, and whose they are."""
     files = {path.name: (path.read_bytes(), path.stat()) for path in folder.iterdir()}
     return {name: (content, found.st_mtime_ns, found.st_mode, found.st_uid) for name, (content, found) in files.items()}
 

@@ -119,9 +119,9 @@ def test_a_panic_of_a_library_is_one_line_too(capsys: pytest.CaptureFixture[str]
     """Libraries in Rust raise those outside of `Exception`; their text may quote a record."""
     panic = type("PanicException", (BaseException,), {})
     assert ended(panic("oh")) == 4
-    told = capsys.readouterr().err
-    assert told.startswith("internal error: PanicException; a terminal")
-    assert "oh" not in told.removeprefix("internal error: PanicException; ")
+    said = capsys.readouterr().err
+    assert said.startswith("internal error: PanicException; a terminal")
+    assert "oh" not in said.removeprefix("internal error: PanicException; ")
     with pytest.raises(SystemExit):
         ended(SystemExit(7))
 

@@ -17,7 +17,7 @@ RECIPES, QUICK = 110, 4
 NEARLY = 0.999
 """Share of the budget that a solved noise multiplier spends at least."""
 REFUSALS = {"P106", "P107", "P126"}
-"""What such a recipe may be told: the budget is too small, too large, or spent on paid steps."""
+"""The findings that such a recipe may have: the budget is too small, too large, or spent on paid steps."""
 
 
 def draw_number(draw: random.Random, low: float, high: float) -> float:
