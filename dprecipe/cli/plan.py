@@ -147,7 +147,7 @@ def _trained_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def describe_spent(epsilon: float, budget: PlanBudget) -> str:
-    """What is spent of a budget."""
+    """The words for what is spent of a budget."""
     return f"ε = {epsilon:g} of {write_number(budget.epsilon)} at δ = {write_number(budget.delta)}"
 
 
