@@ -15,7 +15,7 @@ from dprecipe.training.engine.bookkeeping import ROUNDING, add_clipped
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled_program import Program, SumPrograms, Uncompiled
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.engine.kinks import KINKS, MAX_DIFFERENCE, MOVED
+from dprecipe.training.engine.kinks import limit_difference, move_records
 from dprecipe.training.engine.plan_check import CANCELLATION
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.reduced import gradient_tolerance
@@ -48,7 +48,7 @@ def check_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, 
     Sums of gradients that are all clipped show wrong norms; unclipped ones show wrong gradients. Fewer records, padded
     to the size of the program, must give the sum that they give without padding. A record of NaN must not change
     another. At a kink of a network, rounding moves gradients by more than its own size; a program may differ by as much
-    as the eager engine's own sums move when records move by `MOVED`.
+    as `limit_difference` allows for how the eager engine's own sums move with the records.
 
     Raises:
         Uncompiled: they are not equal.
@@ -75,9 +75,9 @@ def check_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, 
 
         eager = summed(inputs, None)
         cancelled = CANCELLATION * max(float(sum_P.abs().max()) for sum_P in eager)
-        moved = summed(inputs + MOVED * inputs.roll(1, -1), None) if inputs.is_floating_point() else eager
+        moved = summed(move_records(inputs), None) if inputs.is_floating_point() else eager
         kinks = max(_relative_difference(before, after, cancelled) for before, after in zip(eager, moved, strict=True))
-        allowed = max(gradient_tolerance(model, TOLERANCE), min(KINKS * kinks, MAX_DIFFERENCE))
+        allowed = max(gradient_tolerance(model, TOLERANCE), limit_difference(kinks))
         for compiled in (summed(inputs, one) for one in programs):
             for name, expected, result in zip(names, eager, compiled, strict=True):
                 if not _relative_difference(expected, result, cancelled) <= allowed:

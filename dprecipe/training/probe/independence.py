@@ -18,7 +18,7 @@ from torch import Tensor
 from dprecipe.models.form import Form
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.kinks import KINKS, MAX_DIFFERENCE
+from dprecipe.training.engine.kinks import limit_difference
 from dprecipe.training.probe.case import KINK_DRAWS, ROUNDING, TOLERANCE, Case, Failed, move_rows, relative_change
 
 Function = Callable[[Tensor, Tensor], Tensor]
@@ -173,4 +173,4 @@ def _kinks(case: Case, function: Function, tried: TriedRecords, expected: Tensor
     for number in range(KINK_DRAWS):
         features = move_rows(tried.features, [int(j)], case.seed + number)
         moved = max(moved, relative_change(function(features, case.labels), expected, torch.as_tensor([int(j)])))
-    return min(KINKS * moved, MAX_DIFFERENCE)
+    return limit_difference(moved)

@@ -15,7 +15,7 @@ from torch import Tensor
 from dprecipe.training.engine.choice import read_clock
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.kinks import KINKS, MAX_DIFFERENCE, MOVED
+from dprecipe.training.engine.kinks import limit_difference, move_records
 from dprecipe.training.probe.case import ROUNDING, TOLERANCE, Case, Failed
 
 MIN_SECONDS, MAX_SECONDS = 1.0, 4.0
@@ -116,8 +116,8 @@ def _sum_equal(case: Case, features: Tensor, labels: Tensor, nans: Tensor) -> No
         error = float((result - expected).abs().max()) / scale
         if not error <= 10 * TOLERANCE and whole.is_floating_point():
             # Another batch size can add up in another order, and land on the other side of a kink.
-            jump = (_sum_at_once(case, whole + MOVED * whole.roll(1, -1), labels, clipping) - result).abs().max()
-            error -= min(KINKS * float(jump) / scale, MAX_DIFFERENCE)
+            jump = (_sum_at_once(case, move_records(whole), labels, clipping) - result).abs().max()
+            error -= limit_difference(float(jump) / scale)
         if not error <= 10 * TOLERANCE:
             raise Failed(
                 f"the clipped sum of {len(labels)} records {place} differs by {error:.1e} from that of the others, "
