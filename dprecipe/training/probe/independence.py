@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from dprecipe.models.form import Form
-from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.kinks import limit_difference
 from dprecipe.training.probe.case import KINK_DRAWS, ROUNDING, TOLERANCE, Case, Failed, move_rows, relative_change
+from dprecipe.training.probe.sizes import clip_half, set_beside, sum_at_once
 
 Function = Callable[[Tensor, Tensor], Tensor]
 """(features (B, …), labels (B,)) -> (B, …)."""
@@ -50,11 +50,9 @@ def list_extremes(form: Form, features: Tensor, others: Tensor) -> Iterator[Trie
                 magnitude * features, magnitude * others, f" where records are {magnitude:g} times as large"
             )
     last = form.limited(torch.full_like(features, BEYOND))
-    last = torch.where(last < BEYOND, last, 1.0)  # of quantities, and where nobody knows how many tokens there are
-    is_last = (torch.arange(len(features), device=features.device) % 2 == 0).view(-1, *[1] * (features.dim() - 1))
-    first = torch.zeros_like(features)
-    ends = torch.where(is_last, last, first), torch.where(is_last, first, last)
-    yield TriedRecords(*ends, " where records are at the ends of their range")
+    last = torch.where(last < BEYOND, last, 1.0)  # of quantities, and where it is not known how many tokens there are
+    first, where = torch.zeros_like(features), " where records are at the ends of their range"
+    yield TriedRecords(set_beside(last, first), set_beside(first, last), where)
 
 
 def check_outputs(case: Case) -> str:
@@ -82,7 +80,7 @@ def check_gradients(case: Case, gradients_of: Function) -> str:
         Failed: one does.
     """
     measured = check_independent(case, gradients_of, "gradient")
-    clipping = Clipping.flat(max(float(case.single_gradients.norm(dim=1).median()), 1e-6))
+    clipping = clip_half(case)
     with case.freeze_draws():
         for tried in list_extremes(case.form, case.features, case.others):
             if _takes(case, tried):
@@ -93,16 +91,11 @@ def check_gradients(case: Case, gradients_of: Function) -> str:
 def _check_sum(case: Case, tried: TriedRecords, clipping: Clipping) -> None:
     """The clipped sum of all records is that of every second one, and that of the others: each beside records that are
     not finite and count nothing, so that batches are alike and only the order of additions differs."""
-    count = len(case.labels)
-    is_even = (torch.arange(count, device=case.labels.device) % 2 == 0).view(-1, *[1] * (tried.features.dim() - 1))
-
-    def summed(features: Tensor) -> Tensor:
-        return clipped_sum(case.module, case.loss, BatchPart(features, case.labels), clipping, count).value
-
     nans = torch.full_like(tried.features, torch.nan)
-    even, odd = (summed(torch.where(kept, tried.features, nans)) for kept in (is_even, ~is_even))
+    batches = tried.features, set_beside(tried.features, nans), set_beside(nans, tried.features)
+    whole, even, odd = (sum_at_once(case, features, case.labels, clipping) for features in batches)
     scale = max(float(part.abs().max()) for part in (even, odd)) + 1e-30
-    error = float((summed(tried.features) - even - odd).abs().max()) / scale
+    error = float((whole - even - odd).abs().max()) / scale
     if not error <= TOLERANCE:
         raise Failed(f"records change by {error:.1e} of its size what others add to a clipped sum{tried.where}")
 

@@ -68,7 +68,7 @@ def larger_batches(case: Case, largest: int, gradients: float) -> str:
         others, _ = case.draw_records(tried_max, distant=True)
         nans = torch.full_like(others, torch.nan)
         for company in (others, nans):
-            result = case.outputs(_beside(features, company), labels)[::2]
+            result = case.outputs(set_beside(features, company), labels)[::2]
             _check_equal(result, expected[::2], scale, f"in a batch of {tried_max} where others are replaced")
         copies = case.outputs(features[:1].expand_as(features).contiguous(), labels[:1].expand_as(labels))
         _check_equal(copies, expected[:1].expand_as(expected), scale, f"in a batch of {tried_max} copies of a record")
@@ -84,7 +84,7 @@ def larger_batches(case: Case, largest: int, gradients: float) -> str:
     return f"outputs in batches of {_listed(sorted(tried))}, the clipped sum of {summed}{missing}"
 
 
-def _beside(features: Tensor, company: Tensor) -> Tensor:
+def set_beside(features: Tensor, company: Tensor) -> Tensor:
     """Every second record, with others between them."""
     mixed = features.clone()
     mixed[1::2] = company[1::2]
@@ -103,20 +103,20 @@ def _check_equal(result: Tensor, expected: Tensor, scale: float, place: str) -> 
 
 def _sum_equal(case: Case, features: Tensor, labels: Tensor, nans: Tensor) -> None:
     """The clipped sum of all equals that of a few at a time; beside records that count nothing, that of the others."""
-    clipping = Clipping.flat(max(float(case.single_gradients.norm(dim=1).median()), 1e-6))
+    clipping = clip_half(case)
     # Every second record and the others apart: the sum of the former is that of both batches.
     counted, others = (_sum_chunks(case, features[at::2], labels[at::2], clipping) for at in (0, 1))
     # Records of two labels can cancel but for rounding, so the scale is that of the parts and not of their sum.
     scale = max(float(part.abs().max()) for part in (counted, others)) + 1e-30
     for whole, expected, place in (
         (features, counted + others, "at once"),
-        (_beside(features, nans), counted, "of which every second is not finite"),
+        (set_beside(features, nans), counted, "of which every second is not finite"),
     ):
-        result = _sum_at_once(case, whole, labels, clipping)
+        result = sum_at_once(case, whole, labels, clipping)
         error = float((result - expected).abs().max()) / scale
         if not error <= 10 * TOLERANCE and whole.is_floating_point():
             # Another batch size can add up in another order, and land on the other side of a kink.
-            jump = (_sum_at_once(case, move_records(whole), labels, clipping) - result).abs().max()
+            jump = (sum_at_once(case, move_records(whole), labels, clipping) - result).abs().max()
             error -= limit_difference(float(jump) / scale)
         if not error <= 10 * TOLERANCE:
             raise Failed(
@@ -125,7 +125,13 @@ def _sum_equal(case: Case, features: Tensor, labels: Tensor, nans: Tensor) -> No
             )
 
 
-def _sum_at_once(case: Case, features: Tensor, labels: Tensor, clipping: Clipping) -> Tensor:
+def clip_half(case: Case) -> Clipping:
+    """A clipping whose norm about half of the gradients of a case exceed."""
+    return Clipping.flat(max(float(case.single_gradients.norm(dim=1).median()), 1e-6))
+
+
+def sum_at_once(case: Case, features: Tensor, labels: Tensor, clipping: Clipping) -> Tensor:
+    """(P,): the clipped sum of the records in one part."""
     return clipped_sum(case.module, case.loss, BatchPart(features, labels), clipping, len(labels)).value
 
 
