@@ -42,7 +42,7 @@ def explain_out_of_memory(what: str, remedy: str, fault: type[RunFailed] = RunFa
     """
     try:
         yield
-    except (torch.OutOfMemoryError, RuntimeError) as error:
+    except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         message = ". ".join(str(error).splitlines()[0].split(". ")[:2])

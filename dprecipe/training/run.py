@@ -155,8 +155,8 @@ def _explaining_memory(*, before: bool) -> AbstractContextManager[None]:
         from dprecipe.training.memory_meter import SMALLER_PARTS, explain_out_of_memory
 
     if before:
-        what, remedy = "before the first step, and nothing was spent", "a larger device, or runtime.device: cpu"
-        return explain_out_of_memory(what, f"take a smaller model, {remedy}")
+        remedy = "take a smaller model, a larger device, or runtime.device: cpu"
+        return explain_out_of_memory("before the first step, and nothing was spent", remedy)
     return explain_out_of_memory("in the run", SMALLER_PARTS)
 
 
