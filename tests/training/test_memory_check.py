@@ -27,6 +27,7 @@ from dprecipe.training.memory_meter import has_room
 from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, build_started_model
 from dprecipe.training.records import StoredBatch
 from dprecipe.training.run import run
+from tests.modules import DigitsNet
 
 
 def program_of(model: nn.Module, records: Any, form: Form) -> StepwiseProgram:
@@ -203,21 +204,12 @@ def test_a_step_is_tried_on_records_of_the_run_s_own_type(small: Small) -> None:
     assert set(seen) == {(torch.int64, True)}  # and none is padding alone, which some layers refuse
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x.flatten(1))
-
-
-class Dropping(Net):
+class Dropping(DigitsNet):
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(super().forward(x), 0.1)
 
 
-class Reading(Net):
+class Reading(DigitsNet):
     """Reads a tensor that is neither a parameter nor a buffer."""
 
     def __init__(self) -> None:
@@ -228,19 +220,19 @@ class Reading(Net):
         return super().forward(x) * self.scale
 
 
-class Unplanned(Net):
+class Unplanned(DigitsNet):
     """Uses a weight outside of its layer."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + self.linear.bias
 
 
-class Singles(Net):
+class Singles(DigitsNet):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) if float(x.detach().max()) < 1e9 else self.linear(x.flatten(1))
 
 
-class Single(Net):
+class Single(DigitsNet):
     """Takes single precision alone."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -273,8 +265,8 @@ RECORDS = Records(np.random.default_rng(0).normal(size=(1438, 1, 8, 8)).astype(n
         (Reading, as_it_is, "neither a parameter nor a buffer"),
         (Unplanned, as_it_is, "a trained parameter is used outside its layer"),
         (Singles, as_it_is, ""),
-        (Net, failing, "the compiler failed: OSError: no space left"),
-        (Net, wrong, "differ"),
+        (DigitsNet, failing, "the compiler failed: OSError: no space left"),
+        (DigitsNet, wrong, "differ"),
     ],
     ids=["draws", "reads", "has no plan", "one by one", "compiler fails", "compiler errs"],
 )
@@ -315,7 +307,7 @@ def test_what_was_compiled_is_what_the_run_uses(small: Small, tmp_path: Path, mo
     monkeypatch.setattr(train, "Passes", partial(compiled.Passes, compiler=counted))
     flips = ("mechanism.augmentations=2", "data.preprocess=[{flip: {probability: 0.5}}]")
     for number, more in enumerate(((), flips, ("runtime.precision=bf16",))):
-        run(small("runtime.compile=true", *more), folder, model=Net(), train=RECORDS)
+        run(small("runtime.compile=true", *more), folder, model=DigitsNet(), train=RECORDS)
         assert calls
         assert not any(calls)
         calls.clear()

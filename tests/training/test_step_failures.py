@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import Tensor, nn
+from torch import Tensor
 
 import dprecipe
 from dprecipe.data.records import Records
@@ -23,6 +23,7 @@ from dprecipe.training.run import run
 from dprecipe.training.runner import Run
 from dprecipe.training.step_failures import StepFailed
 from dprecipe.training.trainer_library import lightning
+from tests.modules import DigitsNet
 from tests.training.test_released import RECIPE
 
 SHAPE, SIZE = (1, 8, 8), 1438
@@ -46,16 +47,7 @@ def records(marked: slice, count: int = SIZE) -> Records:
     return Records(features, generator.integers(0, 10, count))
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x.flatten(1))
-
-
-class Failing(Net):
+class Failing(DigitsNet):
     """Raises on a record with the number, in words that quote it."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,7 +59,7 @@ class Failing(Net):
 
 class FailingScored(Failing):
     def forward(self, x: Tensor) -> Tensor:
-        return Net.forward(self, x) if self.training else super().forward(x)
+        return DigitsNet.forward(self, x) if self.training else super().forward(x)
 
 
 class WritingThenFailing(Failing):
@@ -99,7 +91,7 @@ def test_it_names_the_line_and_no_record_and_a_mended_module_goes_on(tmp_path: P
     assert "12345.678" in caught.value.private
     spent = charged(folder)
     assert 1 <= spent < 60
-    done = run(PLAN, folder, model=Net(), train=first, test=records(slice(0), 40), resume=True)
+    done = run(PLAN, folder, model=DigitsNet(), train=first, test=records(slice(0), 40), resume=True)
     sampling = certified(done)["sampling"]
     assert (sampling["steps_charged"], sampling["steps_trained"]) == (60, 59)
 
@@ -140,19 +132,15 @@ def test_one_that_fails_where_it_is_scored_is_released_without_a_score(
     assert "12345" not in said
 
 
-class Logging(lightning.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, 10)
-
+class Logging(DigitsNet, lightning.LightningModule):
     def forward(self, x: Tensor) -> Tensor:
         self.log("mean", x.detach().mean())
-        return self.linear(x.flatten(1))
+        return super().forward(x)
 
 
 class Attached(Logging):
     def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x.flatten(1)) / (1 + self.trainer.current_epoch)
+        return DigitsNet.forward(self, x) / (1 + self.trainer.current_epoch)
 
 
 class Whole(Logging):
@@ -181,7 +169,7 @@ def test_training_of_its_own_is_refused_before_there_is_a_folder(tmp_path: Path)
 
 @pytest.mark.parametrize("error", [AssertionError, ZeroDivisionError, StopIteration, OSError])
 def test_whatever_it_raises_at_the_probe_is_a_refusal_with_its_place(error: type[Exception], tmp_path: Path) -> None:
-    class Odd(Net):
+    class Odd(DigitsNet):
         def forward(self, x: Tensor) -> Tensor:
             raise error("seven")
 

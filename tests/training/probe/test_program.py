@@ -26,6 +26,7 @@ from dprecipe.training.losses import cross_entropy  # noqa: E402
 from dprecipe.training.probe.program import examine_module, require_passed  # noqa: E402
 from dprecipe.training.probe.sums import clipping_tests  # noqa: E402
 from tests.sweeps import sweep  # noqa: E402
+from tests.training.probe.changed_gradients import ChangedGradients  # noqa: E402
 
 ALL = [
     "output",
@@ -115,39 +116,13 @@ class CentredWhereMany(nn.Module):
         return x - x.mean(0, keepdim=True) if len(x) > 8 else x
 
 
-class _CentredBackwards(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: object, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: object, *gradients: Tensor) -> Tensor:
-        gradient = gradients[0]
-        return gradient - gradient.mean(0, keepdim=True) if len(gradient) > 20 else gradient
+def centre(gradients: Tensor, x: Tensor) -> Tensor:
+    return gradients - gradients.mean(0, keepdim=True) if len(x) > 20 else gradients
 
 
-class CentringGradients(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return _CentredBackwards.apply(x)  # type: ignore[no-any-return]
-
-
-class _BalancedBackwards(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return gradients[0] + 1e-4 * x.mean(0, keepdim=True) if len(x) > 6 else gradients[0]
-
-
-class BalancingGradients(nn.Module):
-    """A little of the batch's mean, as an auxiliary loss brings it, that ordinary records hardly show."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return _BalancedBackwards.apply(x)  # type: ignore[no-any-return]
+def balance(gradients: Tensor, x: Tensor) -> Tensor:
+    """Add a little of the batch's mean, as an auxiliary loss brings it, that ordinary records hardly show."""
+    return gradients + 1e-4 * x.mean(0, keepdim=True) if len(x) > 6 else gradients
 
 
 class FilledWithMeans(nn.Module):
@@ -374,7 +349,7 @@ def test_a_short_run_spends_little_on_larger_batches(
 
 
 def test_t3_mixing_of_gradients_that_only_larger_batches_show() -> None:
-    assert "larger_batches" in failed(with_layer(CentringGradients()))
+    assert "larger_batches" in failed(with_layer(ChangedGradients(centre)))
 
 
 def near_a_kink(away: float, share: float = 0.05) -> tuple[nn.Sequential, Tensor, Tensor]:
@@ -429,7 +404,7 @@ def test_an_engine_may_land_on_the_other_side_of_a_kink_beside_a_record_and_no_f
 
 
 def test_t3_mixing_of_gradients_that_only_strange_company_shows() -> None:
-    assert "larger_batches" in failed(with_layer(BalancingGradients()))
+    assert "larger_batches" in failed(with_layer(ChangedGradients(balance)))
 
 
 @pytest.mark.parametrize("layer", [FilledWithMeans(), ManyExperts()], ids=["0 is missing", "32 experts"])

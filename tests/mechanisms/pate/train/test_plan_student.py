@@ -16,6 +16,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.run import run
 from dprecipe.training.trainer_library import lightning
+from tests.modules import DigitsNet
 from tests.training.test_released import STUDENT
 
 PLAN = make_plan(read_text(STUDENT, "recipe.yaml", ["mechanism.teachers.count=20", "release.report=false"]))
@@ -29,24 +30,13 @@ def records(count: int) -> Records:
 SETS = {"train": records(1000), "public": records(100)}
 
 
-class Whole(lightning.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x.flatten(1))
-
+class Whole(DigitsNet, lightning.LightningModule):
     def training_step(self, batch: object, number: int) -> None: ...
 
 
-class Narrow(nn.Module):
-    def __init__(self, outputs: int = 9) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x.flatten(1))
+class Narrow(DigitsNet):
+    def __init__(self) -> None:
+        super().__init__(9)
 
 
 class Flat(Narrow):
@@ -54,13 +44,10 @@ class Flat(Narrow):
         return self.linear(x)
 
 
-class Later(Narrow):
+class Later(DigitsNet):
     """Fails in its fourth update."""
 
     calls, whole = 0, False
-
-    def __init__(self) -> None:
-        super().__init__(10)
 
     def forward(self, x: Tensor) -> Tensor:
         Later.calls += 1
