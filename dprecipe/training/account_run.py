@@ -12,7 +12,7 @@
 | a kill after it | it counts in full; the next attempt reserves what the ledger holds and the rest of the plan |
 | the account has no room for that | the run goes on within what it had, and ends as `budget` where that is used up |
 | a folder that is older than what the account has seen of its run | refused: its ledger lacks what was drawn |
-| a copy that would go on with a hidden event of which the account was told | refused: its end was seen |
+| a copy that would go on with a hidden event that was settled with the account | refused: its end was seen |
 | the account can't be reached at the beginning | the run is refused; nothing is drawn |
 | it can't be reached at the end | the release is held back, and `dprecipe account settle RUN` completes it |
 | the first attempt ends, and has drawn nothing | its reservation is void |

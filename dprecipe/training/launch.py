@@ -23,7 +23,7 @@ from dprecipe.faults import UsageFault
 LAUNCHER = "DPRECIPE_LAUNCHER"
 """Environment variable of processes that this program started by itself: the launcher's process id."""
 UNSET = "unset WORLD_SIZE RANK LOCAL_RANK MASTER_ADDR MASTER_PORT"
-"""What lets a process run alone."""
+"""The command after which a process runs alone."""
 NAME = "launch"
 """The file in a run's private folder."""
 
@@ -63,8 +63,8 @@ def is_restart_of_complete(path: Path) -> bool:
 
 
 def describe_wait() -> str:
-    """What this process waits for, where neither torchrun nor this program started it with others: the environment
-    alone says that there are more. Empty where nothing is waited for."""
+    """Say that this process waits for others, where neither torchrun nor this program started it with any: the
+    environment alone says that there are more. Empty where it waits for none."""
     count = os.environ.get("WORLD_SIZE", "1")
     if count == "1" or "TORCHELASTIC_RUN_ID" in os.environ or LAUNCHER in os.environ:
         return ""

@@ -128,10 +128,11 @@ def run_synthetic_step(
     units: int | None = None,
     final: bool = False,
 ) -> None:
-    """The sum, the noise and the update of a step on synthetic records, at most so many at once; all is thrown away.
+    """The sum, the noise and the update of a step on synthetic records; all is thrown away.
 
-    `units`: of the batch, at most; left out, as many as one part holds. `final`: with this number of records at once
-    the run will begin, so that a program that the recipe insists on is compiled and kept for it.
+    `max_records`: at once, at most. `units`: of the batch, at most; left out, as many as one part holds. `final`: with
+    this number of records at once the run will begin, so that a program that the recipe insists on is compiled and kept
+    for it.
     """
     compiled = final and plan.runtime.compile is True
     runtime = plan.runtime.model_copy(update={"physical_batch": max_records, "compile": compiled})

@@ -180,7 +180,7 @@ class NoisySteps(lightning.LightningModule):
 
     @property
     def is_between_events(self) -> bool:
-        """Whether the model holds whole events only: nothing was released of the one in hand, if any."""
+        """True if the model holds whole events only: nothing was released of the one in hand, if any."""
         return self._pending is None or not self._pending[0].used
 
     def gather(self) -> None:

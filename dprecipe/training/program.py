@@ -96,7 +96,7 @@ class StepwiseProgram:
     sets: Sets
     facts: DataFacts
     form: Form
-    """Of its records, as the model takes them."""
+    """The form of its records, as the model takes them."""
     device: torch.device
     checks: tuple[Check, ...]
     initial: InitialWeights | None = None

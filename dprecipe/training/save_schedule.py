@@ -6,9 +6,9 @@ import time
 from typing import final
 
 PARTS = 50
-"""A crash loses at most one of so many parts of the run, if writing takes little."""
+"""A run has this number of parts; a crash loses at most one of them, if writing takes little."""
 WRITING_SHARE = 0.02
-"""Of the time, at most, for checkpoints more frequent than `checkpoint_seconds` asks for."""
+"""The largest share of the time for checkpoints more frequent than `checkpoint_seconds` asks for."""
 
 
 @final
@@ -17,7 +17,7 @@ class SaveSchedule:
     `max_seconds` have passed since the last."""
 
     def __init__(self, steps: int, done: int, max_seconds: float) -> None:
-        """A run of `steps`, the first `done` of which are in its checkpoint or in its start."""
+        """A run of `steps`; its checkpoint or its start has the first `done` of them."""
         self._steps, self._max_seconds = steps, max_seconds
         self._saved_steps, self._saved = done, time.monotonic()
         self._due: float | None = None

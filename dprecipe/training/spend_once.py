@@ -6,7 +6,7 @@
 | the event, reserved and not settled | carries it, draws anew or goes on, settles it |
 | the event, settled | draws nothing |
 
-An account that was told of the event admits no attempt that would carry it: its end was seen.
+An account with which the event was settled admits no attempt that would carry it: its end was seen.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What ends an attempt within a step before anything of the step is used: a module from Python that raises, memory that
-runs out.
+"""Failures that end an attempt within a step, before anything of the step is used: a module from Python that raises,
+memory that runs out.
 
 The step stays charged. Steps before it are kept, and `--resume` goes on from there.
 """
@@ -29,7 +29,7 @@ class StepFailed(RunFailed):
 
 @contextmanager
 def locate_failures(module: nn.Module, doing: str, remedy: str) -> Iterator[None]:
-    """What the code of a module from Python raises within becomes a fault, which names layer and line.
+    """Inside, an error of the code of a module from Python becomes a fault, which names layer and line.
 
     `doing`: what was done with the module, in words.
 
@@ -51,8 +51,8 @@ def locate_failures(module: nn.Module, doing: str, remedy: str) -> Iterator[None
 
 @contextmanager
 def watch_module(module: nn.Module, snapshot: TensorSnapshot | None) -> Iterator[None]:
-    """Inside, a module from Python, of which there is a snapshot, may neither move a trained weight nor raise anything
-    but a fault.
+    """Inside, a module from Python, which has a snapshot, may neither move a trained weight nor raise anything but a
+    fault.
 
     Raises:
         StepFailed: see `locate_failures`.

@@ -1,4 +1,4 @@
-"""Modules as people write them, of which users of other libraries report wrong gradients: sums equal a loop over
+"""Modules as people write them, for which users of other libraries report wrong gradients: sums equal a loop over
 records, and runs end in a release that holds what was trained."""
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def test_a_batch_with_padding_alone_trains(tmp_path: Path) -> None:
 
 
 class LossOfBatch(SequenceFirst):
-    """The mean over the tokens of a batch, of which padding does not count: others' lengths scale a gradient."""
+    """The mean over the tokens of a batch, without padding: others' lengths scale a gradient."""
 
     def forward(self, ids: Tensor) -> Tensor:
         logits = self.head(self.encoder(self.table(ids).transpose(0, 1)).transpose(0, 1))

@@ -1,5 +1,5 @@
 """Columns that say nothing: blank, constant, of one text. They train, no number leaves its range, and nothing that is
-told depends on them."""
+said depends on them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ COLUMNS = {
 
 
 def write(path: Path, values: tuple[str, str, str, str] | None) -> None:
-    """All rows but the first: a column of which every field is missing or undeclared is refused before a run."""
+    """All rows but the first: a column whose fields are all missing or undeclared is refused before a run."""
     draw = random.Random(0)
     rows = ["age,dose,ward,note,y"]
     for number in range(60):

@@ -1,4 +1,4 @@
-"""What a process says of those that its environment speaks of."""
+"""A process says that it waits for those that its environment speaks of."""
 
 from __future__ import annotations
 

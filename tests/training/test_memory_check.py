@@ -31,7 +31,7 @@ from tests.modules import DigitsNet
 
 
 def program_of(model: nn.Module, records: Any, form: Form) -> StepwiseProgram:
-    """What a synthetic step asks of a program."""
+    """The parts of a program that a synthetic step asks for."""
     parts = {"model": model, "sets": Sets(records), "form": form, "device": CPU, "custom_model": False}
     return cast(StepwiseProgram, SimpleNamespace(**parts))
 
@@ -164,7 +164,7 @@ def test_memory_that_runs_out_after_the_last_step_is_a_fault_and_the_run_goes_on
 def test_memory_that_runs_out_before_the_first_step_is_a_fault(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Of a model that does not fit, of the probe, and of the noise that is measured; nothing is written."""
+    """A model that does not fit, the probe, or the noise that is measured; nothing is written."""
 
     def full(*given: Any, **more: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.49 GiB. GPU 0 has a capacity of 1 GiB")

@@ -147,7 +147,7 @@ def test_a_signal_closes_the_ledger_and_leaves_a_resumable_run(
 
 
 def test_the_clip_norm_has_an_effect(small: Small, tmp_path: Path) -> None:
-    """Of one insecure seed: the noise of both runs is the same, over their norm."""
+    """With one insecure seed the noise of both runs is the same, over their norm."""
     weights = []
     for norm in (1e-4, 1e4):
         plan = small(f"mechanism.clip.norm={norm}", "runtime.insecure={seed: 1}", "training.steps=3")

@@ -1,4 +1,4 @@
-"""What is carried from one attempt to the next."""
+"""An event that is carried from one attempt to the next."""
 
 from __future__ import annotations
 

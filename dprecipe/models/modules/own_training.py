@@ -1,4 +1,4 @@
-"""What a module from Python brings for a trainer of its own, and the noisy steps would leave out in silence.
+"""Training code that a module from Python brings for a trainer of its own, and noisy steps would leave out in silence.
 
 A step calls the module, and nothing else of it: the recipe names loss, optimiser and length. So a LightningModule's
 own steps and hooks would never be called, nor hooks of single weights, whose gradients are taken from their layers.
@@ -41,7 +41,7 @@ MAX_NAMED = 8
 
 
 def inspect_training(module: nn.Module) -> list[Finding]:
-    """What the module does besides its forward pass, and no noisy step would do."""
+    """Find what the module does besides its forward pass, and no noisy step would do."""
     return [*inspect_steps(module), *_inspect_weights(module)]
 
 

@@ -63,7 +63,7 @@ def before_norms(device: torch.device) -> Iterator[None]:
 
 
 def has_tensor_cores(device: torch.device) -> bool:
-    """Return True for devices on which torch can round to TF32, and be told when."""
+    """Return True for devices on which torch can round to TF32, and has a setting for it."""
     return device.type == "cuda" and hasattr(torch._C, "_set_fp32_precision_setter")
 
 

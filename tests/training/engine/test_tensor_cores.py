@@ -28,7 +28,7 @@ PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "convolution", "conv
 
 
 class TensorCores(TorchDispatchMode):
-    """Rounds the factors of products to the 11 bits of TF32, while it is told to."""
+    """Rounds the factors of products to the 11 bits of TF32, while that is set."""
 
     def __init__(self) -> None:
         super().__init__()
