@@ -72,25 +72,14 @@ class AttackRisk:
         }
 
 
-def assess_charges(
-    charges: Iterable[Charge], epsilon: float, delta: float, neighbouring: Neighbouring, accountant: str
-) -> AttackRisk:
-    """The risk of charges that are claimed to be (ε, δ)-DP, from their profile by an accountant: at 61 ε from 0 to
-    twice the claim's, at the odds of each of `PRIORS`, and from the claim.
-
-    Raises:
-        ValueError: ε negative or NaN, δ outside [0, 1], unknown accountant.
-    """
-    return assess_points(list_points(charges, epsilon, delta, neighbouring, accountant), delta)
-
-
 def list_points(
     charges: Iterable[Charge], epsilon: float, delta: float, neighbouring: Neighbouring, accountant: str
 ) -> Points:
-    """The points from which `assess_charges` computes its bounds.
+    """The profile, by an accountant, of charges that are claimed to be (ε, δ)-DP: at 61 ε from 0 to twice the claim's,
+    at the odds of each of `PRIORS`, and the claim itself.
 
     Raises:
-        ValueError: as there, but for δ.
+        ValueError: unknown accountant.
     """
     points = [(epsilon, delta)]
     if 0 < epsilon < math.inf:

@@ -15,11 +15,12 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 from dprecipe.privacy.risk import (
+    AttackRisk,
     advantage,
-    assess_charges,
     assess_point,
     assess_points,
     best_guess,
+    list_points,
     odds_exponent,
     odds_failure,
     true_positive_rate,
@@ -27,6 +28,10 @@ from dprecipe.privacy.risk import (
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "risk.json").read_text())["records"]
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
+
+
+def assess_charges(charges: list[Charge], claimed: float, delta: float) -> AttackRisk:
+    return assess_points(list_points(charges, claimed, delta, ADD, "pld"), delta)
 
 
 def records(group):
@@ -133,7 +138,7 @@ def test_guesses_on_gaussians_by_closed_form():
     """max of π P(S) + (1-π)(1 - Q(S)) for N(μ, 1) against N(0, 1), at the threshold of the likelihood ratio."""
     mu = 1.5
     charges = [Charge(Gaussian(1 / mu), 1)]
-    risk = assess_charges(charges, gdp.epsilon(mu, 1e-6), 1e-6, ADD, "pld")
+    risk = assess_charges(charges, gdp.epsilon(mu, 1e-6), 1e-6)
     for prior, success, believed in risk.guesses:
         threshold = mu / 2 + math.log((1 - prior) / prior) / mu
         exact = prior * float(mpmath.ncdf(mu - threshold)) + (1 - prior) * float(mpmath.ncdf(threshold))
@@ -159,7 +164,7 @@ def test_the_factor_of_odds_is_stated_with_its_failure():
 def test_charges_by_their_profile_are_bounded_more_tightly_than_by_a_point():
     charges = [Charge(PoissonGaussian(0.02, 1.0), 500)]
     claimed = epsilon(charges, 1e-5, ADD, "pld")
-    risk, point = assess_charges(charges, claimed, 1e-5, ADD, "pld"), assess_point(claimed, 1e-5)
+    risk, point = assess_charges(charges, claimed, 1e-5), assess_point(claimed, 1e-5)
     for (x, rate), (_, loose) in zip(risk.true_positive_rates, point.true_positive_rates, strict=True):
         assert x < rate < loose
     assert risk.advantage < 0.7 * point.advantage
@@ -169,7 +174,7 @@ def test_charges_by_their_profile_are_bounded_more_tightly_than_by_a_point():
 def test_gaussians_nearly_attain_the_bounds_that_are_printed():
     mu = 0.8
     charges = [Charge(Gaussian(1 / mu), 1)]
-    risk = assess_charges(charges, gdp.epsilon(mu, 1e-6), 1e-6, ADD, "pld")
+    risk = assess_charges(charges, gdp.epsilon(mu, 1e-6), 1e-6)
     for x, rate in risk.true_positive_rates:
         exact = float(mpmath.ncdf(mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(x) - 1) + mu))
         assert exact <= rate <= exact * 1.002
@@ -190,7 +195,7 @@ def test_nothing_and_everything():
     assert assess_point(math.inf, 1e-5).to_json()["odds_factor"] is None
     assert [success for _, success, _ in nothing.guesses] == pytest.approx([0.99, 0.9, 0.5], rel=2e-5)
     assert [believed for *_, believed in nothing.guesses] == pytest.approx([0.01, 0.1, 0.5], rel=4e-5)
-    assert assess_charges([], 0.0, 1e-5, ADD, "pld").advantage <= 1e-5 * (1 + 1e-5)
+    assert assess_charges([], 0.0, 1e-5).advantage <= 1e-5 * (1 + 1e-5)
     for wrong in ([], [(-1.0, 0.1)], [(1.0, 2.0)], [(math.nan, 0.0)]):
         with pytest.raises(ValueError, match="expected points"):
             assess_points(wrong, 1e-5)
