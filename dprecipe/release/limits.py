@@ -41,15 +41,12 @@ def refusing_beyond(seconds: float | None, memory: int | None, refuse: Callable[
         with bound_resources(seconds, memory):
             yield
     except (Exceeded, MemoryError) as error:
-        spent, flag = ("memory", "memory") if isinstance(error, MemoryError) else (_tell(seconds), "seconds")
+        is_memory = isinstance(error, MemoryError)
+        spent = "memory" if is_memory else f"{seconds:g} s of processor time"
         raise refuse(
             f"recomputing it needs more than the allowed {spent}, so nothing of it is verified. If you trust its "
-            f"source, allow more with --max-{flag}"
+            f"source, allow more with --max-{'memory' if is_memory else 'seconds'}"
         ) from None
-
-
-def _tell(seconds: float | None) -> str:
-    return f"{seconds:g} s of processor time"
 
 
 @contextlib.contextmanager
