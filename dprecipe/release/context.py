@@ -1,4 +1,4 @@
-"""What a reader needs to know around a claim: who answers for it, whom to ask, and which other runs count."""
+"""The context of a claim: who answers for it, whom to ask, and which other runs count."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ TITLE = "Whom to ask, and what else was run"
 
 
 def list_context(predicate: Predicate) -> list[tuple[str, str]]:
-    """Each question, and what the recipe declares or the account says; or that nobody says it."""
+    """Each question, and its answer by the recipe or the account; or that the recipe does not say it."""
     stated = dict((predicate.statement or ReleaseStatement()).list_rows())
-    declared = [
-        (
-            question,
-            f"{quote_words(stated[question])} (declared)"
-            if question in stated
-            else f"the recipe does not say (release.statement.{key})",
-        )
-        for key, question in QUESTIONS.items()
-        if key in ("curators", "contact")
-    ]
-    return [*declared, ("other runs on the same data", describe_other_runs(predicate.account))]
+    rows = []
+    for key in ("curators", "contact"):
+        question = QUESTIONS[key]
+        if question in stated:
+            rows.append((question, f"{quote_words(stated[question])} (declared)"))
+        else:
+            rows.append((question, f"the recipe does not say (release.statement.{key})"))
+    return [*rows, ("other runs on the same data", describe_other_runs(predicate.account))]
