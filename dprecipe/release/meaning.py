@@ -1,4 +1,4 @@
-"""What a claim means to a person: every document takes its numbers and sentences from here, so no two contradict.
+"""The meaning of a claim in words: every document takes its numbers and sentences from here, so no two contradict.
 
 Every bound is one of `claim.risk`, which `verify` recomputes; `dprecipe.privacy.risk` has the formulas and the proofs.
 A number that is read is never below the bound.
@@ -19,7 +19,7 @@ MARGIN = 1 + 1e-9
 MAX_READ = 10_000.0
 """Beyond, a factor is no number to be read."""
 ALL = "100%"
-"""What bounds nothing: nobody is surer than that."""
+"""A bound that says nothing: no one is surer than that."""
 EVEN = 0.5
 """The prior of somebody to whom both answers are equally likely."""
 QUESTIONS = {
@@ -33,7 +33,7 @@ SUSPICIONS = {
     Neighbouring.REPLACE_ONE: "that it is the first of the two",
     Neighbouring.ZERO_OUT_ONE: "that it is in the data",
 }
-"""What an attacker believes to some degree beforehand, by relation."""
+"""The answer that an attacker believes to some degree beforehand, by relation."""
 SCALE = "Ponomareva et al. 2023, How to DP-fy ML"
 """Where the words of `describe_scale` come from."""
 
@@ -74,7 +74,7 @@ def describe_attack(claim: Claim) -> str:
         f"{read_percent(even.success)}."
     )
     sure = read_percent(even.posterior)
-    if sure == ALL or read_odds_factor(claim) is None:
+    if sure == ALL or _bound_odds(claim) is None:
         return f"{guess} That is an average, and one release may tell the attacker everything."
     return (
         f"{guess} That is an average. Whatever comes out, the attacker is at most {sure} sure of the right answer "
@@ -93,8 +93,8 @@ def describe_scale(claim: Claim) -> str:
 
 
 def list_risk(claim: Claim) -> list[tuple[str, str]]:
-    """What attacks attain at most: each question, and its one answer."""
-    stated, factor = claim.risk, read_odds_factor(claim)
+    """The most that attacks attain: each question, and its one answer."""
+    stated, factor = claim.risk, _bound_odds(claim)
     rows = [
         (
             f"attacks with false alarms in at most {100 * rate.false_positive_rate:g}% of cases",
@@ -103,11 +103,10 @@ def list_risk(claim: Claim) -> list[tuple[str, str]]:
         for rate in stated.true_positive_rates
     ]
     rows.append(("share found minus share of false alarms, of any attack", f"at most {read_percent(stated.advantage)}"))
-    except_rarely = _describe_exception(claim)
     odds = (
         f"no bound below {MAX_READ:,.0f} times the odds before"
         if factor is None
-        else f"at most {read_up(factor)} times the odds before, {except_rarely}"
+        else f"at most {read_up(factor)} times the odds before, {_describe_exception(claim)}"
     )
     rows.append(("odds of any guess after seeing the release", odds))
     suspicion = SUSPICIONS[Neighbouring(claim.neighbouring)]
@@ -116,20 +115,21 @@ def list_risk(claim: Claim) -> list[tuple[str, str]]:
             f"attackers who are {100 * guess.prior:g}% sure beforehand {suspicion}",
             f"guess right in at most {read_percent(guess.success)} of cases (without the release: "
             f"{100 * max(guess.prior, 1 - guess.prior):g}%); afterwards they "
-            + (
-                "may be sure of it"
-                if (sure := read_percent(guess.posterior)) == ALL
-                else f"are at most {sure} sure of it, {except_rarely}"
-            ),
+            f"{_describe_belief(claim, guess.posterior)}",
         )
         for guess in stated.guesses
     ]
 
 
-def read_odds_factor(claim: Claim) -> float | None:
-    """By which the odds of any guess grow at most; None where the bound is too large to be read."""
+def _bound_odds(claim: Claim) -> float | None:
+    """The factor by which the odds of any guess grow at most; None where it is too large to be read."""
     factor = claim.risk.odds_factor
     return factor if factor is not None and factor <= MAX_READ else None
+
+
+def _describe_belief(claim: Claim, posterior: float) -> str:
+    sure = read_percent(posterior)
+    return "may be sure of it" if sure == ALL else f"are at most {sure} sure of it, {_describe_exception(claim)}"
 
 
 def _describe_exception(claim: Claim) -> str:
@@ -154,5 +154,5 @@ def describe_unit(claim: Claim) -> str:
 
 
 def describe_delta(delta: float) -> str:
-    """A chance as "1 in so many", never fewer than it is."""
+    """A chance as "1 in 100,000", rounded up."""
     return f"1 in {int(1 / Decimal(repr(delta))):,}"
