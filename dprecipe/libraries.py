@@ -39,9 +39,9 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
 }
 """The optional libraries by the extra that installs them: the name of the import, and that of the package."""
 TRAINING = ("torch", "lightning", "safetensors", "sklearn")
-"""What a run imports, some of it after its first charge."""
+"""The libraries that a run imports, some of them after its first charge."""
 TUNING = (*TRAINING, "matplotlib")
-"""Likewise a tuned run, which draws its scores at the end."""
+"""Those that a tuned run imports, which draws its scores at the end."""
 _is_own_process = False
 TORCHVISION_OFFSET = 15
 """torchvision 0.(n + 15) is made for torch 2.n, and fails with any other."""

@@ -183,14 +183,14 @@ class Composition:
         bound = min(self.chernoff(epsilon, guess * 2.0**k) for k in (-1, 0, 1, 2, 4, 6))
         if bound <= enough:
             return bound
-        if not self._covered(epsilon) and self._has_room():
+        if not self._covered(epsilon) and self._may_add_window():
             self.window(guess)
-        if not self._covered(epsilon) and self._has_room():
+        if not self._covered(epsilon) and self._may_add_window():
             self.window(self._tilt_for(epsilon, guess))
         return min(bound, *(window.delta(epsilon) for window in self._windows))
 
-    def _has_room(self) -> bool:
-        """For another window; for the first there always is."""
+    def _may_add_window(self) -> bool:
+        """Returns True if the limits allow one more; they always allow the first."""
         bins = sum(len(window.losses) for window in self._windows)
         return len(self._windows) < _MAX_WINDOWS and bins < _MAX_SHARE * self._max_bins
 

@@ -71,8 +71,8 @@ def describe_other_runs(account: ChargedAccount | None) -> str:
     return (
         f"The claim is this run's alone. The account {quote_name(account.name)} adds up this run and others on the "
         f"same data: ε = {_read(account.epsilon_so_far)} with this run, of a cap of {write_number(account.epsilon)} at "
-        f"δ = {write_number(account.delta)}. The "
-        f"account's statement lists them. Runs on the same data that are not charged to it are not counted."
+        f"δ = {write_number(account.delta)}. The account's statement lists them. Runs on the same data that are not "
+        "charged to it are not counted."
     )
 
 

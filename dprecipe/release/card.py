@@ -146,7 +146,7 @@ def _declared_paragraphs(predicate: Predicate) -> str:
 
 
 def _attack_paragraphs(predicate: Predicate) -> str:
-    """What the claim means; nothing where nobody is protected."""
+    """The meaning of the claim; empty where the run protects no one."""
     if predicate.randomness.insecure_seed is not None:
         return ""
     texts = (meaning.describe_attack(predicate.claim), meaning.describe_scale(predicate.claim))

@@ -111,8 +111,8 @@ def compute_numbers(plan: Plan, charges: Sequence[Charge], published: Published 
 def assess_risk(
     charges: Sequence[Charge], epsilon: float, budget: PlanBudget, gaussian: GaussianBound | None
 ) -> RiskFacts:
-    """What attacks of any kind attain against these charges, which are claimed to cost ε: upper bounds, from the
-    accountant's profile and from the Gaussian bound on δ(ε), whichever is less."""
+    """Upper bounds of what attacks of any kind attain against these charges, which are claimed to cost ε: from the
+    accountant's profile or from the Gaussian bound on δ(ε), whichever is less."""
     points = risk.list_points(charges, epsilon, budget.delta, budget.neighbouring, budget.accountant)
     if gaussian is not None:
         first, last = gaussian.from_epsilon, math.inf if gaussian.to_epsilon is None else gaussian.to_epsilon
@@ -250,7 +250,7 @@ def write_claim(
 
 
 def define_unit(plan: Plan) -> str:
-    """What the recipe's own word for a unit stands for; starts with a space, and is empty where it has none."""
+    """A sentence that defines the recipe's own word for a unit; starts with a space, and is empty where it has none."""
     unit = plan.data.unit
     if unit == "record" or unit.name is None:
         return ""

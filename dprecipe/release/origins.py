@@ -28,10 +28,10 @@ PROBED = Assumption(
     INDEPENDENCE,
     "no record influences the gradient of another: the module came from Python, so no code of this program ensures it. "
     "A probe on synthetic records (usual ones, 10 and 100 times as large, and at the ends of their range) found none "
-    f"that does, and whoever passed the module declares the rest ({BEHAVIOUR})",
+    f"that does, and the person who passed the module declares the rest ({BEHAVIOUR})",
     "probe and declaration",
 )
-"""What takes the place of a plan's assumption, which is about this program's own models."""
+"""It takes the place of a plan's assumption, which is about this program's own models."""
 MAX_NAMES = 12
 """Tensors named in one sentence; the certificate lists all of them."""
 PUBLIC_PREPROCESSING = "constants of the recipe, the same for every record; nothing was fitted to the data"

@@ -96,7 +96,7 @@ def _variant(predicate: Predicate) -> dict[str, Any]:
     return {
         "variant_name": "Approximate DP",
         "data_domain": plain_text(
-            f"Data sets of {size} units, of which each is one {predicate.claim.unit.name}, with the columns, ranges, "
+            f"Data sets of {size} units, each of them one {predicate.claim.unit.name}, with the columns, ranges, "
             "categories and classes that the recipe in the certificate declares; what lies outside is clamped or "
             "counts as other."
         ),
