@@ -11,7 +11,7 @@ import pytest
 
 from dprecipe.data.schema import Data
 from dprecipe.data.tokens import TOKENIZER
-from dprecipe.models.decoder_config import check_decoder_config
+from dprecipe.models.decoder_config import check_decoder_config, library_config
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.library_files import METADATA, name_weights, render_library_files
 from dprecipe.models.schema import CausalLm
@@ -63,6 +63,24 @@ def write_letters(folder: Path) -> None:
     made.add_special_tokens(["<eos>", "<user>", "<bot>"])
     made.decoder = library.decoders.Fuse()
     made.save(str(folder / TOKENIZER))
+
+
+def write_decoder(folder: Path, family: str) -> None:
+    """A decoder in `base`, with weights of a seed and its tokeniser; beside it forty messages, `messages.csv`."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from safetensors.torch import save_file
+
+    from dprecipe.models.zoo.causal_lm import causal_model
+
+    base, config = folder / "base", config_of(family)
+    base.mkdir(parents=True)
+    torch.manual_seed(2)
+    state = causal_model(config, 30).state_dict()
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, base / "model.safetensors", METADATA)
+    (base / "config.json").write_text(json.dumps(library_config(config)))
+    write_letters(base)
+    rows = [f"{('ham', 'spam')[n % 2]},message {n} of them" for n in range(40)]
+    (folder / "messages.csv").write_text("\n".join(["label,text", *rows]) + "\n")
 
 
 def write_release(folder: Path, family: str = "gpt2", adapters: bool = False, **keys: Any) -> Any:

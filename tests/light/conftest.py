@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 from dprecipe.policy.find import POLICY_FILE
-from tests.recipe_texts import FULL_BATCH
+from tests.recipe_texts import FULL_BATCH, STEPS
 
 ROOT = Path(__file__).parents[2]
-STEPS = "training: {steps: 3, optimizer: {kind: sgd, lr: 0.5}}\n"
 POLICY = "policy: dprecipe/v1\nname: house\nrules:\n  - {name: all, max_epsilon: 10.0}\n"
 
 
@@ -47,7 +46,7 @@ class Light:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What is uploaded: a source distribution, the wheel made with it, and a wheel made of it."""
+    """The files to upload, a source distribution and the wheel made with it; and a wheel made of the former."""
 
     sdist: Path
     wheel: Path

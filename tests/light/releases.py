@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from dprecipe import api
@@ -18,21 +14,17 @@ from dprecipe.account.facts import new_facts
 from dprecipe.account.opening import create_account
 from dprecipe.cli.account import export
 from dprecipe.cli.prior import make_prior
-from dprecipe.models.decoder_config import library_config
-from dprecipe.models.library_files import METADATA
-from dprecipe.models.zoo.causal_lm import causal_model
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.training.nonprivate import train as train_public
-from tests.languages import LETTERS, config_of, write_letters
-from tests.recipe_texts import DIGITS, DPSGD
+from tests.languages import LETTERS, write_decoder
+from tests.recipe_texts import DIGITS, DPSGD, PNSGD, SPLIT_DIGITS, STANDARDIZED, STEPS
+from tests.release.test_no_model import lose
 
 PUBLIC = DIGITS.replace("train}", "train, access: public}")
 MODEL = "model: {kind: logistic_regression}\n"
-STEPS = "training: {steps: 3, optimizer: {kind: sgd, lr: 0.5}}\n"
 CLIPPED = "  preprocess: [{clip_features: {norm: 4.0}}]\n"
-PAID = "  preprocess: [{flatten: {}}, {dp_standardize: {bounds: [0, 1], share: %s}}, {clip_features: {norm: 4.0}}]\n"
 ENCODED = """\
 mechanism:
   kind: encoded
@@ -41,32 +33,17 @@ mechanism:
   sampling: {scheme: poisson, batch_size: 100}
 budget: {epsilon: 8.0, delta: 1e-5}
 """
-PATE = """\
-data:
-  train: {source: digits, split: train, records: [0, 1000]}
-  public: {source: digits, split: train, records: [1000, 1438]}
-  test: {source: digits, split: test, access: public}
-  size: 1000
-model: {kind: logistic_regression}
+PATE = f"""\
+{SPLIT_DIGITS}\
+model: {{kind: logistic_regression}}
 mechanism:
   kind: pate
-  teachers: {count: 25, model: {kind: logistic_regression}}
-  aggregator: {kind: gnmax, noise: {family: gaussian, multiplier: 8}}
-  queries: {max: 40}
-budget: {epsilon: auto, delta: 1e-5, neighbouring: zero_out_one}
-training: {steps: 20, batch_size: 16, optimizer: {kind: adam, lr: 0.03}}
-release: {labels: true}
-"""
-PNSGD = """\
-model: {kind: softmax_regression, l2: 0.01}
-mechanism:
-  kind: pnsgd
-  constraint: {kind: ball, radius: 2.0}
-  learning_rate: 0.1
-  noise: {family: gaussian, multiplier: auto}
-  batch_size: 719
-budget: {epsilon: 2.0, delta: 1e-5, neighbouring: replace_one}
-training: {epochs: 4}
+  teachers: {{count: 25, model: {{kind: logistic_regression}}}}
+  aggregator: {{kind: gnmax, noise: {{family: gaussian, multiplier: 8}}}}
+  queries: {{max: 40}}
+budget: {{epsilon: auto, delta: 1e-5, neighbouring: zero_out_one}}
+training: {{steps: 20, batch_size: 16, optimizer: {{kind: adam, lr: 0.03}}}}
+release: {{labels: true}}
 """
 TUNING = """\
 tuning:
@@ -101,8 +78,8 @@ RECIPES = {
     "pate": PATE,
     "pnsgd": f"{DIGITS}{CLIPPED}{PNSGD}",
     "tuned": SMALL + TUNING,
-    "paid": f"{DIGITS}{PAID % 0.1}{MODEL}{DPSGD}{STEPS}",
-    "no_model": f"{DIGITS}{PAID % 0.9}{MODEL}{DPSGD}{STEPS}",
+    "paid": f"{DIGITS}{STANDARDIZED % 0.1}{MODEL}{DPSGD}{STEPS}",
+    "no_model": f"{DIGITS}{STANDARDIZED % 0.9}{MODEL}{DPSGD}{STEPS}",
     "charged": SMALL.replace("delta: 1e-5", "delta: 1e-5, account: digits.db"),
     "audited": SMALL + "audit: {program: true, canaries: 10}\n",
     "prior": f"{DIGITS}{PRIOR}{DPSGD}{STEPS}",
@@ -115,7 +92,7 @@ RECIPES = {
 def publish_releases(folder: Path) -> None:
     """Write each recipe as `NAME.yaml`, and its run as `NAME`; beside them `digits.db`, `statement.json` and
     `prior.safetensors`."""
-    _write_decoder(folder)
+    write_decoder(folder, "gpt2")
     facts = new_facts("digits", 30.0, 1e-3, "record", Neighbouring.ADD_OR_REMOVE_ONE, None)
     create_account(folder / "digits.db", facts).close()
     for name, text in RECIPES.items():
@@ -145,15 +122,8 @@ def _run_public(recipe: Path, out: Path) -> None:
 
 
 def _run_without_model(recipe: Path, out: Path) -> None:
-    """The first attempt dies when its paid step is reserved, and the budget can't pay it again."""
-
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dprecipe.training.stages.release_stage", die)
-        with pytest.raises(KeyboardInterrupt):
-            _run(recipe, out)
+    """The first attempt loses the result of its paid step, and the budget can't pay it again."""
+    lose(api.plan(api.load(recipe)), out)
     _run(recipe, out, resume=True)
 
 
@@ -163,19 +133,6 @@ RUNS: dict[str, Callable[[Path, Path], None]] = {
     "none": _run_public,
     "no_model": _run_without_model,
 }
-
-
-def _write_decoder(folder: Path) -> None:
-    """A decoder with weights of a seed, its tokeniser and forty messages."""
-    base, config = folder / "base", config_of("gpt2")
-    base.mkdir()
-    torch.manual_seed(2)
-    state = causal_model(config, 30).state_dict()
-    save_file({name: tensor.contiguous() for name, tensor in state.items()}, base / "model.safetensors", METADATA)
-    (base / "config.json").write_text(json.dumps(library_config(config)), encoding="utf-8")
-    write_letters(base)
-    rows = [f"message {number} of them\n" for number in range(40)]
-    (folder / "messages.csv").write_text("".join(["text\n", *rows]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.light
 
 CASES = [case for group in GROUPS for case in group]
 OTHERS = ("pandas", "polars", "IPython", "pytest", "hypothesis", "jsonschema")
-"""What else a full environment may have."""
+"""Other packages that a full environment may have."""
 LACKING = f"""
 from importlib.util import find_spec
 print([name for name in {[*(name for extra in EXTRAS.values() for name in extra), *OTHERS]!r} if find_spec(name)])
@@ -39,7 +39,7 @@ for recipe in sorted(Path("recipes").rglob("*.yaml")):
 
 @pytest.fixture(scope="module")
 def results(prepared: Light) -> dict[str, subprocess.CompletedProcess[str]]:
-    """What each command line does."""
+    """By command line: what it has done."""
 
     def run_group(group: tuple[Case, ...]) -> list[tuple[str, subprocess.CompletedProcess[str]]]:
         return [(case.line, prepared.run("dprecipe", *shlex.split(case.line))) for case in group]

@@ -26,52 +26,31 @@ from dprecipe.release.no_model import SENTENCE, find_impossible_end, holds_again
 from dprecipe.release.schema import Statement
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.run import run
+from tests.recipe_texts import DIGITS, DPSGD, PNSGD, STANDARDIZED
 
-RECIPE = """\
-recipe: dprecipe/v1
-name: lost
-data:
-  train: {source: digits, split: train}
-  test: {source: digits, split: test, access: public}
-  size: 1438
-  preprocess: [{flatten: {}}, {dp_standardize: {bounds: [0, 1], share: %s}}, {clip_features: {norm: 4.0}}]
-model: {kind: logistic_regression}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
-  sampling: {scheme: poisson, batch_size: 128}
-budget: {epsilon: 2.0, delta: 1e-5}
-training: {steps: 4, optimizer: {kind: sgd, lr: 0.5}}
-"""
-PNSGD = """\
-  kind: pnsgd
-  constraint: {kind: ball, radius: 2.0}
-  learning_rate: 0.1
-  noise: {family: gaussian, multiplier: auto}
-  batch_size: 719
-budget: {epsilon: 2.0, delta: 1e-5, neighbouring: replace_one}
-training: {epochs: 4}
+LOST = f"recipe: dprecipe/v1\nname: lost\n{DIGITS}{STANDARDIZED}"
+RECIPE = f"""\
+{LOST}\
+model: {{kind: logistic_regression}}
+{DPSGD.replace("64", "128").replace("epsilon: 3.0", "epsilon: 2.0")}\
+training: {{steps: 4, optimizer: {{kind: sgd, lr: 0.5}}}}
 """
 
 
 def plan_of(folder: Path, share: float = 0.9, pnsgd: bool = False) -> Plan:
-    text = RECIPE % share
-    if pnsgd:
-        text = text[: text.index("  kind: dpsgd")] + PNSGD
-        text = text.replace("logistic_regression", "softmax_regression, l2: 0.01")
+    text = (LOST + PNSGD if pnsgd else RECIPE) % share
     (folder / "lost.yaml").write_text(text, encoding="utf-8")
     return make_plan(read_recipe(folder / "lost.yaml"))
 
 
-def lose(plan: Plan, out: Path) -> None:
-    """A run whose first attempt dies between the reservation of a paid step and its result."""
+def lose(plan: Plan, out: Path, where: str = "dprecipe.training.stages.release_stage") -> None:
+    """A run whose first attempt dies where it calls this: between the reservation of a paid step and its result."""
 
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dprecipe.training.stages.release_stage", die)
+        patch.setattr(where, die)
         with pytest.raises(KeyboardInterrupt):
             run(plan, out)
 
@@ -137,21 +116,13 @@ def test_a_step_that_the_budget_holds_again_is_drawn_again(tmp_path: Path) -> No
     assert holds_again(plan, stage.charges, stage)
 
 
-DIVERGING = """\
+DIVERGING = f"""\
 recipe: dprecipe/v1
 name: diverging
-data:
-  train: {source: digits, split: train}
-  test: {source: digits, split: test, access: public}
-  size: 1438
-model: {kind: mlp, hidden: [16, 16], activation: relu}
-mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: 2.0}
-  sampling: {scheme: poisson, batch_size: 64}
-budget: {epsilon: auto, delta: 1e-5}
-training: {steps: 3, optimizer: {kind: sgd, lr: 1e20}}
+{DIGITS}\
+model: {{kind: mlp, hidden: [16, 16], activation: relu}}
+{DPSGD.replace("multiplier: auto", "multiplier: 2.0").replace("epsilon: 3.0", "epsilon: auto")}\
+training: {{steps: 3, optimizer: {{kind: sgd, lr: 1e20}}}}
 """
 
 
@@ -186,14 +157,7 @@ def test_a_model_whose_answers_are_no_numbers_is_none(
 
 def test_a_crash_before_that_end_is_written_changes_nothing(diverged: tuple[Plan, Path]) -> None:
     plan, folder = diverged
-
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dprecipe.training.attempt.publish_nothing", die)
-        with pytest.raises(KeyboardInterrupt):
-            run(plan, folder / "again")
+    lose(plan, folder / "again", "dprecipe.training.attempt.publish_nothing")
     done = run(plan, folder / "again", resume=True)
     assert not done.has_model
     dprecipe.verify(done.release)

@@ -19,15 +19,12 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from dprecipe import api  # noqa: E402
 from dprecipe.cli.main import app  # noqa: E402
 from dprecipe.faults import CertificateInvalid  # noqa: E402
-from dprecipe.models.decoder_config import library_config  # noqa: E402
 from dprecipe.models.language_model import LanguageModel, WrittenText  # noqa: E402
-from dprecipe.models.library_files import METADATA  # noqa: E402
-from dprecipe.models.zoo.causal_lm import causal_model  # noqa: E402
 from dprecipe.nonprivate.plan import make_plan  # noqa: E402
 from dprecipe.recipe.read import LoadedPublic, read_any  # noqa: E402
 from dprecipe.release.verify import verify  # noqa: E402
 from dprecipe.training.nonprivate import train  # noqa: E402
-from tests.languages import LETTERS, config_of, tokens_of, write_letters  # noqa: E402
+from tests.languages import LETTERS, tokens_of, write_decoder  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -60,23 +57,9 @@ release: {{report: false{release}}}
 """
 
 
-def prepare_folder(folder: Path, family: str) -> None:
-    """A decoder with weights of a seed, its tokeniser and forty messages."""
-    base = folder / "base"
-    base.mkdir(parents=True)
-    config = config_of(family)
-    torch.manual_seed(2)
-    state = causal_model(config, 30).state_dict()
-    save_file({name: tensor.contiguous() for name, tensor in state.items()}, base / "model.safetensors", METADATA)
-    (base / "config.json").write_text(json.dumps(library_config(config)))
-    write_letters(base)
-    rows = [f"{('ham', 'spam')[n % 2]},message {n} of them" for n in range(40)]
-    (folder / "messages.csv").write_text("\n".join(["label,text", *rows]) + "\n")
-
-
 def make_run(folder: Path, family: str, release: str = "") -> Path:
     """Train three steps on forty messages; the folder of the release."""
-    prepare_folder(folder, family)
+    write_decoder(folder, family)
     (folder / "recipe.yaml").write_text(RECIPE.format(vocabulary=len(LETTERS), release=release))
     done = api.run(api.plan(api.load(folder / "recipe.yaml")), folder / "run", data_root=folder)
     return Path(done.release)
@@ -218,7 +201,7 @@ def test_what_is_trained_without_privacy_loads_elsewhere_too(tmp_path: Path) -> 
     text = RECIPE.format(vocabulary=len(LETTERS), release="")
     public = text[: text.index("mechanism:")].replace("path: messages.csv", "path: messages.csv\n    access: public")
     public += "mechanism: {kind: none}\ntraining: {steps: 2, batch_size: 8, optimizer: {kind: adam, lr: 0.01}}\n"
-    prepare_folder(tmp_path, "gpt2")
+    write_decoder(tmp_path, "gpt2")
     (tmp_path / "public.yaml").write_text(public)
     loaded = read_any(tmp_path / "public.yaml")
     assert isinstance(loaded, LoadedPublic)

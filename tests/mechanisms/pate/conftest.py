@@ -19,6 +19,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read
+from tests.recipe_texts import SPLIT_DIGITS
 
 VOTES = """\
 recipe: dprecipe/v1
@@ -36,14 +37,9 @@ mechanism:
 budget: {epsilon: auto, delta: 1e-5}
 release: {report: false}
 """
-DIGITS = """\
-recipe: dprecipe/v1
-name: digits
-data:
-  train: {source: digits, split: train, records: [0, 1000]}
-  public: {source: digits, split: train, records: [1000, 1438]}
-  test: {source: digits, split: test, access: public}
-  size: 1000
+DIGITS = (
+    f"recipe: dprecipe/v1\nname: digits\n{SPLIT_DIGITS}"
+    """\
 model: {kind: logistic_regression}
 mechanism:
   kind: pate
@@ -59,6 +55,7 @@ mechanism:
 budget: {epsilon: auto, delta: 1e-5, neighbouring: zero_out_one}
 release: {report: false}
 """
+)
 AGGREGATORS = {
     "lnmax": "{kind: lnmax, noise: {family: laplace, multiplier: 20}}",
     "gnmax": "{kind: gnmax, noise: {family: gaussian, multiplier: 20}}",
