@@ -65,6 +65,10 @@ def truncated(units: int, q: float, cap: int) -> dict[tuple[int, ...], float]:
     return dict(batches)
 
 
+def of_one_size(units: int, batch: int) -> dict[tuple[int, ...], float]:
+    return {chosen: 1 / math.comb(units, batch) for chosen in itertools.combinations(range(units), batch)}
+
+
 def claimed(event: Event, relation: Neighbouring, epsilon: float, accountant: str = "pld") -> float:
     return accountants.delta([Charge(event, 1)], epsilon, relation, accountant)
 
@@ -98,7 +102,7 @@ def test_one_unit_more_or_another_one_where_batches_are_cut(
 @pytest.mark.parametrize(("batch", "sigma"), [(1, 1.0), (2, 0.7), (3, 2.0)])
 def test_another_unit_where_batches_have_one_size(others: tuple[float, ...], batch: int, sigma: float) -> None:
     """All batches of four units. With others that pull the other way, the bound of one step is attained."""
-    batches = {chosen: 1 / math.comb(4, batch) for chosen in itertools.combinations(range(4), batch)}
+    batches = of_one_size(4, batch)
     event = FixedSizeGaussian(4, batch, sigma)
     closest = math.inf
     for own, epsilon in itertools.product((-1, 1), EPSILONS):
@@ -117,12 +121,9 @@ def test_another_unit_where_batches_have_one_size(others: tuple[float, ...], bat
 def test_one_unit_more_in_batches_of_one_size_is_poisson_at_half_the_noise(
     others: tuple[float, ...], batch: int
 ) -> None:
-    """What the findings say of it, though no run is accounted so: at most, and for opposed gradients exactly."""
+    """As the findings say of it, though no run is accounted so: at most, and for opposed gradients exactly."""
     sigma, units = 1.5, len(others) + 1
-    smaller, larger = (
-        sums(values, {each: 1 / math.comb(len(values), batch) for each in subsets(len(values), batch)})
-        for values in (others, (*others, 1.0))
-    )
+    smaller, larger = (sums(values, of_one_size(len(values), batch)) for values in (others, (*others, 1.0)))
     same = PoissonGaussian(batch / units, sigma / 2)
     for epsilon in EPSILONS:
         found = max(hockey_stick(larger, smaller, sigma, epsilon), hockey_stick(smaller, larger, sigma, epsilon))
@@ -130,10 +131,6 @@ def test_one_unit_more_in_batches_of_one_size_is_poisson_at_half_the_noise(
         assert found <= bound + 1e-5
         if set(others) == {-1.0}:
             assert found == pytest.approx(bound, abs=1e-4)
-
-
-def subsets(units: int, count: int) -> list[tuple[int, ...]]:
-    return list(itertools.combinations(range(units), count))
 
 
 def independent(units: int, q: float) -> dict[tuple[int, ...], float]:
