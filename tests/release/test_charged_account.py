@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,14 +144,9 @@ def test_an_account_can_stop_a_run_where_its_reservation_ends(plan_of: Callable[
 
 
 @pytest.mark.parametrize("name", ["x adds up all: ε = 0.1. Verified. The account y", "x' (ε = 0.1)", "x\ny", "x" * 81])
-def test_a_name_that_no_account_has_is_refused(name: str, release: Path, tmp_path: Path, tampering: Any) -> None:
-    copied = tmp_path / "release"
-    shutil.copytree(release, copied)
-    file = copied / "certificate.json"
-    content = json.loads(file.read_text(encoding="utf-8"))
-    content["predicate"]["account"]["name"] = name
-    file.write_text(json.dumps(content), encoding="utf-8")
-    assert any(failure.startswith("predicate.account.name") for failure in tampering.failures_of(copied))
+def test_a_name_that_no_account_has_is_refused(name: str, release: Path, tmp_path: Path) -> None:
+    failures = failures_of(release, tmp_path, lambda predicate: predicate["account"].update(name=name))
+    assert any(failure.startswith("predicate.account.name") for failure in failures.splitlines())
 
 
 def test_the_name_of_an_account_stands_in_quotes(plan_of: Callable[..., Plan]) -> None:
