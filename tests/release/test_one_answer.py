@@ -6,9 +6,10 @@ import html
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 import mpmath
@@ -16,16 +17,16 @@ import pytest
 
 from dprecipe.cli.verify import verified_lines
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import count_events
 from dprecipe.recipe.read import read as read_recipe
 from dprecipe.recipe.read import read_text
 from dprecipe.release import card, certificate, report
 from dprecipe.release.exports import EXPORTS
-from dprecipe.release.facts import CheckResult, ReleasedTensor, RunFacts, SpentBudget, list_versions
+from dprecipe.release.facts import ReleasedTensor, SpentBudget
 from dprecipe.release.schema import Claim, Statement
 from dprecipe.release.verify import Verified, show_verified
+from tests.release.conftest import facts_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 PEOPLE = """\
@@ -85,7 +86,7 @@ QUESTIONS = {
 
 @dataclass(frozen=True)
 class Released:
-    """What a run of a recipe would publish."""
+    """A plan, and what its run would publish."""
 
     plan: Plan
     verified: Verified
@@ -95,32 +96,20 @@ class Released:
         return self.verified.claim
 
 
-@pytest.fixture(scope="module")
-def released() -> Mapping[str, Released]:
-    return {}
-
-
-def release_of(name: str, made: dict[str, Released]) -> Released:
-    if name not in made:
-        recipe, overrides = CASES[name]
-        overrides = (*overrides, "description=none")
-        read = (
-            read_text(PEOPLE, "people.yaml", overrides)
-            if recipe == "people"
-            else read_recipe(RECIPES / f"{recipe}.yaml", overrides)
-        )
-        made[name] = publish(make_plan(read))
-    return made[name]
+@cache
+def release_of(name: str) -> Released:
+    recipe, overrides = CASES[name]
+    overrides = (*overrides, "description=none")
+    if recipe == "people":
+        return publish(make_plan(read_text(PEOPLE, "people.yaml", overrides)))
+    return publish(make_plan(read_recipe(RECIPES / f"{recipe}.yaml", overrides)))
 
 
 def publish(plan: Plan) -> Released:
-    part, digest = mechanism_of(plan.mechanism).certificate, f"sha256:{'0' * 64}"
-    facts = RunFacts(
-        tuple(CheckResult(check, "it holds", True) for check in part.list_checks(plan)),
-        list_versions(),
-        "cpu",
-        "2026-01-01T00:00:00+00:00",
-        "2026-01-01T00:01:00+00:00",
+    digest = f"sha256:{'0' * 64}"
+    facts = facts_of(
+        mechanism=plan.mechanism,
+        score=None,
         tensors=(ReleasedTensor("weight", (1,), "noisy_steps"),),
         stages=(digest,) * len(plan.stages),
     )
@@ -168,8 +157,8 @@ def remove_answers(text: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_no_two_sentences_of_a_release_give_different_bounds(name: str, released: dict[str, Released]) -> None:
-    made = release_of(name, released)
+def test_no_two_sentences_of_a_release_give_different_bounds(name: str) -> None:
+    made = release_of(name)
     documents = write_documents(made)
     answers: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for document, text in documents.items():
@@ -202,9 +191,9 @@ def read_shown(made: Released, question: str, at: str = "") -> float:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_bound_is_the_least_that_the_certificate_implies(name: str, released: dict[str, Released]) -> None:
-    """Of every pair of the profile, and of the Gaussian bound: a reader may derive none below the one that is shown."""
-    made = release_of(name, released)
+def test_the_bound_is_the_least_that_the_certificate_implies(name: str) -> None:
+    """A reader may derive none below the one shown: from any pair of the profile, or from the Gaussian bound."""
+    made = release_of(name)
     claim = made.claim
     pairs = [(claim.epsilon, claim.delta), *((point.epsilon, point.delta) for point in claim.profile)]
     implied = [(math.exp(e) + d) / (math.exp(e) + 1) for e, d in pairs]
@@ -214,9 +203,9 @@ def test_the_bound_is_the_least_that_the_certificate_implies(name: str, released
 
 
 @pytest.mark.parametrize("name", ["full", "gaussian"])
-def test_of_unsampled_noise_it_is_the_closed_form(name: str, released: dict[str, Released]) -> None:
-    """Of N(μ, 1) against N(0, 1), the best guess at even odds is right with probability Φ(μ/2)."""
-    made = release_of(name, released)
+def test_of_unsampled_noise_it_is_the_closed_form(name: str) -> None:
+    """With N(μ, 1) against N(0, 1), the best guess at even odds is right with probability Φ(μ/2)."""
+    made = release_of(name)
     (charge,) = made.plan.events
     mu = math.sqrt(charge.count) / charge.event.multipliers[0]
     exact = 100 * float(mpmath.ncdf(mpmath.mpf(mu) / 2))
