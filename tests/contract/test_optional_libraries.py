@@ -11,21 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from dprecipe import libraries
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import EXTRAS, TUNING, check_libraries, importing_libraries
+from tests.contract.test_wall import module_name
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dprecipe"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-MODULES = {
-    ".".join(
-        ("dprecipe", *(part for part in path.relative_to(PACKAGE).with_suffix("").parts if part != "__init__"))
-    ): path
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
-IMPORT_NAMES = {"PyYAML": "yaml", "dp-accounting": "dp_accounting", "pydantic": "pydantic", "scikit-learn": "sklearn"}
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+IMPORT_NAMES = {"PyYAML": "yaml", "dp-accounting": "dp_accounting"}
 GIVEN = {"dprecipe", "pydantic_core"}
 """Ourselves, and what is a part of a dependency."""
 OF_A_NOTEBOOK = {("dprecipe.notebook", "IPython")}
@@ -41,7 +38,7 @@ COMPUTED = {
 
 
 def list_packages(requirements: list[str]) -> set[str]:
-    return {re.split(r"[\[<>=! ]", requirement)[0] for requirement in requirements}
+    return {Requirement(requirement).name for requirement in requirements}
 
 
 DEPENDENCIES = {IMPORT_NAMES.get(name, name) for name in list_packages(PROJECT["dependencies"])} | GIVEN
