@@ -13,7 +13,7 @@
 # make bench      times what the project promises to be fast
 # make bench-check  measures the ratios of benchmarks/ratios.json again and says which have moved; some minutes
 # make schemas    writes the JSON Schemas in schemas/ anew
-# make pins       writes constraints.txt anew: the newest packages that fit together
+# make pins       writes constraints.txt: the newest packages that fit together
 #
 # * on two cores that do nothing else, once the environment is there
 

@@ -38,7 +38,7 @@ def warned(*args, **kwargs):
     return plain(*args, **kwargs)
 functional.linear = warned
 """
-"""What a library's next release may do."""
+"""The next release of a library may do this."""
 
 
 @pytest.fixture
@@ -58,15 +58,15 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return plant
 
 
-def plan_anew() -> GradientPlan:
+def plan_network() -> GradientPlan:
     network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
     return plan_of(network, cross_entropy, torch.zeros(5, 3), torch.zeros(5).long())
 
 
 def test_the_engine_plans_the_same(planted: Callable[[], None]) -> None:
-    before = plan_anew()
+    before = plan_network()
     planted()
-    assert len(plan_anew().places) == len(before.places) == 2
+    assert len(plan_network().places) == len(before.places) == 2
 
 
 def test_records_go_through_a_module_together_all_the_same(planted: Callable[[], None]) -> None:

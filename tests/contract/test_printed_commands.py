@@ -13,7 +13,7 @@ README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 NAMES = "|".join(sorted(set(re.findall(r"`dprecipe ([a-z]+) ", README)) | {"copies", "schema"}))
 COMMAND = re.compile(rf"dprecipe ({NAMES})( [a-z]+)*( [A-Z]+)*( --[a-z-]+)? $")
 NO_PATHS = ("dprecipe explain ", " --shard ")
-"""What is followed by a code or a number, never by a path."""
+"""Ends of a text that a code or a number follows, never a path."""
 
 
 def test_no_message_names_a_command_with_an_unquoted_path() -> None:

@@ -1,4 +1,4 @@
-"""What can refuse a step: each `raise` of a fault that a step reaches depends on private records or on the machine, or
+"""Refusals of a step: each `raise` of a fault that a step reaches depends on private records or on the machine, or
 a run decides it before there is a folder.
 
 A fault that is new has to be sorted in here; `tests/training/test_memory_check.py` tries those that are decided before.
@@ -27,21 +27,33 @@ AROUND = (
     *(
         f"training/{name}.py"
         for name in (
-            *("account_run", "attempt", "draft", "folder", "gather", "held", "initial_check", "memory_check"),
-            *(
-                "memory_meter",
-                "noise_check",
-                "nonprivate",
-                "physical_batch",
-                "precision_check",
-                "program",
-                "provenance",
-            ),
-            *("public_state", "publish", "run", "runner", "spend_once", "stage_check", "stages", "stepwise"),
+            "account_run",
+            "attempt",
+            "draft",
+            "folder",
+            "gather",
+            "held",
+            "initial_check",
+            "memory_check",
+            "memory_meter",
+            "noise_check",
+            "nonprivate",
+            "physical_batch",
+            "precision_check",
+            "program",
+            "provenance",
+            "public_state",
+            "publish",
+            "run",
+            "runner",
+            "spend_once",
+            "stage_check",
+            "stages",
+            "stepwise",
         )
     ),
 )
-"""What is done before a step, after it, or without one."""
+"""Modules whose work is done before a step, after it, or without one."""
 INTERNAL = "a fault of ours, which no recipe can bring about"
 REHEARSED = "`rehearse_step` takes the same path before there is a folder"
 MACHINE = "disk, network or another process, as they are by then"
@@ -73,7 +85,7 @@ SORTED = {
 
 
 def fault_names() -> set[str]:
-    """The names of faults, wherever they are defined, and of functions that make one (`_refused`)."""
+    """The names of faults, wherever they are defined."""
     names = {name for name, kind in vars(dprecipe.faults).items() if isinstance(kind, type) and issubclass(kind, Fault)}
     return names | {"StepFailed"}
 
@@ -99,7 +111,7 @@ def list_reached() -> set[str]:
                 for part in parts:
                     if isinstance(part, ast.Raise) and isinstance(part.exc, ast.Call):
                         name = ast.unparse(part.exc.func)
-                        if name in faults or name.startswith("_"):
+                        if name in faults or name.startswith("_"):  # a function that makes one: `_refused`
                             raising.add(key)
             else:
                 visit(child, file, owner)

@@ -109,7 +109,7 @@ def test_a_large_factor_promises_nothing() -> None:
 
 @pytest.mark.parametrize("epsilon", [7.5, 8.2, 12.0, 5000.0])
 def test_no_bound_is_stated_that_bounds_nothing(epsilon: float) -> None:
-    """Nobody is more than 100% sure, and a bound that is too large to be read is still no claim that there is none."""
+    """No one is more than 100% sure, and a bound that is too large to be read is still no claim that there is none."""
     claim = claim_of(epsilon, 1e-5)
     rows = dict(meaning.list_risk(claim))
     texts = [meaning.describe_attack(claim), *rows.values()]
