@@ -19,10 +19,10 @@ from dprecipe.models.zoo.layers import StandardisedConv2d
 from dprecipe.models.zoo.wide_resnet import build_wide_resnet
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.training.engine import compiled
+from dprecipe.training.engine import compilers
 from dprecipe.training.engine.backward import find_terms
 from dprecipe.training.engine.bookkeeping import add_clipped, pad_records
-from dprecipe.training.engine.choice import list_candidates, read_clock
+from dprecipe.training.engine.choice import list_candidates
 from dprecipe.training.engine.clipped_sum import (
     BatchPart,
     clipped_sum,
@@ -32,6 +32,7 @@ from dprecipe.training.engine.clipped_sum import (
 )
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.clipping import layer_numbers as layers_of
+from dprecipe.training.engine.clock import read_clock
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.full_precision import in_full_precision, in_run_precision
 from dprecipe.training.engine.planning import plan_of
@@ -226,7 +227,7 @@ def test_13_bfloat16_is_near_and_its_sums_are_single(gpu: torch.device, name: st
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("name", ["perceptron", "images"])
 def test_14_compiled_is_eager(cuda: torch.device, name: str, half: bool) -> None:
-    assert compiled.find_missing(cuda) is None
+    assert compilers.find_missing(cuda) is None
     model, batch = make_case(name, 48, cuda)
     whole: nn.Module = Reduced(model) if half else model
     passes = Passes(whole, cross_entropy, True, 40.0, 10)

@@ -141,19 +141,19 @@ def weigh_shares(
         squares_GN = total_P.new_zeros(len(clipping.thresholds), rows)
         for share, squares_N in zip(shares, squares_by_share, strict=True):
             squares_GN[share.group] += squares_N
-    weights_GN = weigh_gradients(squares_GN[:, :count], clipping, total_P)
-    if squares_GN.shape[1] > count:
-        weights_GN = nn.functional.pad(weights_GN, (0, squares_GN.shape[1] - count))
+    weights_GN = weigh_gradients(squares_GN, clipping, total_P, count)
     sound = bool((weights_GN > 0).all())
+    weights_GN[:, count:] = 0.0
     return [Weights(weights_N, sound, block_size, fresh) for weights_N in weights_GN]
 
 
-def weigh_gradients(squares_GN: Tensor, clipping: Clipping, total_P: Tensor) -> Tensor:
-    """(G, N): what each record's gradient is multiplied by, given squared norms; records are counted in `total_P`."""
+def weigh_gradients(squares_GN: Tensor, clipping: Clipping, total_P: Tensor, count: int) -> Tensor:
+    """(G, N): what each record's gradient is multiplied by, given squared norms; the first `count` are counted in
+    `total_P`, others only pad."""
     norms_GN = squares_GN.sqrt().mul_(ROUNDING)
     norms_GN.masked_fill_(norms_GN > LARGEST, math.inf)
     if clipping.counted is not None:
-        total_P[-1:] += clipping.bits(norms_GN)
+        total_P[-1:] += clipping.bits(norms_GN[:, :count])
     return clipping.weights(norms_GN)
 
 

@@ -5,12 +5,12 @@ Legend: N records, P numbers of the parameter.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from dprecipe.training.engine.clock import read_clock
 from dprecipe.training.engine.strategies import (
     Ghost,
     GradientStore,
@@ -94,12 +94,3 @@ def choose_cheapest(strategies: dict[str, StrategyFactory], weights: Weights, si
         strategy.add([total_P], weights)
         times[name] = min(times[name], read_clock(total_P.device) - start)
     return min(times, key=times.__getitem__)
-
-
-def read_clock(device: torch.device) -> float:
-    """Seconds, after the device has finished its work. On a CPU, those of this thread, so that other programs do not
-    count."""
-    if device.type == "cpu":
-        return time.thread_time()
-    torch.zeros((), device=device).item()  # waits
-    return time.perf_counter()

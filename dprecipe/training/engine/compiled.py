@@ -15,15 +15,11 @@ Nothing of a program depends on a private record.
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import sys
-import sysconfig
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, cast, final
 
 import torch
@@ -37,6 +33,7 @@ from dprecipe.progress import report_progress
 from dprecipe.training.engine.backward import GradientPlan, Loss, run_pass
 from dprecipe.training.engine.compiled_check import check_equal, measure_seconds
 from dprecipe.training.engine.compiled_program import AnswerIndex, Program, StoredCall, SumPrograms, Uncompiled
+from dprecipe.training.engine.compilers import find_compiler, find_missing
 from dprecipe.training.engine.layers import layer_terms
 from dprecipe.training.engine.parts import Parts
 from dprecipe.training.engine.planning import plan_of
@@ -224,43 +221,6 @@ def _lift_tensors(graph: GraphModule, model: nn.Module) -> list[tuple[dict[str, 
     graph.graph.lint()
     graph.recompile()
     return results
-
-
-def find_compiler(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
-    """Compile for shapes as they are. On a CPU the layouts stay those of eager torch: its compiler's own answer wrong
-    gradients for a convolution under a pool (torch 2.13). On a GPU convolutions in bfloat16 gain by another one."""
-    import torch._inductor
-
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_cache()))  # torch's own is where others may write
-    on_gpu = any(tensor.device.type == "cuda" for tensor in inputs)
-    half = any(torch.bfloat16 in node.kwargs.values() for node in graph.graph.nodes)
-    compute = torch._inductor.compile(graph, list(inputs), options={"layout_optimization": on_gpu and half})
-    return cast(Callable[..., Sequence[Tensor]], compute)
-
-
-def _cache() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dprecipe" / "inductor"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
-
-
-def find_missing(device: torch.device) -> str | None:
-    """What the compiler lacks on this machine, in words."""
-    if device.type == "cpu":
-        named = os.environ.get("CXX")
-        known = any(shutil.which(name) for name in ([named] if named else ["g++", "clang++", "c++", "cl"]))
-        return None if known else "there is no C++ compiler (g++ or clang++)"
-    if device.type == "cuda":
-        from torch.utils._triton import has_triton
-
-        if not has_triton():
-            return "there is no triton"
-        named = os.environ.get("CC")  # triton compiles what starts its kernels
-        if not any(shutil.which(name) for name in ([named] if named else ["gcc", "clang", "cc"])):
-            return "there is no C compiler (gcc or clang), which triton needs"
-        header = Path(sysconfig.get_path("include")) / "Python.h"
-        return None if header.exists() else "there is no Python.h (the package python3-dev), which triton needs"
-    return f"nothing compiles for {device.type}"
 
 
 @final

@@ -105,7 +105,7 @@ class Program:
         with torch.no_grad():
             answers = self.answers(features, labels)
             weights_N = pad_records(
-                weigh_gradients(sum_programs.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size
+                weigh_gradients(sum_programs.norms(*answers)[0][None, :count], clipping, total_P, count)[0], self.size
             )
             if not reserve.try_block(count, sum_programs.block_size):  # in double precision, by the same weights
                 for share in sum_programs.shares(answers):

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
-from typing import Any, cast, final
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dprecipe.models.zoo.layers import MIN_VARIANCE, OffsetRMSNorm, StandardisedConv2d, TransposedLinear, WideRMSNorm
+from dprecipe.models.zoo.layers import OffsetRMSNorm, StandardisedConv2d, TransposedLinear, WideRMSNorm
 from dprecipe.models.zoo.next_tokens import NextTokens
 from dprecipe.training.engine.taps import Call, Unplanned
 from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, SingleRecordTerm, Term, TokenErrors
+from dprecipe.training.engine.windows import WindowRows, by_record, layer_windows, rows_at
 
 NamedTerms = Iterator[tuple[str, Term]]
 """Terms by the names of the parameters in the layer."""
@@ -82,7 +82,7 @@ def _linear(call: Call) -> NamedTerms:
 def _convolution(call: Call) -> NamedTerms:
     layer = cast(nn.modules.conv._ConvNd, call.layer)
     images, gradient, each = _rows_of(call)
-    right_NOT = _by_record(gradient.flatten(2), each).movedim(1, 2).flatten(2) if each > 1 else gradient.flatten(2)
+    right_NOT = by_record(gradient.flatten(2), each).movedim(1, 2).flatten(2) if each > 1 else gradient.flatten(2)
     if "weight" in call.parameters:
         yield "weight", _of_windows(layer, images, gradient.shape[2:], right_NOT, each)
     if "bias" in call.parameters:
@@ -98,14 +98,6 @@ def _rows_of(call: Call) -> tuple[Tensor, Tensor, int]:
     return inputs.flatten(0, 1), gradient.flatten(0, 1), place[1]
 
 
-def _by_record(rows: Tensor, each: int) -> Tensor:
-    return torch.unflatten(rows, 0, (-1, each))
-
-
-def _rows_at(part: slice, each: int) -> slice:
-    return slice(part.start * each, part.stop * each)
-
-
 def _of_windows(
     layer: nn.modules.conv._ConvNd, images: Tensor, counts: Sequence[int], right_NOT: Tensor, each: int
 ) -> Products:
@@ -117,8 +109,8 @@ def _of_windows(
         return split.movedim(-1, values.dim()).flatten(values.dim() - 1)
 
     def left(part: slice) -> Tensor:
-        result = layer_windows(images[_rows_at(part, each)], layer)
-        return result if each == 1 else _by_record(result, each).movedim(1, 2).flatten(2, 3)
+        result = layer_windows(images[rows_at(part, each)], layer)
+        return result if each == 1 else by_record(result, each).movedim(1, 2).flatten(2, 3)
 
     right_NGOT = torch.unflatten(right_NOT, 1, (layer.groups, -1))
     slabs, paired = None, layer.groups == 1
@@ -131,153 +123,6 @@ def _of_windows(
 
 MIN_MULTIPLICATIONS = 1 << 18
 """A product is computed by a call of its own only if it has at least this many multiplications."""
-
-
-@final
-class WindowRows:
-    """The rows of a convolution without groups, from one product for each position in the window's leading sides.
-
-    Only windows along the last side are copied: the others are views of that copy. Where another side has a stride,
-    its positions are sorted by their phase first.
-    """
-
-    def __init__(
-        self,
-        layer: nn.modules.conv._ConvNd,
-        images: Tensor,
-        counts: Sequence[int],
-        right_NOT: Tensor,
-        each: int,
-        *,
-        standard: bool = False,
-    ) -> None:
-        """`counts`: outputs along each side; `each`: images of a record; `standard`: weights are standardised."""
-        self._layer, self._images, self._counts = layer, images, tuple(counts)
-        self._right_NOT, self._each = right_NOT, each
-        self._padding = _padding(layer)
-        sides = [size + sum(pair) for size, pair in zip(images.shape[2:], self._padding, strict=True)]
-        self._run = layer.kernel_size[-1] * layer.in_channels
-        self._pull = _Standard(layer.weight.detach(), self._unordered) if standard else None
-        result = math.prod(sides) * layer.in_channels + math.prod(sides[:-1]) * self._counts[-1] * self._run
-        self.row_cost = each * result
-
-    def rows(self, part: slice, out_RP: Tensor) -> None:
-        layer, right_ROT = self._layer, self._right_NOT[part]
-        places = list(product(*map(range, layer.kernel_size[:-1])))
-        slabs = out_RP.view(len(right_ROT), len(places), layer.out_channels, self._run)
-        by_phase = self._along_last(self._images[_rows_at(part, self._each)])
-        for number, place in enumerate(places):
-            reach = [at * dilation for at, dilation in zip(place, layer.dilation, strict=False)]
-            runs = by_phase[tuple(at % step for at, step in zip(reach, layer.stride, strict=False))]
-            for dim, (at, step) in enumerate(zip(reach, layer.stride, strict=False)):
-                runs = runs.narrow(1 + dim, at // step, self._counts[dim])
-            torch.bmm(right_ROT, runs.reshape(len(right_ROT), -1, self._run), out=slabs[:, number])
-        if self._pull is not None:
-            self._pull.back(slabs)
-
-    def _along_last(self, images: Tensor) -> dict[tuple[int, ...], Tensor]:
-        """(images, …, outputs along the last side, window along it × C), for each phase of the other sides."""
-        layer = self._layer
-        padded = _channels_last(images, layer, self._padding)
-        step, within = padded.stride(-2) * layer.stride[-1], padded.stride(-2) * layer.dilation[-1]
-        outer = list(zip(layer.stride[:-1], layer.kernel_size[:-1], layer.dilation[:-1], strict=True))
-        result = {}
-        for phase in product(*(range(min(s, (k - 1) * d + 1)) for s, k, d in outer)):
-            starts = [slice(at, None, s) for at, (s, _, _) in zip(phase, outer, strict=True)]
-            rows = padded[(slice(None), *starts)]
-            sizes = (*rows.shape[:-2], self._counts[-1], layer.kernel_size[-1], layer.in_channels)
-            runs = rows.as_strided(sizes, (*rows.stride()[:-2], step, within, 1), rows.storage_offset())
-            result[phase] = runs.contiguous().flatten(-2)
-        return result
-
-    def ordered(self, values: Tensor) -> Tensor:
-        """From (outer window, O, last side of the window, C) to (O, C, window)."""
-        layer = self._layer
-        *outer, last = layer.kernel_size
-        lead = values.dim() - 1
-        split = torch.unflatten(values, -1, (math.prod(outer), layer.out_channels, last, layer.in_channels))
-        by_parameter = split.permute(*range(lead), lead + 1, lead + 3, lead, lead + 2)
-        return by_parameter.flatten(lead)
-
-    def _unordered(self, weight: Tensor) -> Tensor:
-        """From the parameter to (outer window, O, last side of the window × C)."""
-        split = weight.flatten(2, -2) if weight.dim() > 3 else weight[:, :, None]
-        return split.permute(2, 0, 3, 1).flatten(2)
-
-
-@final
-class _Standard:
-    """The transposed derivative of standardisation: from gradients with respect to the standardised kernels to those
-    with respect to the weights.
-
-    With c the centred kernel of an output and s the root of its sum of squares, g becomes
-    (g - mean(g) - c (c·g) / s²) / s; where s is bounded from below, the term with c is omitted.
-    """
-
-    def __init__(self, weight: Tensor, unordered: Callable[[Tensor], Tensor]) -> None:
-        flat_OI = weight.flatten(1)
-        centred_OI = flat_OI - flat_OI.mean(1, keepdim=True)
-        squares_O1 = centred_OI.square().sum(1, keepdim=True)
-        scales_O1 = torch.rsqrt(squares_O1.clamp_min(MIN_VARIANCE))
-        lengths = torch.where(squares_O1 > MIN_VARIANCE, scales_O1, 0.0)
-        self._inputs = flat_OI.shape[1]
-        self._units = unordered((centred_OI * lengths).view_as(weight))
-        self._scales_O1 = scales_O1
-
-    def back(self, slabs: Tensor) -> None:
-        """In place, (R, outer window, O, last side of the window × C)."""
-        along = torch.einsum("rkoq,koq->ro", slabs, self._units)
-        mean = slabs.sum((1, 3)) / self._inputs
-        slabs -= mean[:, None, :, None]
-        slabs.addcmul_(self._units, along[:, None, :, None], value=-1.0)
-        slabs *= self._scales_O1
-
-
-def _channels_last(inputs: Tensor, layer: nn.modules.conv._ConvNd, padding: list[tuple[int, int]]) -> Tensor:
-    """(R, C, …) to (R, …, C) in memory, padded."""
-    if layer.padding_mode != "zeros":
-        return _padded(inputs, layer).movedim(1, -1).contiguous()
-    inputs = inputs.movedim(1, -1)
-    if not any(map(any, padding)):
-        return inputs.contiguous()
-    sides = [size + sum(pair) for size, pair in zip(inputs.shape[1:-1], padding, strict=True)]
-    padded = inputs.new_zeros(len(inputs), *sides, inputs.shape[-1])
-    inner = padded
-    for dim, (size, pair) in enumerate(zip(inputs.shape[1:-1], padding, strict=True)):
-        inner = inner.narrow(1 + dim, pair[0], size)
-    inner.copy_(inputs)
-    return padded
-
-
-def layer_windows(inputs: Tensor, layer: nn.modules.conv._ConvNd) -> Tensor:
-    """(R, C, …) to (R, G, T, I): the inputs of each output position."""
-    padded = _channels_last(inputs, layer, _padding(layer))
-    space = slice(1, -1)
-    strides = padded.stride()[space]
-    reach = [d * (k - 1) + 1 for k, d in zip(layer.kernel_size, layer.dilation, strict=True)]
-    counts = [(size - r) // s + 1 for size, r, s in zip(padded.shape[space], reach, layer.stride, strict=True)]
-    steps = [stride * step for stride, step in zip(strides, layer.stride, strict=True)]
-    within = [stride * step for stride, step in zip(strides, layer.dilation, strict=True)]
-    channels = layer.in_channels // layer.groups
-    sizes = (len(padded), layer.groups, *counts, *layer.kernel_size, channels)
-    view = padded.as_strided(sizes, (padded.stride(0), channels, *steps, *within, 1))
-    return view.reshape(len(padded), layer.groups, math.prod(counts), -1)
-
-
-def _padded(inputs: Tensor, layer: nn.modules.conv._ConvNd) -> Tensor:
-    flat = [side for pair in reversed(_padding(layer)) for side in pair]
-    if not any(flat):
-        return inputs
-    return functional.pad(inputs, flat, "constant" if layer.padding_mode == "zeros" else layer.padding_mode)
-
-
-def _padding(layer: nn.modules.conv._ConvNd) -> list[tuple[int, int]]:
-    if layer.padding == "same":
-        totals = [d * (k - 1) for k, d in zip(layer.kernel_size, layer.dilation, strict=True)]
-        return [(total // 2, total - total // 2) for total in totals]
-    if isinstance(layer.padding, str):
-        return [(0, 0) for _ in layer.kernel_size]
-    return [(side, side) for side in layer.padding]
 
 
 def _embedding(call: Call) -> NamedTerms:
@@ -311,7 +156,7 @@ def _scale(normalised: Callable[[Any, Tensor], Tensor], dim: Callable[[Any], int
             if last:
                 return values.reshape(len(values), -1, math.prod(values.shape[-last:])).sum(1)
             by_row = values.flatten(2).sum(2)
-            return by_row if each == 1 else _by_record(by_row, each).sum(1)
+            return by_row if each == 1 else by_record(by_row, each).sum(1)
 
         if "weight" in call.parameters:
             yield "weight", Rows(summed(gradient * normalised(call.layer, inputs)))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.modules.frozen_draws import freeze_generators
 from dprecipe.training.engine.backward import GradientPlan, Loss
-from dprecipe.training.engine.choice import read_clock
+from dprecipe.training.engine.clock import read_clock
 from dprecipe.training.engine.plan_check import check_plan
 from dprecipe.training.engine.shares import shares_of
 from dprecipe.training.engine.sizes import is_out_of_memory, max_stored_numbers, one_size

@@ -12,26 +12,24 @@ Legend: N records, R some of them, T positions, I inputs, O outputs, P numbers o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, final
 
 import torch
 from torch import Tensor
 
+from dprecipe.training.engine.fused import Fused
+from dprecipe.training.engine.norms import BLOCK, row_squares
 from dprecipe.training.engine.reserve import BLOCKS
+from dprecipe.training.engine.standardised import SumStandardisation
 from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, Term
 
 CACHE = 3 << 17
 """Numbers processed at a time on a CPU, so that they stay in its cache: 1.5 MiB in single precision."""
 WIDENED_NUMBERS = 1 << 20
 """Numbers converted to double precision at a time for a product."""
-BLOCK = 128
-"""Numbers whose squares are added in single precision; twice as many if there are no more. In any order, adding them,
-taking the root and squaring it loses at most (their number + 6) 2^-24 of the sum."""
 LARGE = 1 << 14
 """Single precision does not speed up sums of products with fewer numbers."""
-TINY = 2.0**-125
-"""A bound on the loss from a square that is too small for single precision."""
 MARGIN = 2.0**-53
 
 
@@ -102,9 +100,7 @@ class Small:
         return row_squares(self._rows_NP)
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
-        sums = torch.split(weighted_sum(self._rows_NP, weights), self._sizes)
-        for total_P, sum_P in zip(totals, sums, strict=True):
-            total_P += sum_P
+        torch._foreach_add_(list(totals), torch.split(weighted_sum(self._rows_NP, weights), self._sizes))
 
 
 @final
@@ -119,11 +115,11 @@ class StoredGradients:
         self._rows_NP = (GradientStore() if store is None else store).rows(count, size, like.dtype, like.device)
 
     def squares(self) -> Tensor:
-        return torch.cat([row_squares(_rows(self._terms, part, self._rows_NP[part])) for part in self._parts])
+        return torch.cat([_rows_and_squares(self._terms, part, self._rows_NP[part])[1] for part in self._parts])
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
-        rows_NP = self._rows_NP
-        _add_ordered(self._terms, totals, weighted_sum(rows_NP, weights, owned=True))
+        weights = _for_rows(self._terms, weights)
+        _add_ordered(self._terms, totals, weighted_sum(self._rows_NP, weights, owned=True))
 
 
 @final
@@ -137,19 +133,20 @@ class Recomputed:
         self._parts = list(_parts(count, self._step))
         self._squares_N = torch.empty(0)
 
-    def _compute_rows(self, part: slice) -> Tensor:
-        return _rows(self._terms, part, self._few_RP[: part.stop - part.start])
+    def _compute_rows(self, part: slice) -> tuple[Tensor, Tensor]:
+        return _rows_and_squares(self._terms, part, self._few_RP[: part.stop - part.start])
 
     def squares(self) -> Tensor:
-        self._squares_N = torch.cat([row_squares(self._compute_rows(part)) for part in self._parts])
+        self._squares_N = torch.cat([self._compute_rows(part)[1] for part in self._parts])
         return self._squares_N
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
+        weights = _for_rows(self._terms, weights)
         sum_P = weights.exact.new_zeros(self._few_RP.shape[1])
         for part in self._parts:
-            rows_RP = self._compute_rows(part)
+            rows_RP, squares_R = self._compute_rows(part)
             # A product that is computed again may have other bits. If its norm has grown, it is scaled back.
-            grown_R = (self._squares_N[part] / row_squares(rows_RP)).sqrt().nan_to_num(1.0).clamp(max=1.0)
+            grown_R = (self._squares_N[part] / squares_R).sqrt().nan_to_num(1.0).clamp(max=1.0)
             again = Weights(weights.exact[part] * grown_R, weights.sound, weights.block_size)
             sum_P += weighted_sum(rows_RP, again, owned=True)
         _add_ordered(self._terms, totals, sum_P)
@@ -269,37 +266,32 @@ def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:
     return out_RP
 
 
+def _rows_and_squares(terms: Sequence[Term], part: slice, out_RP: Tensor) -> tuple[Tensor, Tensor]:
+    """`_rows`, and (R,) float64: the squared norms of what `_add_ordered` makes of them."""
+    rows_RP, standardised = _rows(terms, part, out_RP), _standardised(terms)
+    return rows_RP, row_squares(rows_RP) if standardised is None else standardised.squares(rows_RP)
+
+
+def _for_rows(terms: Sequence[Term], weights: Weights) -> Weights:
+    """Weights for a sum of `_rows`: those that are longer than what becomes of them are added in double precision."""
+    return weights if _standardised(terms) is None else replace(weights, block_size=1)
+
+
+def _standardised(terms: Sequence[Term]) -> SumStandardisation | None:
+    term = terms[0] if len(terms) == 1 else None
+    return term.slabs.standardised if isinstance(term, Products) and term.slabs is not None else None
+
+
 def _add_ordered(terms: Sequence[Term], totals: Sequence[Tensor], sum_P: Tensor) -> None:
     """Add a sum of `_rows` in the parameter's order."""
     totals[0].add_(sum_P if len(terms) > 1 else terms[0].ordered(sum_P))
 
 
-def row_squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
-    """(R,) float64: squared norms, rounded up where they were added in single precision, `block` numbers at a time.
-
-    Non-finite if a number is non-finite or larger than 2^60: such a gradient is treated as non-finite.
-    """
-    if rows_RP.dtype != torch.float32:
-        norms_R: Tensor = torch.linalg.vector_norm(rows_RP.double(), dim=1)
-        return norms_R.square()
-    size = rows_RP.shape[1]
-    whole = size // block * block if size > 2 * block else 0
-    squares_R: Tensor
-    if not whole:
-        squares_R = torch.linalg.vector_norm(rows_RP, dim=1).double().square()
-    else:
-        norms_RB = torch.linalg.vector_norm(torch.unflatten(rows_RP[:, :whole], 1, (-1, block)), dim=2)
-        squares_R = norms_RB.double().square().sum(1)
-        if whole < size:
-            squares_R += torch.linalg.vector_norm(rows_RP[:, whole:], dim=1).double().square()
-    squares_R *= 1 + (min(size, block if whole else 2 * block) + 6) * 2.0**-24
-    squares_R += size * TINY
-    return squares_R
-
-
 def weighted_sum(rows_NP: Tensor, weights: Weights, *, owned: bool = False) -> Tensor:
     """(P,) float64: the weighted sum of the rows. `owned`: see `Weights.clean`."""
     if weights.block_size > 1 and rows_NP.dtype == torch.float32 and len(rows_NP):
+        if rows_NP.device.type != "cpu":
+            return _sum_blocks(weights.clean(rows_NP), weights)
         rounded_N = weights.rounded()
         blocks = list(_parts(len(rows_NP), weights.block_size))
         sums = ((weights.clean(rows_NP[at], at, owned=owned).T @ rounded_N[at]).double() for at in blocks)
@@ -307,15 +299,36 @@ def weighted_sum(rows_NP: Tensor, weights: Weights, *, owned: bool = False) -> T
         for each_P in sums:
             total_P += each_P
         return total_P
-    sum_P = rows_NP.new_zeros(rows_NP.shape[1], dtype=torch.float64)
-    for block in _parts(len(rows_NP), chunk_size(2 * rows_NP.shape[1], rows_NP.device)):
-        sum_P.addmv_(weights.clean(rows_NP[block], block, owned=owned).double().T, weights.exact[block])
+    columns = [
+        sum_in_double(weights.clean(rows_NP[:, at], owned=owned), weights.exact)
+        for at in _parts(rows_NP.shape[1], chunk_size(2 * len(rows_NP), rows_NP.device))
+    ]
+    return columns[0] if len(columns) == 1 else torch.cat(columns)
+
+
+def _sum_in_double(rows_NP: Tensor, weights_N: Tensor) -> Tensor:
+    """(P,) float64: the weighted sum of finite rows."""
+    return rows_NP.double().T @ weights_N
+
+
+sum_in_double = Fused(_sum_in_double, lambda rows_NP, weights_N: (rows_NP.double() * weights_N[:, None]).sum(0))
+
+
+def _sum_blocks(rows_NP: Tensor, weights: Weights) -> Tensor:
+    """As `weighted_sum`, of rows that are finite, in single precision within a block: one product for all whole blocks,
+    since a GPU takes longer to start products than to make them."""
+    size, rounded_N = min(weights.block_size, len(rows_NP)), weights.rounded()
+    whole = len(rows_NP) // size * size
+    blocks_BcP = torch.unflatten(rows_NP[:whole], 0, (-1, size))
+    sum_P = torch.bmm(rounded_N[:whole].view(-1, 1, size), blocks_BcP)[:, 0].sum(0, dtype=torch.float64)
+    if whole < len(rows_NP):
+        sum_P += rounded_N[whole:] @ rows_NP[whole:]
     return sum_P
 
 
 def chunk_size(per_record: int, device: torch.device, numbers: int = CACHE) -> int:
     """How many records to process at a time, given how many numbers each one takes."""
-    return max(1, (numbers if device.type == "cpu" else numbers << 8) // max(1, per_record))
+    return max(1, (numbers if device.type == "cpu" else numbers << 9) // max(1, per_record))
 
 
 def _parts(count: int, step: int) -> Iterator[slice]:

@@ -23,6 +23,7 @@ from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.zoo.next_tokens import count_logits
 from dprecipe.training.engine.full_precision import before_norms
 from dprecipe.training.engine.sizes import one_size
+from dprecipe.training.engine.standardised import SumStandardisation
 from dprecipe.training.engine.taps import Call, Unplanned, in_single
 
 
@@ -63,6 +64,9 @@ class Rows:
 
 class Slabs(Protocol):
     """Rows computed by several products: for a convolution, one for each row of the window."""
+
+    standardised: SumStandardisation | None
+    """What `ordered` makes of rows besides their order."""
 
     @property
     def row_cost(self) -> int:

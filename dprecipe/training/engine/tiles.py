@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from dprecipe.training.engine.full_precision import before_norms
-from dprecipe.training.engine.strategies import CACHE, Weights, chunk_size, row_squares, weighted_sum
+from dprecipe.training.engine.fused import Fused
+from dprecipe.training.engine.norms import row_squares
+from dprecipe.training.engine.strategies import CACHE, Weights, chunk_size, weighted_sum
 from dprecipe.training.engine.terms import Lookups, Products, TokenErrors
 
 TOGETHER = 8
@@ -103,7 +105,7 @@ class TiledProducts:
             for part in _parts(self._count, together):
                 left_RTI, right_ROT = term.left(part)[:, 0], term.right[part, 0]
                 pairs = left_RTI @ left_RTI.mT, right_ROT.mT @ right_ROT
-                self._squares_N[part] = squares_of_pairs(*pairs, terms=max(term.inputs, term.outputs))
+                self._squares_N[part] = squares_of_pairs(*pairs, max(term.inputs, term.outputs))
         else:
             for part, _, rows_RP in self._tiles():
                 self._squares_N[part] += row_squares(rows_RP)
@@ -160,7 +162,7 @@ class TiledTokens:
         errors_RTV, normalisers_RT = term.errors(part)
         if lookups is None:
             pairs = states_RTH @ states_RTH.mT, errors_RTV @ errors_RTV.mT
-            return squares_of_pairs(*pairs, terms=len(term.weight)), normalisers_RT
+            return squares_of_pairs(*pairs, len(term.weight)), normalisers_RT
         states_RTH, errors_RTV = states_RTH.double(), errors_RTV.double()
         pairs_RTT, states_RTT = errors_RTV @ errors_RTV.mT, states_RTH @ states_RTH.mT
         indices_RL, gradients_RLH = lookups.indices[part], lookups.gradients[part].double()
@@ -190,7 +192,7 @@ class TiledTokens:
             tile_sum.flush()
 
 
-def squares_of_pairs(left_RTT: Tensor, right_RTT: Tensor, terms: int = 1) -> Tensor:
+def _squares_of_pairs(left_RTT: Tensor, right_RTT: Tensor, terms: int = 1) -> Tensor:
     """(R,) float64: the squared norms of sums of outer products, from the products of their factors at each two
     positions; raised by what rounding usually adds. `terms`: numbers that were added for each, in single precision."""
     left_RTT, right_RTT = left_RTT.double(), right_RTT.double()
@@ -198,6 +200,9 @@ def squares_of_pairs(left_RTT: Tensor, right_RTT: Tensor, terms: int = 1) -> Ten
     # Errors of pairs are independent, in the root of their number; those of one pair and its mirror are the same.
     pairs_R = PAIRS * math.sqrt(terms) * ROUNDING * squares_RT.sum(1)
     return _raised(_products(left_RTT, right_RTT) + pairs_R, squares_RT.sqrt().sum(1), left_RTT.shape[1])
+
+
+squares_of_pairs = Fused(_squares_of_pairs)
 
 
 def _products(left_RTL: Tensor, right_RTL: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dprecipe.training.engine.choice import read_clock
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.clock import read_clock
 from dprecipe.training.engine.kinks import limit_difference, move_records
 from dprecipe.training.probe.case import ROUNDING, TOLERANCE, Case, Failed
 

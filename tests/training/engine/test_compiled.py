@@ -20,7 +20,8 @@ from dprecipe.models.zoo.causal_lm import causal_model
 from dprecipe.training.engine import compiled, shares
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
-from dprecipe.training.engine.compiled import Mode, Passes, find_compiler
+from dprecipe.training.engine.compiled import Mode, Passes
+from dprecipe.training.engine.compilers import find_compiler
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sizes import STEP, size_for
 from dprecipe.training.engine.synthetic import synthetic_records

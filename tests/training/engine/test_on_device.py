@@ -17,7 +17,7 @@ from dprecipe.mechanisms.encoded.train import encoded_sum
 from dprecipe.training import records
 from dprecipe.training.engine import (
     choice,
-    compiled,
+    compilers,
     gradient_rows,
     parts,
     planning,
@@ -421,14 +421,14 @@ def test_compiling_for_a_gpu_takes_a_c_compiler_and_python_s_headers(
     monkeypatch.setattr(triton, "has_triton", lambda: True)
     monkeypatch.delenv("CC", raising=False)
     (tmp_path / "Python.h").touch()
-    monkeypatch.setattr(compiled.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(compilers.sysconfig, "get_path", lambda name: str(tmp_path))
     cuda = torch.device("cuda")
-    monkeypatch.setattr(compiled.shutil, "which", lambda name: None)
-    assert "no C compiler" in str(compiled.find_missing(cuda))
-    monkeypatch.setattr(compiled.shutil, "which", lambda name: "/usr/bin/gcc")
-    assert compiled.find_missing(cuda) is None
+    monkeypatch.setattr(compilers.shutil, "which", lambda name: None)
+    assert "no C compiler" in str(compilers.find_missing(cuda))
+    monkeypatch.setattr(compilers.shutil, "which", lambda name: "/usr/bin/gcc")
+    assert compilers.find_missing(cuda) is None
     (tmp_path / "Python.h").unlink()
-    assert "Python.h" in str(compiled.find_missing(cuda))
+    assert "Python.h" in str(compilers.find_missing(cuda))
 
 
 @pytest.mark.usefixtures("gpu")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dprecipe.training.engine import strategies
 from dprecipe.training.engine.strategies import (
     Ghost,
     Recomputed,
@@ -103,3 +104,17 @@ def test_rows_that_come_out_longer_the_second_time_are_shortened() -> None:
     result_P = torch.zeros(100, dtype=torch.float64)
     strategy.add([result_P], Weights(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)))
     assert float(result_P.norm()) <= float(norms_N[0])
+
+
+@pytest.mark.parametrize("count", [1, 5, 6])
+@pytest.mark.parametrize("block_size", [2, 3, 100])
+def test_blocks_that_are_added_by_one_product_are_those_that_are_added_in_turn(count: int, block_size: int) -> None:
+    """A GPU's way, with numbers that single precision adds exactly within a block, and not over two."""
+    values = torch.arange(count * 4.0).view(count, 4) + 2.0**23
+    weights = Weights(torch.full((count,), 1.0, dtype=torch.float64), True, block_size)
+    expected = weighted_sum(values, weights)
+    found = strategies._sum_blocks(values, weights)
+    assert found.dtype == torch.float64
+    if block_size == 2:
+        assert torch.equal(found, values.double().sum(0))
+    assert torch.allclose(found, expected, rtol=1e-6)

@@ -1,0 +1,74 @@
+"""Chains of operations on large tensors as one kernel of a GPU: what is between them is then never in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor
+
+from dprecipe.library_warnings import ignoring_warnings
+from dprecipe.training.engine.clock import read_clock
+from dprecipe.training.engine.compilers import find_missing, keep_programs
+from dprecipe.training.engine.sizes import one_size
+
+MIN_NUMBERS = 1 << 24
+"""Of fewer, kernels take longer to start, and a program longer to make, than is gained."""
+CLOSE = 2.0**-20
+"""How far a program's results may be from those of single operations, relative to the largest."""
+ROUNDS = 3
+
+
+@final
+class Fused:
+    """A function of tensors that is compiled where that is faster; elsewhere it is called as it is.
+
+    The first call on a GPU with a large first tensor decides, which is that of a plan on synthetic records, before
+    anything is spent: a program is made, its results are compared with the function's, and both are timed. Without a
+    compiler, with other results, or with no gain the function stays as it is. The function must have bounds that hold
+    in whatever order a compiler adds and whatever it fuses; its first argument is a tensor.
+    """
+
+    def __init__(self, function: Callable[..., Tensor], fusible: Callable[..., Tensor] | None = None) -> None:
+        """`fusible`: the same, written so that a compiler can make one kernel of it."""
+        self.__doc__ = function.__doc__
+        self._function, self._fusible = function, fusible or function
+        self._program: Callable[..., Tensor] | None = None
+        self._tried = False
+
+    def __call__(self, first: Tensor, *more: Tensor | float) -> Tensor:
+        if not one_size(first.device) or first.numel() < MIN_NUMBERS or _is_traced(first):
+            return self._function(first, *more)
+        if not self._tried:
+            self._tried = True
+            self._program = find_program(self._function, self._fusible, first, *more)
+        return (self._program or self._function)(first, *more)
+
+
+def _is_traced(tensor: Tensor) -> bool:
+    """Answer whether operations are recorded, by a type of tensors or by a mode: a compiler does so itself."""
+    return type(tensor) is not Tensor or bool(torch._C._len_torch_dispatch_stack()) or torch.compiler.is_compiling()
+
+
+def find_program(
+    function: Callable[..., Tensor], fusible: Callable[..., Tensor], first: Tensor, *more: Tensor | float
+) -> Callable[..., Tensor] | None:
+    """A faster program of the function, for tensors of any size; None if there is none."""
+    if find_missing(first.device):
+        return None
+    keep_programs()
+    program: Callable[..., Tensor] = torch.compile(fusible, dynamic=True, fullgraph=True)
+    times = {function: float("inf"), program: float("inf")}
+    try:
+        with ignoring_warnings():
+            expected, found = function(first, *more), program(first, *more)
+            if not bool((found - expected).abs().max() <= CLOSE * expected.abs().max()):
+                return None
+            for each in [*times] * ROUNDS:
+                start = read_clock(first.device)
+                each(first, *more)
+                times[each] = min(times[each], read_clock(first.device) - start)
+    except Exception:  # a compiler does not promise what it raises
+        return None
+    return program if times[program] < times[function] else None
