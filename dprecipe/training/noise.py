@@ -63,10 +63,19 @@ from dprecipe.noise.entropy import Stream
 from dprecipe.noise.lattice import FINE, lattice_spacing
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.device_draws import draw_from
+from dprecipe.training.engine.sizes import free_bytes
 
 CHUNK = (1 << 16) - 32
 """Numbers processed at a time on a CPU: few enough that all buffers stay in the cache; their pairs use whole blocks of
 the keystream."""
+DEVICE_CHUNK = CHUNK << 6
+"""Numbers of a chunk on a GPU, whose words follow those of the chunk before."""
+MAX_TOGETHER = 16
+"""The largest number of chunks that are made at once on a GPU, where memory allows."""
+_SHARE = 16
+"""Of the free memory, what they take at most."""
+_BYTES = 20
+"""Of memory for each number, while its words are made."""
 MIN_CHUNKS = 4
 """The smallest number of chunks for one thread."""
 MIN_ON_DEVICE = 1 << 18
@@ -104,7 +113,8 @@ def add_noise(value_P: Tensor, distribution: Distribution, scale: float | Tensor
     original, value_P = value_P, value_P.detach()
     device, size = value_P.device, value_P.numel()
     if isinstance(scale, Tensor) and size:
-        lattice_spacing(float(scale.min())), lattice_spacing(float(scale.max()))  # raises if one has no lattice
+        for extreme in torch.stack(torch.aminmax(scale)).tolist():  # fetched together
+            lattice_spacing(extreme)  # raises if it has no lattice
     with _LOCK:
         if device.type != "cpu":
             _add_on_device(value_P, distribution, scale, stream, device)
@@ -188,18 +198,28 @@ def _scale_of(scale: float | Vector, part: slice) -> float | Vector:
 def _add_on_device(
     value_P: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream, device: torch.device
 ) -> None:
-    add = _device_adder(distribution, stream, device, value_P.numel())
-    for part in _parts(value_P.numel(), CHUNK << 6):
+    size = value_P.numel()
+    add = _device_adder(distribution, stream, device, size)
+    together = _count_together(device) if distribution.family == "gaussian" and size > DEVICE_CHUNK else 1
+    whole = size - size % DEVICE_CHUNK
+    starts = [*range(0, whole, together * DEVICE_CHUNK), whole]
+    for part in [slice(*ends) for ends in pairwise([*starts, size]) if ends[0] < ends[1]]:
         add(value_P[part], _scale_of(scale, part))
         onto_lattice(value_P[part], _scale_of(scale, part))
 
 
+def _count_together(device: torch.device) -> int:
+    """How many chunks of normal draws are made at once: fewer kernels are to be started. It changes no draw."""
+    return max(1, min(MAX_TOGETHER, free_bytes(device) // _SHARE // (_BYTES * DEVICE_CHUNK)))
+
+
 def _device_adder(distribution: Distribution, stream: Stream, device: torch.device, size: int) -> NoiseAdder:
-    """Adds noise to `size` numbers on another device, at most `CHUNK` << 6 at a time."""
+    """Adds noise to `size` numbers on another device, at most `DEVICE_CHUNK` at a time, or whole chunks of normal
+    draws."""
     if size < MIN_ON_DEVICE:
         return _adder_of(lambda count: _copied(distribution, stream, count, device))
     if distribution.family == "gaussian":
-        return _keystream_adder(stream, device, min(CHUNK << 6, size))
+        return _keystream_adder(stream, device)
     stream.share(())  # nobody else draws from it
     blocks = Keystream(stream.key, device)
     return _adder_of(lambda count: draw_from(distribution, blocks, count))
@@ -275,32 +295,27 @@ def _by_torch(square: Tensor, angle: Tensor, spare: Tensor) -> None:
     square.mul_(spare)
 
 
-def _keystream_adder(stream: Stream, device: torch.device, max_count: int) -> NoiseAdder:
-    """Adds scale × standard normal draws, from a keystream generated on the device, to a vector of at most `max_count`
-    numbers."""
+def _keystream_adder(stream: Stream, device: torch.device) -> NoiseAdder:
+    """Adds scale × standard normal draws, from a keystream generated on the device, to a vector of at most
+    `DEVICE_CHUNK` numbers, or of whole chunks (R of them): each has the draws that it would have alone."""
     stream.share(())  # nobody else draws from it
-    blocks, memory = Keystream(stream.key, device), _device_memory(device, (max_count + 1) // 2)
-    offset = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
+    blocks = Keystream(stream.key, device)
 
     def add(value: Tensor, scale: float | Tensor) -> None:
-        pairs = (value.numel() + 1) // 2
-        words = blocks.next(math.ceil(_PAIR * pairs / BLOCK))
-        radius, angle, spare = memory[:, :pairs].unbind()
-        radius.copy_(words[: 2 * pairs].view(torch.int64))
-        torch.add(offset, radius, alpha=2.0**-63, out=radius)
+        chunks = max(1, value.numel() // DEVICE_CHUNK)
+        value_RV = value.view(chunks, -1)
+        pairs = (value_RV.shape[1] + 1) // 2
+        words_RW = blocks.next(chunks * math.ceil(_PAIR * pairs / BLOCK)).view(chunks, -1)
+        radius, angle = words_RW[:, : 2 * pairs].view(torch.int64).double(), words_RW[:, 2 * pairs : 3 * pairs].double()
+        # u = (k + 1/2) 2^-63. Its terms are numbers, not tensors: nothing is copied to the device, nor waited for.
+        radius.add_(0.5).mul_(2.0**-63)
         radius.mul_(radius)
-        angle.copy_(words[2 * pairs : 3 * pairs])
-        _by_torch(radius, angle, spare)
-        for part, draws in ((slice(pairs), radius), (slice(pairs, None), angle[: value.numel() - pairs])):
-            _add(value[part], draws, _scale_of(scale, part))
+        _by_torch(radius, angle, torch.empty_like(radius))
+        for part, draws in ((slice(pairs), radius), (slice(pairs, None), angle[:, : value_RV.shape[1] - pairs])):
+            scales = scale.view(chunks, -1)[:, part] if isinstance(scale, Tensor) else scale
+            _add(value_RV[:, part], draws, scales)
 
     return add
-
-
-@lru_cache(maxsize=2)
-def _device_memory(device: torch.device, pairs: int) -> Tensor:
-    with torch.inference_mode(False):  # so that it can be used in any mode
-        return torch.empty(3, pairs, dtype=torch.float64, device=device)
 
 
 _cpu_buffer = lru_cache(maxsize=2)(_CpuBuffer)

@@ -19,27 +19,32 @@ from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.progress import report_progress
 from dprecipe.training.chacha import BLOCK, Keystream
+from dprecipe.training.compiled_keystream import compile_keystream
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.sizes import widest_type
 from dprecipe.training.gate import Gate, distribution_of, multiplier_of
-from dprecipe.training.noise import MIN_ON_DEVICE
+from dprecipe.training.noise import DEVICE_CHUNK, MIN_ON_DEVICE
 from dprecipe.training.probe.program import Check
 
 DRAWS = 200_000
 BLOCKS = 70_000
 """Of the keystream, compared with another implementation's."""
+MIN_CHUNKS = 1000
+"""Of noise in a run: with fewer, to compile takes longer than it saves, 15 ms a chunk or more."""
 DISTANCE = 3.3
 """Largest √n × Kolmogorov–Smirnov distance: a sound generator passes it once in a billion times (2 exp(-2·3.3²))."""
 ERRORS = 6.0
 """Standard errors allowed of the share of positive draws: once in 500 million times."""
 
 
-def noise_scale(plan: Plan, device: torch.device) -> Check:
+def noise_scale(plan: Plan, device: torch.device, trained: int = 0) -> Check:
     """Every noise of the plan, added to zeros, has the planned distribution and scale, and both signs.
 
     The zeros are on `device`: noise is made where the sum is. Where that is no CPU, the keystream that noise is made of
     there is compared with OpenSSL's first; and there are few of them, and many, for whose noise is made otherwise.
+    `trained`: how many numbers a step adds noise to. Where it pays, the keystream is compiled, and then compared.
 
     Nothing is spent: the gate writes to a ledger of its own, which is thrown away, and the sum is made of zeros.
 
@@ -51,7 +56,9 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
         for c in plan.room.events
     }
     place = widest_type(device)
+    remark = ""
     if place.type != "cpu":
+        remark = _compile_where_it_pays(plan, place, trained)
         keystream_known(place)
     counts = (DRAWS,) if place.type == "cpu" else (DRAWS, max(DRAWS, MIN_ON_DEVICE))
     check = check_lattice(
@@ -62,7 +69,20 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
     )
     if place.type == "cpu":
         return check
-    return replace(check, measured=f"{check.measured}; its keystream, made on {place.type}, is OpenSSL's")
+    return replace(check, measured=f"{check.measured}; its keystream, made on {place.type}, is OpenSSL's{remark}")
+
+
+def _compile_where_it_pays(plan: Plan, device: torch.device, trained: int) -> str:
+    """Says in words what was done; empty where there is nothing to gain."""
+    chunks = math.ceil(trained / DEVICE_CHUNK) * plan.length.steps
+    if (
+        trained < MIN_ON_DEVICE
+        or plan.runtime.compile is False
+        or (plan.runtime.compile == "auto" and chunks < MIN_CHUNKS)
+    ):
+        return ""
+    report_progress("compiling the keystream of noise")
+    return f" ({compile_keystream(device)})"
 
 
 def keystream_known(device: torch.device) -> None:

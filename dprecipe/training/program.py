@@ -181,7 +181,8 @@ def prepare(
         ),
         built,
     )
-    checks = (*checks, single_precision(device), noise_scale(plan, device), *stage_noise(plan))
+    trained = sum(parameter.numel() for parameter in built.parameters() if parameter.requires_grad)
+    checks = (*checks, single_precision(device), noise_scale(plan, device, trained), *stage_noise(plan))
     sets = records()
     store = store_of(plan, sets.train, device)
     config = built.config if isinstance(built, SequenceClassifier | CausalLanguageModel) and model is None else None

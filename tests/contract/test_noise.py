@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parents[2] / "dprecipe"
 GATE = PACKAGE / "training" / "gate.py"
 SAMPLERS = PACKAGE / "training" / "noise.py"
 DEVICE_DRAWS = PACKAGE / "training" / "device_draws.py"
+COMPILED = PACKAGE / "training" / "compiled_keystream.py"
 CHECK = PACKAGE / "training" / "noise_check.py"
 LATTICE = PACKAGE / "noise" / "lattice.py"
 STAGES = PACKAGE / "data" / "paid" / "release.py"
@@ -53,10 +54,13 @@ def test_t6_only_the_gates_draw_noise() -> None:
     assert releasing == {PACKAGE / "training" / "stages.py", *audits}
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE, CHECK}
     of_noise = {name for name in imported(CHECK) if name.startswith("dprecipe.training.noise.")}
-    assert of_noise == {"dprecipe.training.noise.MIN_ON_DEVICE"}, "a number, and nothing that draws"
-    # The check compares the keystream of a key of its own with another implementation's.
+    numbers = {f"dprecipe.training.noise.{name}" for name in ("DEVICE_CHUNK", "MIN_ON_DEVICE")}
+    assert of_noise == numbers, "numbers, and nothing that draws"
+    # The check compares the keystream of a key of its own with another implementation's, and has it compiled before.
     keyed = {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.chacha" in imported(path)}
-    assert keyed == {SAMPLERS, DEVICE_DRAWS, CHECK}
+    assert keyed == {SAMPLERS, DEVICE_DRAWS, CHECK, COMPILED}
+    compiling = {p for p in PACKAGE.rglob("*.py") if "dprecipe.training.compiled_keystream" in imported(p)}
+    assert compiling == {CHECK}, "nothing is compiled once something is spent"
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.device_draws" in imported(path)} == {SAMPLERS}
 
 

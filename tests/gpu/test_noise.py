@@ -21,7 +21,8 @@ from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noise.lattice import lattice_spacing
 from dprecipe.training import noise
-from dprecipe.training.chacha import BLOCK, Keystream
+from dprecipe.training.chacha import BLOCK, PROGRAMS, Keystream
+from dprecipe.training.compiled_keystream import compile_keystream
 from dprecipe.training.device_draws import draw_from
 from dprecipe.training.engine.full_precision import largest_error
 from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise
@@ -63,6 +64,30 @@ def test_01_the_known_answer_of_a_run(gpu: torch.device) -> None:
     keystream_known(gpu)
 
 
+def test_01_the_compiled_keystream_is_openssl_s(cuda: torch.device) -> None:
+    """And noise made with it is the noise made without."""
+    zeros = torch.zeros(2 * ON_DEVICE + 7, dtype=torch.float64, device=cuda)
+    PROGRAMS.clear()
+    expected = add_noise(zeros.clone(), GAUSSIAN, 1.0, Secrets(5).stream("noise", 1))
+    try:
+        assert compile_keystream(cuda) == "compiled"
+        keystream_known(cuda)
+        assert torch.equal(add_noise(zeros, GAUSSIAN, 1.0, Secrets(5).stream("noise", 1)), expected)
+    finally:
+        PROGRAMS.clear()
+
+
+def test_01_noise_of_many_numbers_waits_for_nobody(cuda: torch.device) -> None:
+    zeros = torch.zeros(2 * ON_DEVICE + 7, dtype=torch.float64, device=cuda)
+    add_noise(zeros, GAUSSIAN, 1.0, Secrets(5).stream("noise", 0))
+    torch.cuda.synchronize(cuda)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        add_noise(zeros, GAUSSIAN, 1.0, Secrets(5).stream("noise", 1))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.parametrize("few", [False, True])
 def test_02_the_noise_check_measures_the_device(
     cuda: torch.device, small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, few: bool
@@ -71,8 +96,8 @@ def test_02_the_noise_check_measures_the_device(
     assert "made on cuda" in noise_scale(small(), cuda).measured
     real, copied = noise._keystream_adder, noise._copied
 
-    def wrong(stream: Stream, device: torch.device, most: int) -> noise.NoiseAdder:
-        add = real(stream, device, most)
+    def wrong(stream: Stream, device: torch.device) -> noise.NoiseAdder:
+        add = real(stream, device)
         return lambda value, scale: add(value, 1.05 * scale)
 
     if few:

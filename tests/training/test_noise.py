@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import struct
 import threading
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -15,6 +16,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from scipy.special import ndtr
 from scipy.stats import binom
 from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dprecipe.noise import draws as draws_module
 from dprecipe.noise.distributions import Distribution
@@ -329,12 +332,12 @@ def test_a_device_s_own_keystream_makes_the_same_noise(count: int) -> None:
     device = torch.device("cpu")
     expected = np.concatenate(noise._CpuBuffer(count).draw(stream("device"), count))
     result, given = torch.zeros(count, dtype=torch.float64), stream("device")
-    noise._keystream_adder(given, device, count)(result, 1.0)
+    noise._keystream_adder(given, device)(result, 1.0)
     np.testing.assert_allclose(result.numpy(), expected, rtol=0, atol=2.0**-47)
     with pytest.raises(ValueError, match="was shared"):
         given.words(1)
     with pytest.raises(ValueError, match="only before anything"):
-        noise._keystream_adder(given, device, count)
+        noise._keystream_adder(given, device)
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
@@ -421,3 +424,69 @@ def test_noise_on_cuda_is_made_there() -> None:
     assert distance(drawn / SCALE, GAUSSIAN) < math.sqrt(math.log(2 / 1e-9) / 2 / COUNT)
     steps = drawn / lattice_spacing(SCALE)
     assert np.array_equal(steps, np.round(steps))
+
+
+class Crossings(TorchDispatchMode):
+    """Counts what a device would be asked to do, and what it would be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+        self.waits: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        places = {tensor.device.type for tensor in pytree.tree_leaves((args, result)) if isinstance(tensor, Tensor)}
+        copies = func.overloadpacket in (torch.ops.aten._to_copy, torch.ops.aten.copy_)
+        if "meta" in places:
+            self.operations += not func.is_view
+            fetches = func is torch.ops.aten._local_scalar_dense.default or (copies and "cpu" in places)
+            if fetches and not (kwargs or {}).get("non_blocking") and True not in args:
+                self.waits.append(str(func))
+        return result
+
+
+@pytest.mark.parametrize(("count", "most"), [(MIN_ON_DEVICE, 460), (2_750_000, 460), (100_000_000, 1_500)])
+def test_noise_on_a_device_starts_few_kernels_and_waits_for_none(
+    count: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device of shapes alone. What crosses to it is carried as to a GPU: from pinned memory, without waiting."""
+    carried: list[int] = []
+
+    def carry(tensor: Tensor, device: torch.device) -> Tensor:
+        carried.append(tensor.numel())
+        return tensor.to(device, non_blocking=True)
+
+    monkeypatch.setattr("dprecipe.training.chacha.carry_to_device", carry)
+    monkeypatch.setattr(noise, "free_bytes", lambda device: 40 << 30)
+    value = torch.empty(count, dtype=torch.float64, device="meta")
+    with Crossings() as seen:
+        add_noise(value, GAUSSIAN, SCALE, stream("shapes"))
+    assert not seen.waits
+    assert len(carried) == 1
+    assert seen.operations <= most
+
+
+@pytest.mark.parametrize("distribution", [GAUSSIAN, Distribution("laplace")], ids=lambda each: each.family)
+@pytest.mark.parametrize("each", [False, True])
+def test_how_many_chunks_are_made_together_changes_no_number(
+    distribution: Distribution, each: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise, "DEVICE_CHUNK", chunk := 2 * CHUNK)
+    for count in (MIN_ON_DEVICE, 6 * chunk, 7 * chunk + 3):
+        scale = torch.linspace(0.5, 2.0, count, dtype=torch.float64) if each else SCALE
+        results = []
+        for free in (0, 3 * noise._SHARE * noise._BYTES * chunk, 1 << 50):
+            monkeypatch.setattr(noise, "free_bytes", lambda device, free=free: free)
+            value = torch.linspace(-3, 1 / 3, count, dtype=torch.float64)
+            noise._add_on_device(value, distribution, scale, stream("together"), torch.device("cpu"))
+            results.append(value)
+        assert all(torch.equal(results[0], other) for other in results[1:])
+        expected = torch.linspace(-3, 1 / 3, count, dtype=torch.float64)
+        given = stream("together")
+        add = noise._device_adder(distribution, given, torch.device("cpu"), count)
+        for start in range(0, count, chunk):
+            part = slice(start, start + chunk)
+            add(expected[part], noise._scale_of(scale, part))
+        onto_lattice(expected, scale)
+        assert torch.equal(results[0], expected)
