@@ -25,8 +25,10 @@ from dprecipe.models.outputs import find_right, interpret_outputs, label_units, 
 from dprecipe.timeline import phase
 from dprecipe.training.engine.backward import channels_last
 from dprecipe.training.engine.full_precision import in_full_precision
+from dprecipe.training.engine.sizes import widest_type
 from dprecipe.training.losses import BinaryCrossEntropy, NextTokenLoss, cross_entropy
 from dprecipe.training.metrics import measure, render_metrics
+from dprecipe.training.prefetch import carry_to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Score:
         return f"accuracy {value:.2%}" if name == "accuracy" else f"{name.replace('_', ' ')} {value:.4g}"
 
 
+_CORRECT, _LOSS, _ABSOLUTE, _NATS, _TOKENS = range(5)
+"""Places of the sums that scores are made of."""
 MAX_NATS = 700.0
 """Of a token: more has a perplexity beyond double precision."""
 METRICS = "metrics.json"
@@ -147,40 +151,50 @@ class HeldOut:
     @phase("scores")
     def score(self, state: Mapping[str, Tensor], *, full: bool = False) -> Score:
         """Score the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with
-        everything that `training.metrics` measures, which a run needs at its end alone."""
-        correct, loss, absolute, nats, tokens = 0, 0.0, 0.0, 0.0, 0
+        everything that `training.metrics` measures, which a run needs at its end alone.
+
+        Sums are added up where the model is, and fetched at the end: a GPU is waited for once, and not in each part
+        (`full`: there too). In double precision, as Python would add them; counts are exact in it.
+        """
+        sums = torch.zeros(5, dtype=torch.float64, device=widest_type(self._device))
+
+        def add(place: int, value: Tensor) -> None:
+            sums[place].add_(value.to(sums.device))
+
         all_predicted, all_labels = [], []
         target = self._target
         with torch.no_grad(), in_full_precision():
             for start in range(0, len(self._records), self._size):
                 arrays = self._records.batch(slice(start, start + self._size))
-                features, labels = (torch.from_numpy(array).to(self._device) for array in arrays)
+                features, labels = (carry_to_device(torch.from_numpy(array), self._device) for array in arrays)
                 if self._channels_last and features.dim() > 3:
                     features = channels_last(features)
                 outputs = call_with(self._model, state, features)
                 if target.is_choice:
-                    correct += int(find_right(outputs, labels, target).sum())
+                    add(_CORRECT, find_right(outputs, labels, target).sum())
                 if isinstance(target, ClassTarget):
-                    loss += float(cross_entropy(outputs, labels).sum())
+                    add(_LOSS, cross_entropy(outputs, labels).sum())
                     predicted = outputs.double().softmax(1) if full else outputs
                 elif isinstance(target, SeveralTarget):
-                    loss += float(BinaryCrossEntropy(target.outputs)(outputs, labels).sum())
+                    add(_LOSS, BinaryCrossEntropy(target.outputs)(outputs, labels).sum())
                     labels = unpack_labels(labels, target.outputs)
                     predicted = outputs.double().sigmoid() if full else outputs
                 elif isinstance(target, TokenTarget):
-                    loss += float(NextTokenLoss()(outputs, labels).sum())
-                    nats, tokens = nats - float(outputs.double().sum()), tokens + int(labels.sum())
+                    add(_LOSS, NextTokenLoss()(outputs, labels).sum())
+                    add(_NATS, -outputs.double().sum())
+                    add(_TOKENS, labels.sum())
                     continue
                 else:
                     predicted, labels = interpret_outputs(outputs.double(), target), label_units(labels, target)
-                    loss += float(_sum_errors(predicted[:, 0], labels, target))
-                    absolute += float((predicted[:, 0] - labels).abs().sum())
+                    add(_LOSS, _sum_errors(predicted[:, 0], labels, target))
+                    add(_ABSOLUTE, (predicted[:, 0] - labels).abs().sum())
                 if full:
                     all_predicted.append(predicted.cpu().numpy())
                     all_labels.append(labels.double().cpu().numpy())
+        correct, loss, absolute, nats, tokens = sums.tolist()
         count, scores = len(self._records), dict[str, Any]()
         if isinstance(target, TokenTarget):
-            return Score(None, loss / max(1, count), count, full=_text_scores(nats, tokens, self._base))
+            return Score(None, loss / max(1, count), count, full=_text_scores(nats, int(tokens), self._base))
         if full and count:
             scores = measure(np.concatenate(all_predicted), np.concatenate(all_labels), target)
         mean_loss = loss / max(1, count)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import numpy as np  # noqa: E402
 from sklearn.metrics import log_loss, mean_poisson_deviance, roc_auc_score  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from dprecipe.data.records import Records  # noqa: E402
 from dprecipe.data.several import pack_answers  # noqa: E402
-from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget  # noqa: E402
+from dprecipe.data.targets import ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target, TokenTarget  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
+from dprecipe.models.outputs import interpret_outputs, label_units  # noqa: E402
 from dprecipe.models.schema import Cnn, LeastSquares, Linear, SoftmaxRegression  # noqa: E402
 from dprecipe.training.evaluate import MAX_TEXTS, HeldOut, Score  # noqa: E402
+from dprecipe.training.losses import BinaryCrossEntropy, NextTokenLoss, cross_entropy  # noqa: E402
 
 CPU = torch.device("cpu")
 GENERATOR = np.random.default_rng(0)
@@ -131,3 +137,72 @@ def test_texts_are_scored_a_few_at_a_time() -> None:
     assert sizes[:3] == [MAX_TEXTS, MAX_TEXTS, 5]
     assert max(sizes[3:]) == 9
     assert (scores[0].accuracy, scores[0].loss) == (scores[1].accuracy, pytest.approx(scores[1].loss, rel=1e-5))
+
+
+class Fetches(TorchDispatchMode):
+    """Counts numbers for which a device would be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+NAMES = SeveralTarget(("a", "b", "c"))
+
+
+@pytest.mark.parametrize("batch", [1, 4, 23])
+@pytest.mark.parametrize(
+    "target",
+    [ClassTarget(3), NAMES, NumberTarget(0.0, 5.0), CountTarget(8), TokenTarget(3)],
+    ids=lambda target: type(target).__name__,
+)
+def test_no_part_is_waited_for_and_sums_are_python_s(target: Target, batch: int) -> None:
+    """Records are carried as to a GPU; each sum is the one that Python makes of the sums of parts, to the bit."""
+    generator = torch.Generator().manual_seed(7)
+    outputs = torch.randn(23, 3 if target.is_choice else 1, generator=generator)
+    if isinstance(target, TokenTarget):
+        outputs = -torch.rand(23, 4, generator=generator)
+    kind = np.int64 if target.is_choice or isinstance(target, TokenTarget) else np.float32
+    labels = GENERATOR.integers(3, size=23).astype(kind)
+    records = Records(outputs.numpy(), labels)
+    with Fetches() as seen:
+        score = HeldOut(torch.nn.Identity(), records, CPU, batch, target).score({})
+    assert seen.count == 0
+    right, loss, absolute, nats = 0, 0.0, 0.0, 0.0
+    for start in range(0, 23, batch):
+        part, own = outputs[start : start + batch], torch.from_numpy(labels[start : start + batch])
+        if isinstance(target, ClassTarget):
+            right += int((part.argmax(1) == own).sum())
+            loss += float(cross_entropy(part, own).sum())
+        elif isinstance(target, SeveralTarget):
+            loss += float(BinaryCrossEntropy(3)(part, own).sum())
+        elif isinstance(target, TokenTarget):
+            loss += float(NextTokenLoss()(part, own).sum())
+            nats -= float(part.double().sum())
+        elif isinstance(target, NumberTarget):
+            predicted, truth = interpret_outputs(part.double(), target)[:, 0], label_units(own, target)
+            loss += float((predicted - truth).square().sum())
+            absolute += float((predicted - truth).abs().sum())
+    if not isinstance(target, CountTarget):
+        assert score.loss == loss / 23
+    if isinstance(target, ClassTarget):
+        assert score.accuracy == right / 23
+    if isinstance(target, NumberTarget):
+        assert score.mean_absolute_error == absolute / 23
+    if isinstance(target, TokenTarget):
+        assert score.full["tokens"] == labels.sum()
+        assert score.full["perplexity"] == math.exp(nats / labels.sum())
+
+
+def test_records_are_carried_to_the_device_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    carried: list[torch.device] = []
+    monkeypatch.setattr(
+        "dprecipe.training.evaluate.carry_to_device", lambda tensor, device: carried.append(device) or tensor
+    )
+    records = Records(FEATURES, GENERATOR.integers(3, size=23))
+    HeldOut(torch.nn.Identity(), records, CPU, 10, ClassTarget(3)).score({})
+    assert carried == [CPU] * 6
