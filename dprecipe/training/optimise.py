@@ -31,12 +31,17 @@ def optimizer_of(spec: Sgd | Adam, model: nn.Module, *, fused: bool = False) -> 
 
 
 def apply_weight_decay(spec: Sgd | Adam, optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """SGD's decoupled weight decay, before the step (AdamW does its own)."""
+    """SGD's decoupled weight decay, before the step (AdamW does its own): a GPU scales all weights by one kernel. On a
+    CPU that would round the factor to the weights' own type first, where they are halves."""
     if isinstance(spec, Sgd) and spec.weight_decay:
+        factor = 1 - lr * spec.weight_decay
         with torch.no_grad():
             for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.mul_(1 - lr * spec.weight_decay)
+                if group["params"][0].device.type == "cpu":
+                    for parameter in group["params"]:
+                        parameter.mul_(factor)
+                else:
+                    torch._foreach_mul_(group["params"], factor)
 
 
 def learning_rate(spec: Sgd | Adam, length: Length) -> Callable[[int], float]:
@@ -106,17 +111,24 @@ class Average:
         self.value: Tensor | None = None
         self.count = 0
 
+    @torch.no_grad()
     def take(self, step: int, parameters: Sequence[nn.Parameter]) -> None:
-        """Add the iterate after `step` (from 0)."""
+        """Add the iterate after `step` (from 0).
+
+        The parameters are read where they are, all of them by one kernel of a GPU at a time. It is a difference, a
+        product and a sum, each of which rounds: `lerp` and `addcmul` would round once, and otherwise.
+        """
         if self._spec is None or step < self._first:
             return
-        iterate = torch.nn.utils.parameters_to_vector(parameters).detach()
         self.count += 1
         if self.value is None:
-            self.value = iterate.clone()
+            self.value = torch.nn.utils.parameters_to_vector(parameters)
             return
         # An exponential average starts as a plain mean, or the first iterate would weigh too much.
         weight = 1 / self.count
         if isinstance(self._spec, EmaAverage):
             weight = max(weight, 1 - self._spec.decay)
-        self.value += weight * (iterate - self.value)
+        parts = cut_like(self.value, parameters)
+        moves = torch._foreach_sub(list(parameters), parts)
+        torch._foreach_mul_(moves, weight)
+        torch._foreach_add_(parts, moves)

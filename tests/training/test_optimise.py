@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from dprecipe.language.training import MAX_RATE, Adam, Sgd
-from dprecipe.training.optimise import FlatGradient, cut_like, optimizer_of
+from dprecipe.language.training import MAX_RATE, Adam, EmaAverage, Sgd, TailAverage
+from dprecipe.training.optimise import Average, FlatGradient, apply_weight_decay, cut_like, optimizer_of
 
 
 def parameters() -> list[nn.Parameter]:
@@ -66,3 +69,69 @@ def test_the_largest_rate_is_one_of_single_precision(spec: Sgd | Adam) -> None:
     for lr in (2 * MAX_RATE, {"schedule": "linear", "from": 2 * MAX_RATE, "to": 0.1}):
         with pytest.raises(ValidationError, match="less than or equal"):
             type(spec).model_validate({"kind": spec.kind, "lr": lr})
+
+
+class Operations(TorchDispatchMode):
+    """Counts operations that a device would start a kernel for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def filled(seed: int) -> list[nn.Parameter]:
+    trained = parameters()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in trained:
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return trained
+
+
+@pytest.mark.parametrize("spec", [EmaAverage(kind="ema", decay=0.9), TailAverage(kind="tail", fraction=0.9)])
+def test_an_average_is_that_of_vectors_to_the_bit(spec: EmaAverage | TailAverage) -> None:
+    """Of parameters of two types too, in as many operations as there are roundings."""
+    average, expected, count = Average(spec, 40), torch.empty(0), 0
+    for step in range(40):
+        trained = filled(step)
+        with Operations() as seen:
+            average.take(step, trained)
+        if step < average._first:
+            assert average.value is None
+            continue
+        iterate, count = torch.nn.utils.parameters_to_vector(trained).detach(), count + 1
+        weight = 1 / count if isinstance(spec, TailAverage) else max(1 / count, 1 - spec.decay)
+        expected = iterate if count == 1 else expected + weight * (iterate - expected)
+        assert average.value is not None
+        assert not average.value.requires_grad
+        assert torch.equal(average.value, expected)
+        assert seen.count == (1 if count == 1 else 3)
+        assert average.count == count
+    assert count == (40 if isinstance(spec, EmaAverage) else 36)
+
+
+def test_an_average_is_no_part_of_the_weights() -> None:
+    average, trained = Average(EmaAverage(kind="ema", decay=0.9), 3), [nn.Parameter(torch.ones(3))]
+    average.take(0, trained)
+    with torch.no_grad():
+        trained[0].fill_(7.0)
+    assert average.value is not None
+    assert average.value.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_weight_decay_is_one_operation_on_a_device() -> None:
+    """Of shapes alone. On a CPU it rounds as a product of each parameter does."""
+    spec = Sgd(kind="sgd", lr=0.1, weight_decay=0.3)
+    trained, expected = filled(1), filled(1)
+    apply_weight_decay(spec, optimizer_of(spec, nn.ParameterList(trained)), 0.7)
+    for parameter, before in zip(trained, expected, strict=True):
+        assert torch.equal(parameter, before.detach().mul_(1 - 0.7 * 0.3))
+    elsewhere = [nn.Parameter(parameter.detach().to("meta")) for parameter in trained]
+    optimizer = optimizer_of(spec, nn.ParameterList(elsewhere))
+    with Operations() as seen:
+        apply_weight_decay(spec, optimizer, 0.7)
+    assert seen.count == 1
