@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.facts import count_vocabulary
@@ -122,17 +124,22 @@ def collect_votes(
 @contextmanager
 def use_deterministic_kernels(device: torch.device) -> Iterator[None]:
     """On a GPU the same teachers vote the same again: kernels are chosen that add up in a fixed order. Without it the
-    votes of one could change with nothing, and not with its part alone."""
+    votes of one could change with nothing, and not with its part alone.
+
+    Torch's setting is not all: cuBLAS reads its own when it is first used, and of attention the kernel that saves
+    memory adds up in any order where torch may only warn, so it is the plain one.
+    """
     if device.type != "cuda":
         yield
         return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cudnn: Any = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark
     strict, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     cudnn.deterministic, cudnn.benchmark = True, False
     torch.use_deterministic_algorithms(True, warn_only=not strict or warned)
     try:
-        with ignoring_warnings():  # of kernels that have no such order
+        with ignoring_warnings(), sdpa_kernel(SDPBackend.MATH):  # warnings of kernels that have no such order
             yield
     finally:
         torch.use_deterministic_algorithms(strict, warn_only=warned)

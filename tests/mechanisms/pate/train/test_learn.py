@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -274,20 +275,31 @@ def test_logits_that_are_no_numbers_are_no_votes() -> None:
 
 
 def test_teachers_on_a_gpu_are_trained_by_kernels_that_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuDNN's filter gradients add up in any order unless told; then a teacher's votes change with nothing."""
+    """cuDNN's filter gradients add up in any order unless told; then a teacher's votes change with nothing. So do
+    cuBLAS, and attention that saves memory."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
 
-    def read_flags() -> tuple[bool, bool, bool, bool]:
-        cudnn = torch.backends.cudnn
-        strict = torch.are_deterministic_algorithms_enabled()
-        return cudnn.deterministic, cudnn.benchmark, strict, torch.is_deterministic_algorithms_warn_only_enabled()
+    def read_flags() -> tuple[bool, ...]:
+        cudnn, attention = torch.backends.cudnn, torch.backends.cuda.mem_efficient_sdp_enabled()
+        strict, warned = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
+        return cudnn.deterministic, cudnn.benchmark, strict, warned, attention
 
     before = read_flags()
     with use_deterministic_kernels(CPU):
         assert read_flags() == before
+    assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
     with use_deterministic_kernels(torch.device("cuda")):
-        assert read_flags() == (True, False, True, True)
+        assert read_flags() == (True, False, True, True, False)
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert read_flags() == before
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    with use_deterministic_kernels(torch.device("cuda")):
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
     asked = []
     monkeypatch.setattr(
         learn, "use_deterministic_kernels", lambda device: asked.append(device) or use_deterministic_kernels(device)
