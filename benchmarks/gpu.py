@@ -45,6 +45,7 @@ from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.training import noise
 from dprecipe.training.chacha import Keystream
+from dprecipe.training.compiled_keystream import compile_keystream
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
@@ -53,6 +54,7 @@ from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sizes import free_bytes
 from dprecipe.training.noise import add_noise
+from dprecipe.training.optimise import FlatGradient
 
 CLIP, RATE, TOLERATED = 0.1, 1e-3, 1.2
 ON_GPU = torch.cuda.is_available()
@@ -89,6 +91,7 @@ def step_of(case: Case, way: str, device: torch.device, steps: int) -> Step:
     features, labels = case.records(case.batch + 4 * round(math.sqrt(case.batch)), device)
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(trained, RATE)
+    gradient = FlatGradient(trained)
     sizes, secrets, loss = sizes_of(case, steps), Secrets(), case.loss
     clipping, model = Clipping.flat(CLIP), wrapped(net, way)
     passes = Passes(model, loss, way == "compiled", float(case.batch), 10_000)
@@ -118,14 +121,12 @@ def step_of(case: Case, way: str, device: torch.device, steps: int) -> Step:
         with named("noise"):
             add_noise(total, Distribution("gaussian"), CLIP, secrets.stream("noise", number))
         with named("optimiser"):
-            total.div_(case.batch)
-            start = 0
-            for parameter in trained:
-                stop = start + parameter.numel()
-                parameter.grad = total[start:stop].view_as(parameter).to(parameter)
-                start = stop
+            gradient.set(total.div_(case.batch))
             optimizer.step()
         return size
+
+    if ON_GPU and way not in (*PLAIN, "opacus") and sum(p.numel() for p in trained) >= noise.MIN_ON_DEVICE:
+        compile_keystream(device)  # as a run's noise check does
 
     if way == "opacus":
         made = opacus_step(case, net, CLIP, RATE)
