@@ -51,7 +51,7 @@ class Keystream:
         """`block`: the first counter, of blocks of 64 bytes."""
         words = struct.unpack("<12i", _CONSTANTS + key)
         numbers = torch.tensor([*words, 0, 0, 0, 0, *_TO_DIAGONALS, *_TO_COLUMNS], dtype=torch.int32)
-        self._start_C, self._to_diagonals, self._to_columns = carry_to_device(numbers, device).split(WORDS)
+        self._start_C, self._to_diagonals, self._to_columns = torch.split(carry_to_device(numbers, device), WORDS)
         self._program = PROGRAMS.get(self._start_C.device)
         self._blocks = block
 
@@ -64,7 +64,7 @@ class Keystream:
         if not self._blocks + count <= 2**32:
             raise ValueError("a ChaCha20 stream has 2^32 blocks")
         words_NC = torch.empty(count, WORDS, dtype=torch.int32, device=self._start_C.device)
-        for part_NC in words_NC.split(PROGRAM_BLOCKS if self._program else max(1, count)):
+        for part_NC in torch.split(words_NC, PROGRAM_BLOCKS if self._program else max(1, count)):
             self._fill(part_NC)
         return words_NC.view(-1)
 
@@ -92,7 +92,7 @@ class Keystream:
 
 def _quarter_rounds(state_CN: Tensor) -> None:
     """RFC 8439, section 2.1, in place, on the four columns of each block."""
-    a, b, c, d = state_CN.split(4)
+    a, b, c, d = torch.split(state_CN, 4)
     for turns_d, turns_b in TURNS:
         _turn(d.bitwise_xor_(a.add_(b)), turns_d)
         _turn(b.bitwise_xor_(c.add_(d)), turns_b)

@@ -35,19 +35,18 @@ def compile_keystream(device: torch.device) -> str:
         with torch.no_grad(), ignoring_warnings():
             graph = make_fx(_double_round, tracing_mode="fake")(state_CN)
             compute = find_compiler(graph, [state_CN])
-        program = lambda state_CN: compute(state_CN)[0]  # noqa: E731
-        found = program(state_CN)
+            found = compute(state_CN)[0]
     except Exception as error:  # a compiler does not promise what it raises
         return f"not compiled: {type(error).__name__}"
     if not torch.equal(found, Keystream(bytes(32), device)._double_round(state_CN)):
         return "not compiled: the compiler's program makes other words"
-    PROGRAMS[state_CN.device] = program
+    PROGRAMS[state_CN.device] = lambda state_CN: compute(state_CN)[0]
     return "compiled"
 
 
 def _double_round(state_CN: Tensor) -> list[Tensor]:
     """RFC 8439, section 2.3, of single rows, from which a compiler makes one kernel."""
-    rows = list(state_CN.unbind())
+    rows = list(torch.unbind(state_CN))
     for a, b, c, d in (*COLUMNS, *DIAGONALS):
         for turns_d, turns_b in TURNS:
             rows[a] = rows[a] + rows[b]

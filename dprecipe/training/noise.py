@@ -74,7 +74,7 @@ MAX_TOGETHER = 16
 """The largest number of chunks that are made at once on a GPU, where memory allows."""
 _SHARE = 16
 """Of the free memory, what they take at most."""
-_BYTES = 20
+_BYTES = 24
 """Of memory for each number, while its words are made."""
 MIN_CHUNKS = 4
 """The smallest number of chunks for one thread."""
