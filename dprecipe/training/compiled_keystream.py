@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.training.chacha import COLUMNS, DIAGONALS, PROGRAM_BLOCKS, PROGRAMS, TURNS, WORDS, Keystream
-from dprecipe.training.engine.compiled import find_compiler, find_missing
+from dprecipe.training.engine.compilers import find_compiler, find_missing
 
 
 def compile_keystream(device: torch.device) -> str:

@@ -13,7 +13,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.training import chacha, compiled_keystream, noise_check
 from dprecipe.training.chacha import PROGRAM_BLOCKS, PROGRAMS, Keystream
 from dprecipe.training.compiled_keystream import compile_keystream
-from dprecipe.training.engine.compiled import find_missing
+from dprecipe.training.engine.compilers import find_missing
 from dprecipe.training.noise import DEVICE_CHUNK, MIN_ON_DEVICE
 from dprecipe.training.noise_check import MIN_CHUNKS, keystream_known, noise_scale
 
