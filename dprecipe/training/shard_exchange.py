@@ -7,8 +7,8 @@ Legend: S numbers of this process's shard, of `size` in all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import final
+from collections.abc import Iterator, Sequence
+from typing import Any, final
 
 import torch
 import torch.distributed as distributed
@@ -18,6 +18,8 @@ from dprecipe.training.processes import Processes, reporting_unreachable
 
 BUCKET = 1 << 22
 """Numbers of a sum that are sent at once, at least, where there are as many: 32 MiB."""
+ALL_GATHER = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+"""The former is the name since torch 2.13, where the latter warns."""
 
 
 def fill(processes: Processes, whole: Tensor, place: slice, own_S: Tensor, size: int) -> None:
@@ -56,6 +58,20 @@ def owners(processes: Processes, place: slice, size: int) -> Iterator[tuple[int,
         start, stop = max(shard.start, place.start), min(shard.stop, place.stop)
         if start < stop:
             yield rank, slice(start, stop)
+
+
+@final
+class FrozenGather:
+    """How `fully_shard` gathers: as by default, with a fault where a process is lost."""
+
+    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: distributed.ProcessGroup, async_op: bool = False
+    ) -> Any:
+        with reporting_unreachable():
+            return ALL_GATHER(output_tensor, input_tensor, group, async_op)
 
 
 @final

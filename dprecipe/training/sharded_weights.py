@@ -27,10 +27,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, final
 
 import torch
+import torch.distributed as distributed
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils import _pytree as pytree
 
 from dprecipe.faults import RunFailed
@@ -38,8 +43,9 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.transformer import TextTransformer
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.processes import Processes, is_worker
-from dprecipe.training.shard_exchange import ShardSum, collect, fill
+from dprecipe.training.optimise import cut_like
+from dprecipe.training.processes import Processes, is_worker, reporting_unreachable
+from dprecipe.training.shard_exchange import FrozenGather, ShardSum, collect, fill
 from dprecipe.training.shards import Shard, check_divisible
 
 
@@ -75,19 +81,17 @@ def check_in_blocks(model: nn.Module, device: torch.device, *, from_python: bool
         raise _refused("needs the recipe's own model, and this one came from Python")
     if len(blocks_of(model)) < 2:
         raise _refused("needs a model of several blocks, and this one has none or one")
-    for parameters in _by_kind(model):
-        check_divisible(parameters)
+    check_divisible([parameter for parameter in model.parameters() if parameter.requires_grad])
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Parameters that follow one another in the vector of their kind, as one tensor."""
+    """Trained parameters that follow one another, as one tensor."""
 
     whole: Tensor
     """Without memory where it is not gathered; the parameters are views of it."""
     place: slice
-    trained: bool
 
     def free(self) -> None:
         self.whole.untyped_storage().resize_(0)
@@ -107,37 +111,29 @@ class ShardedWeights(Shard):
             RunFailed: see `check_in_blocks`.
         """
         check_in_blocks(model, device)
-        trained, frozen = _by_kind(model)
-        super().__init__(processes, trained)
+        super().__init__(processes, [parameter for parameter in model.parameters() if parameter.requires_grad])
         self.weights.data = self.weights.data.to(device)
         self.count = processes.count
-        self._model, self._frozen, self._device = model, frozen, device
-        self._frozen_size = sum(parameter.numel() for parameter in frozen)
-        at = processes.shard(self._frozen_size)
-        self._own_frozen = _cut_flat(frozen, at).to(device)
-        for layer in model.modules():
-            layer._buffers = {name: None if b is None else b.to(device) for name, b in layer._buffers.items()}
+        self._model, self._device = model, device
         blocks = blocks_of(model)
         of_blocks = _parameters_by_block(model, blocks)
+        _shard_frozen(model, list(zip(blocks, of_blocks, strict=True)), device)
+        for layer in model.modules():
+            layer._buffers = {name: None if b is None else b.to(device) for name, b in layer._buffers.items()}
         inside = {id(parameter) for parameters in of_blocks for parameter in parameters}
-        self._rest = self._take_over([p for p in model.parameters() if id(p) not in inside])
+        self._rest = self._take_over([p for p in self._trained if id(p) not in inside])
         self._blocks = [(b, self._take_over(own)) for b, own in zip(blocks, of_blocks, strict=True)]
         self._gathered: list[Piece] = []
 
     def _take_over(self, parameters: Sequence[nn.Parameter]) -> list[Piece]:
-        """The pieces of these parameters, which are views of them from now on, without memory."""
-        pieces = []
+        """The pieces of those that are trained, which are views of them from now on, without memory."""
+        pieces, start = list[Piece](), 0
         own = {id(parameter) for parameter in parameters}
-        for kind in (self._trained, self._frozen):
-            start, run = 0, list[nn.Parameter]()
-            for parameter in [*kind, None]:
-                if parameter is not None and id(parameter) in own:
-                    run.append(parameter)
-                elif run:
-                    numbers = sum(p.numel() for p in run)
-                    pieces.append(_make_piece(run, slice(start - numbers, start), kind is self._trained, self._device))
-                    run = []
-                start += 0 if parameter is None else parameter.numel()
+        for taken, group in groupby(self._trained, lambda parameter: id(parameter) in own):
+            run = list(group)
+            place = slice(start, start := start + sum(parameter.numel() for parameter in run))
+            if taken:
+                pieces.append(_make_piece(run, place, self._device))
         return pieces
 
     @contextmanager
@@ -168,6 +164,8 @@ class ShardedWeights(Shard):
             for piece in [*self._rest, *self._gathered]:
                 piece.free()
             self._gathered = []
+            if isinstance(self._model, FSDPModule):
+                self._model.reshard()  # no backward pass did, where there was none
 
     def _exchange(self, pieces: list[Piece]) -> None:
         """Gather a block, in the place of the one that is there: passes go from block to block."""
@@ -181,8 +179,7 @@ class ShardedWeights(Shard):
         with torch.no_grad():
             for piece in pieces:
                 piece.allocate()
-                own, size = (self.weights, self._size) if piece.trained else (self._own_frozen, self._frozen_size)
-                fill(self._processes, piece.whole, piece.place, own.detach(), size)
+                fill(self._processes, piece.whole, piece.place, self.weights.detach(), self._size)
 
     def largest(self, number: int) -> int:
         return -self._processes.least(-number)
@@ -203,23 +200,32 @@ class ShardedWeights(Shard):
         Raises:
             KeyError, ValueError: they are not of this model.
         """
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
-        trained, frozen = ([state[names[id(p)]] for p in kind] for kind in (self._trained, self._frozen))
+        named = list(model.named_parameters())
         with torch.no_grad():
-            self.weights.copy_(self._cut(trained))
-            self._own_frozen.copy_(_cut_flat(frozen, self._processes.shard(self._frozen_size)))
+            self.weights.copy_(self._cut([state[name] for name, parameter in named if parameter.requires_grad]))
+            for name, frozen in named:
+                if isinstance(frozen, DTensor):
+                    part = distribute_tensor(state[name], frozen.device_mesh, frozen.placements, src_data_rank=None)
+                    frozen.copy_(part)
+                elif not frozen.requires_grad:
+                    frozen.copy_(state[name])
 
     def collect(self, optimizer: dict[str, Any], fresh: dict[str, Any], average_S: Tensor | None) -> dict[str, Any]:
         """Everything whole, on the CPU, in the leader; nothing in the others."""
         trained = collect(self._processes, self.weights, self._size)
-        frozen = collect(self._processes, self._own_frozen, self._frozen_size)
         names = [name for name, value in optimizer["state"].get(0, {}).items() if isinstance(value, Tensor)]
         by_name = {
             name: value if (value := optimizer["state"][0][name]).dim() == 0 else self._collected(value)
             for name in names
         }
         average = None if average_S is None else self._collected(average_S)
-        if trained is None or frozen is None:
+        moved = {} if trained is None else dict(zip(map(id, self._trained), self._parts(trained), strict=True))
+        named, weights = dict(self._model.named_parameters(remove_duplicate=False)), dict[str, Tensor]()
+        for name, value in self._model.state_dict().items():
+            whole = moved.get(id(named[name])) if name in named and named[name].requires_grad else _gather_frozen(value)
+            if whole is not None and trained is not None:
+                weights[name] = whole.cpu()
+        if trained is None:
             return {}
         state = {
             number: {
@@ -227,13 +233,6 @@ class ShardedWeights(Shard):
                 for name, value in by_name.items()
             }
             for number in range(len(self._trained))
-        }
-        whole = {id(p): part for p, part in zip(self._trained, self._parts(trained), strict=True)}
-        whole |= {id(p): part for p, part in zip(self._frozen, _cut_parts(frozen, self._frozen), strict=True)}
-        named = dict(self._model.named_parameters(remove_duplicate=False))
-        weights = {
-            name: whole[id(named[name])] if name in named else value.detach().cpu()
-            for name, value in self._model.state_dict().items()
         }
         return {"model": weights, "optimizer": {**fresh, "state": state if by_name else {}}, "average": average}
 
@@ -243,13 +242,32 @@ class ShardedWeights(Shard):
         return torch.empty(0) if whole is None else whole
 
     def _parts(self, whole_P: Tensor) -> list[Tensor]:
-        return _cut_parts(whole_P, self._trained)
+        return cut_like(whole_P, self._trained)
 
 
-def _by_kind(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """The trained parameters and the others."""
-    parameters = list(model.parameters())
-    return [p for p in parameters if p.requires_grad], [p for p in parameters if not p.requires_grad]
+def _shard_frozen(
+    model: nn.Module, blocks: Sequence[tuple[nn.Module, list[nn.Parameter]]], device: torch.device
+) -> None:
+    """Leave what is not trained to torch."""
+    frozen = {parameter for parameter in model.parameters() if not parameter.requires_grad}
+    if not frozen:
+        return
+    mesh = DeviceMesh.from_group(distributed.group.WORLD, device.type)
+    parameters = set(model.parameters())
+    for module, own in [*blocks, (model, list(frozen))]:
+        taken = frozen.intersection(own)
+        fully_shard(module, mesh=mesh, ignored_params=parameters - taken).set_custom_all_gather(FrozenGather())
+        for parameter in taken.difference(model.parameters()):  # a copy of the model may still have it
+            parameter.data = parameter.new_empty(1).expand(parameter.shape)
+    for parameter in frozen.intersection(model.parameters()):
+        parameter.data = parameter.to(device)
+
+
+def _gather_frozen(value: Tensor) -> Tensor:
+    if isinstance(value, DTensor):
+        with reporting_unreachable():
+            value = value.full_tensor()
+    return value.detach()
 
 
 def _parameters_by_block(model: nn.Module, blocks: Sequence[nn.Module]) -> list[list[nn.Parameter]]:
@@ -264,37 +282,13 @@ def _parameters_by_block(model: nn.Module, blocks: Sequence[nn.Module]) -> list[
     return [[p for p in block.parameters() if owners[id(p)] == {n}] for n, block in enumerate(blocks, 1)]
 
 
-def _make_piece(parameters: Sequence[nn.Parameter], place: slice, trained: bool, device: torch.device) -> Piece:
+def _make_piece(parameters: Sequence[nn.Parameter], place: slice, device: torch.device) -> Piece:
     whole = torch.empty(place.stop - place.start, dtype=parameters[0].dtype, device=device)
-    for parameter, part in zip(parameters, _cut_parts(whole, parameters), strict=True):
+    for parameter, part in zip(parameters, cut_like(whole, parameters), strict=True):
         parameter.data = part
-    piece = Piece(whole, place, trained)
+    piece = Piece(whole, place)
     piece.free()
     return piece
-
-
-def _cut_parts(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    sizes = [parameter.numel() for parameter in parameters]
-    return [part.view(p.shape) for part, p in zip(torch.split(flat, sizes), parameters, strict=True)]
-
-
-def _cut_flat(values: Sequence[Tensor], place: slice) -> Tensor:
-    """These numbers of tensors one after the other, copied.
-
-    Raises:
-        ValueError: there are not so many.
-    """
-    start, parts = 0, [torch.empty(0) if not values else values[0].detach().new_empty(0)]
-    for value in values:
-        stop = start + value.numel()
-        low, high = max(start, place.start), min(stop, place.stop)
-        if low < high:
-            parts.append(value.detach().reshape(-1)[low - start : high - start])
-        start = stop
-    result = torch.cat(parts)
-    if len(result) != place.stop - place.start:
-        raise ValueError(f"{start} numbers, fewer than {place.stop}")
-    return result
 
 
 def _refused(reason: str) -> RunFailed:

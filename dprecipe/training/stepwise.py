@@ -40,7 +40,7 @@ from dprecipe.training.evaluate import METRICS, HeldOut, Sample, Scored, keep_me
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.initial_check import check_initial_weights
-from dprecipe.training.loggers.run import RunLoggers, open_loggers
+from dprecipe.training.loggers.run import open_loggers
 from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.memory_check import check_memory, rehearse_step
 from dprecipe.training.memory_meter import SMALLER_PARTS, explain_out_of_memory
@@ -129,6 +129,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 stages=plan.stage_charges,
             )
             module = self.build(plan, program.model, program.store, gate, attempt.secrets)
+            scored = copies_to_score(plan, program)
             module.join(processes)
             coins = None
             if canaries_of(plan):
@@ -143,7 +144,14 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             processes.agree(lambda: (attempt.secrets, state, attempt.constants, coins))
             curve = SpentCurve(plan, attempt.charged, module.events_done)
             with open_loggers(plan, folder, program.sets.custom_test) as loggers:
-                watch = watch_of(plan, folder, program, curve, attempt.ledger, loggers)
+                watch = Watch(
+                    plan,
+                    curve,
+                    *scored,
+                    folder.record,
+                    lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": attempt.ledger.head}),
+                    loggers,
+                )
                 try:
                     fit_steps(module, watch, program.device, module.steps_left)
                 except StepFailed:
@@ -308,17 +316,11 @@ def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
     return processes
 
 
-def watch_of(
-    plan: Plan,
-    folder: RunFolder,
-    program: StepwiseProgram,
-    curve: SpentCurve,
-    ledger: LedgerWriter,
-    loggers: RunLoggers,
-) -> Watch:
-    """The callback that reports, scores and saves, into the run's own folder."""
+def copies_to_score(plan: Plan, program: StepwiseProgram) -> tuple[HeldOut | None, HeldOut]:
+    """The held-out records, and a sample of the training records, each with a copy of the model, which has to be whole
+    yet."""
 
-    def scored(records: Scored) -> HeldOut:
+    def copied(records: Scored) -> HeldOut:
         rows, own = plan.runtime.physical_batch_size, program.custom_model
         return HeldOut(
             program.model,
@@ -330,17 +332,8 @@ def watch_of(
             base=program.base_perplexity if records is program.sets.test else None,
         )
 
-    held_out = None if program.sets.test is None else scored(program.sets.test)
-    sample = scored(Sample(program.sets.train))
-    return Watch(
-        plan,
-        curve,
-        held_out,
-        sample,
-        folder.record,
-        lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": ledger.head}),
-        loggers,
-    )
+    held_out = None if program.sets.test is None else copied(program.sets.test)
+    return held_out, copied(Sample(program.sets.train))
 
 
 def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 import pytest
 import torch
 import torch.distributed as distributed
+import torch.multiprocessing as multiprocessing
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from dprecipe.faults import RunFailed
 from dprecipe.language.training import Sgd
@@ -23,7 +25,7 @@ from dprecipe.training.engine.sharded_sum import plan_passes, sharded_clipped_su
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.optimise import optimizer_of
 from dprecipe.training.processes import ProcessGroup
-from dprecipe.training.shard_exchange import ShardSum, collect, fill, owners
+from dprecipe.training.shard_exchange import FrozenGather, ShardSum, collect, fill, owners
 from dprecipe.training.sharded_weights import ShardedWeights, blocks_of, check_in_blocks
 
 T = TypeVar("T")
@@ -126,15 +128,13 @@ def part_of(batch: BatchPart, rank: int, sizes: list[int]) -> BatchPart:
     return BatchPart(batch.features[start : start + sizes[rank]], batch.labels[start : start + sizes[rank]])
 
 
-@pytest.mark.parametrize(("sizes", "frozen"), [([5, 6], False), ([0, 0], False), ([3, 0, 8], True)])
-def test_sums_in_shards_are_those_of_one_process(
-    monkeypatch: pytest.MonkeyPatch, sizes: list[int], frozen: bool
-) -> None:
+@pytest.mark.parametrize("sizes", [[5, 6], [0, 0], [3, 0, 8]])
+def test_sums_in_shards_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
     """Parts have 4 records, so that processes have different numbers of them. Sums are taken in double precision after
     each part: they differ by the rounding of single records alone, here far below a part in 10^5 of the largest."""
     batch, clipping = records(sum(sizes)), Clipping.flat(0.5)
-    expected = clipped_sum(make(frozen=frozen), cross_entropy, batch, clipping, 4)
-    models = [make(frozen=frozen) for _ in sizes]
+    expected = clipped_sum(make(), cross_entropy, batch, clipping, 4)
+    models = [make() for _ in sizes]
 
     def work(processes: Any) -> tuple[slice, Tensor, float]:
         model = models[processes.rank]
@@ -155,43 +155,98 @@ def test_sums_in_shards_are_those_of_one_process(
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_moved_shard_is_gathered_saved_and_taken_again(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    whole, moved = move(make())
+    models = [make() for _ in range(2 * count)]
+    results = in_threads(monkeypatch, count, lambda ranks: save(ranks, *models[2 * ranks.rank :][:2], whole, moved))
+    hold_saved(results, whole, moved)
+
+
+def move(model: nn.Module) -> tuple[nn.Module, Tensor]:
+    """The model with other trained weights, and these."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    moved = torch.nn.utils.parameters_to_vector(trained).detach()
+    moved += torch.arange(len(moved)) * 1e-4
+    torch.nn.utils.vector_to_parameters(moved, trained)
+    return model, moved.clone()
+
+
+def save(processes: Any, model: nn.Module, other: nn.Module, whole: nn.Module, moved: Tensor) -> dict[str, Any]:
     """Each process moves its own numbers; a pass, a checkpoint and a process that continues have all of them."""
-    batch, spec = records(7), Sgd(kind="sgd", lr=0.1, momentum=0.9)
-    whole = make(frozen=True)
-    flat = torch.cat([p.detach().flatten() for p in whole.parameters() if p.requires_grad])
+    batch, fresh = records(7), optimizer_of(Sgd(kind="sgd", lr=0.1, momentum=0.9), model).state_dict()
+    shards = ShardedWeights(processes, model, CPU)
     with torch.no_grad():
-        moved = flat + torch.arange(len(flat)) * 1e-4
-        start = 0
-        for parameter in whole.parameters():
-            if parameter.requires_grad:
-                parameter.copy_(moved[start : start + parameter.numel()].view_as(parameter))
-                start += parameter.numel()
-    state = {name: value.clone() for name, value in whole.state_dict().items()}
-    models = [make(frozen=True) for _ in range(2 * count)]
+        shards.weights.copy_(moved[shards.place])
+    with shards.gathering(), torch.no_grad():
+        assert torch.equal(model(batch.features), whole(batch.features))
+    own = {"state": {0: {"momentum_buffer": shards.weights.detach() * 2}}}
+    result = shards.collect(own, fresh, shards.weights.detach() * 3)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    again = ShardedWeights(processes, other, CPU)
+    again.load(other, whole.state_dict())
+    assert torch.equal(again.weights, shards.weights)
+    with again.gathering(), torch.no_grad():
+        assert torch.equal(other(batch.features), whole(batch.features))
+    return result
 
-    def work(processes: Any) -> dict[str, Any]:
-        model, other = models[2 * processes.rank : 2 * processes.rank + 2]
-        fresh = optimizer_of(spec, model).state_dict()
-        shards = ShardedWeights(processes, model, CPU)
-        with torch.no_grad():
-            shards.weights.copy_(moved[shards.place])
-        with shards.gathering(), torch.no_grad():
-            assert torch.equal(model(batch.features), whole(batch.features))
-        own = {"state": {0: {"momentum_buffer": shards.weights.detach() * 2}}}
-        result = shards.collect(own, fresh, shards.weights.detach() * 3)
-        again = ShardedWeights(processes, other, CPU)
-        again.load(other, state)
-        assert torch.equal(again.weights, shards.weights)
-        assert torch.equal(again._own_frozen, shards._own_frozen)
-        return result
 
-    leader, *others = in_threads(monkeypatch, count, work)
-    assert others == [{}] * (count - 1), "others collect nothing"
+def hold_saved(results: list[dict[str, Any]], whole: nn.Module, moved: Tensor) -> None:
+    """The leader has all of it."""
+    leader, *others = results
+    state = whole.state_dict()
+    assert others == [{}] * len(others), "others collect nothing"
     assert leader["model"].keys() == state.keys()
     assert all(torch.equal(leader["model"][name], value) for name, value in state.items())
     buffers = torch.cat([part["momentum_buffer"].flatten() for part in leader["optimizer"]["state"].values()])
     assert torch.equal(buffers, moved * 2)
     assert torch.equal(leader["average"], moved * 3)
+
+
+FROZEN_SIZES = [3, 0, 8]
+
+
+@pytest.mark.slow
+def test_what_is_not_trained_is_gathered_by_torch(tmp_path: Path) -> None:
+    """Of real processes, which torch's collectives need: sums, memory, and what is saved."""
+    multiprocessing.spawn(take_part, (tmp_path,), len(FROZEN_SIZES))
+    results = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(len(FROZEN_SIZES))]
+    hold_saved(results, *move(make(frozen=True)))
+
+
+def take_part(rank: int, folder: Path) -> None:
+    """One of the processes."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=len(FROZEN_SIZES))
+    processes, model, batch, clipping = ProcessGroup(CPU), make(frozen=True), records(11), Clipping.flat(0.5)
+    expected = clipped_sum(make(frozen=True), cross_entropy, batch, clipping, 4)
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    numbers = sum(parameter.numel() for parameter in frozen)
+    shards = ShardedWeights(processes, model, CPU)
+    assert all(parameter.untyped_storage().nbytes() <= 4 for parameter in frozen), "a copy of the model has no memory"
+    passes = plan_passes(model, cross_entropy, records(1), 4, 4, shards)
+    for _ in range(2):
+        part = part_of(batch, rank, FROZEN_SIZES)
+        result = sharded_clipped_sum(model, cross_entropy, part, clipping, passes, shards)
+        error = float((result.value - expected.value[shards.place]).abs().max())
+        assert error <= 1e-5 * float(expected.value.abs().max())
+        own = [parameter.to_local() for parameter in model.parameters() if isinstance(parameter, DTensor)]
+        assert sum(part.numel() for part in own) <= numbers / 3 * 1.1, "rows are divided, whose number may not be even"
+        assert all(p.requires_grad != isinstance(p, DTensor) for p in model.parameters())
+        assert all(p.untyped_storage().size() == 0 for p in model.parameters() if p.requires_grad)
+    saved = save(processes, make(frozen=True), make(frozen=True), *move(make(frozen=True)))
+    torch.save(saved, folder / f"{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def test_a_process_that_is_lost_while_torch_gathers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: object) -> None:
+        raise RuntimeError("connection closed by peer")
+
+    monkeypatch.setattr(shard_exchange, "ALL_GATHER", lose)
+    gather = FrozenGather()
+    with pytest.raises(RunFailed, match="can't be reached: connection closed by peer"):
+        gather(gather.allocate([4], dtype=torch.float32, device=CPU), torch.zeros(2), None)  # type: ignore[arg-type]
 
 
 def test_numbers_go_to_their_owners(monkeypatch: pytest.MonkeyPatch) -> None:
