@@ -1,25 +1,33 @@
 """Weights in shards: each of several processes keeps its part of all weights, and a block's are gathered while it
 computes.
 
-What a process keeps of the trained weights, where it adds noise, and what its optimiser moves is as in
-`dprecipe.training.shards`; nor are sums whole anywhere (`dprecipe.training.engine.sharded_sum`). Of weights that are
-not trained each process keeps a part in the same way.
+**What is not trained** (the base of adapters) is left to torch's `fully_shard`. No gradient of it exists, so that torch
+adds up nothing: all that it sends are these weights. Outside of a pass the model has torch's `DTensor` in their place,
+and each pass through it, by whoever, gathers them in all processes.
 
-The model keeps its own parameters, so that names and places in a sum hold. Outside of a pass they have no memory: to
-read one then is an error of the caller. In a pass the memory of one block is there at a time, besides the parameters
-that are in no block (embedding, last norm, head).
+**What is trained** stays with this module, in the way of `dprecipe.training.shards`; nor are sums whole anywhere
+(`dprecipe.training.engine.sharded_sum`). The model keeps its trained parameters. Outside of a pass they have no memory:
+to read one then is an error of the caller. `fully_shard` can't have them:
+
+- It puts other parameters into the model for each pass. The engine knows a trained parameter by the object: whose terms
+  these are, and that none is used outside its layer. Under `fully_shard` no parameter of a pass is one that it knows.
+- It averages gradients of the batch. What is added up here are clipped sums in float64, from other passes than torch's.
+- It divides each parameter by rows. Noise, state and checkpoints have one vector, of which a shard is one part.
+
+In a pass the memory of one block is there at a time (of torch's, that of the next as well), besides the parameters that
+are in no block (embedding, last norm, head).
 
 | case | what happens |
 |---|---|
-| a parameter of two blocks, or of a block and of what is outside | it is one of those that are in no block |
+| a trained parameter of two blocks, or of a block and of what is outside | it is one of those that are in no block |
+| another one of two blocks, and of nothing else | each process has it whole |
 | a model without blocks, or of one | refused before anything is spent |
 | another number of processes after a resume | a checkpoint has everything whole, and is divided anew |
-| the leader saves, scores or publishes | it collects the shards in the machine's memory |
+| the leader saves or publishes, or before it scores | it collects the shards in the machine's memory |
+| the leader scores | it takes a copy of the model that was made when that was whole: torch copies no divided one |
 
-Not torch's `fully_shard`, whose rule of gathering this is: it puts other parameters into the model for each pass, and
-averages gradients of the batch in their own precision, where here clipped sums are added up in float64.
 Source: Rajbhandari et al. 2020 (stage 3), and Y. Zhao et al. 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded
-Data Parallel". Legend: P trained numbers, F others, S of either in a shard.
+Data Parallel". Legend: P trained numbers, S of them in a shard.
 """
 
 from __future__ import annotations
@@ -102,7 +110,7 @@ class Piece:
 
 @final
 class ShardedWeights(Shard):
-    """This process's shard of a model's weights, which from now on have memory within `gathering` alone."""
+    """This process's shard of a model's weights, which from now on are whole within `gathering` alone."""
 
     def __init__(self, processes: Processes, model: nn.Module, device: torch.device) -> None:
         """`device`: where it trains; the model, which is whole, may be elsewhere until now. Its buffers stay whole.
@@ -248,15 +256,16 @@ class ShardedWeights(Shard):
 def _shard_frozen(
     model: nn.Module, blocks: Sequence[tuple[nn.Module, list[nn.Parameter]]], device: torch.device
 ) -> None:
-    """Leave what is not trained to torch."""
+    """Leave what is not trained to torch, block by block: only one at a time is whole on the device."""
     frozen = {parameter for parameter in model.parameters() if not parameter.requires_grad}
     if not frozen:
         return
-    mesh = DeviceMesh.from_group(distributed.group.WORLD, device.type)
+    mesh = DeviceMesh.from_group(distributed.group.WORLD, device.type)  # type: ignore[arg-type]
     parameters = set(model.parameters())
     for module, own in [*blocks, (model, list(frozen))]:
         taken = frozen.intersection(own)
-        fully_shard(module, mesh=mesh, ignored_params=parameters - taken).set_custom_all_gather(FrozenGather())
+        divided = fully_shard(module, mesh=mesh, ignored_params=parameters - taken)
+        divided.set_custom_all_gather(FrozenGather())  # type: ignore[arg-type]
         for parameter in taken.difference(model.parameters()):  # a copy of the model may still have it
             parameter.data = parameter.new_empty(1).expand(parameter.shape)
     for parameter in frozen.intersection(model.parameters()):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 torch.set_num_threads(1)
 
@@ -37,6 +39,7 @@ def main(recipe: str, out: str) -> None:
     def join(self: NoisySteps, processes: Any) -> None:
         joined(self, processes)
         sizes[:] = [sum(p.numel() for p in self._moved)] * processes.count
+        kept[:] = [p.to_local() if isinstance(p, DTensor) else p for p in self.model.parameters()]
 
     def take_step(self: NoisySteps) -> bool:
         if self.steps_done == STOP and not stopped:
@@ -44,6 +47,7 @@ def main(recipe: str, out: str) -> None:
             self.request_stop()
         return taken(self)
 
+    kept: list[torch.Tensor] = []
     stopped: list[int] = []
     drawn: list[int] = []
     gate.add_noise, NoisySteps.join, NoisySteps.take_step = leave_out, join, take_step  # type: ignore[method-assign]
@@ -51,7 +55,9 @@ def main(recipe: str, out: str) -> None:
         run(plan, out)
     except Interrupted:
         done = run(plan, out, resume=True)
-        Path(f"{out}.draws{os.environ.get('RANK', '0')}").write_text(str(drawn), encoding="utf-8")
+        frozen = sum(p.untyped_storage().nbytes() for p in kept if not p.requires_grad)
+        own = json.dumps({"draws": drawn, "frozen": frozen})
+        Path(f"{out}.own{os.environ.get('RANK', '0')}").write_text(own, encoding="utf-8")
         state = checkpoint.load(done.folder / "private" / "checkpoints" / "last.pt")
         if state is None or os.environ.get("RANK", "0") != "0":
             return

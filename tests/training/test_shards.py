@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import dprecipe
 from dprecipe.faults import RunFailed
 from dprecipe.language.training import Adam, Sgd
 from dprecipe.noise.entropy import Secrets
@@ -178,7 +179,7 @@ def hold_equal(tmp_path: Path, numbers: int) -> None:
     one, two = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in starts)
     assert two["sizes"] == [numbers, numbers], "each process kept half of the optimiser's numbers"
     for rank in range(2):  # in each of 40 steps, each process would draw for its shard, once: for every number in all
-        draws = json.loads((tmp_path / f"two.draws{rank}").read_text(encoding="utf-8"))
+        draws = read_own(tmp_path, f"two.own{rank}")["draws"]
         assert draws.count(numbers) == 40
         # And of two starts, each rehearsed a step on synthetic records, of the whole sum.
         assert len(draws) <= 42
@@ -186,6 +187,12 @@ def hold_equal(tmp_path: Path, numbers: int) -> None:
     for name in ("released", "optimizer"):
         scale = float(one[name].abs().max())
         assert float((one[name] - two[name]).abs().max()) < 1e-5 * scale, name
+
+
+def read_own(folder: Path, name: str) -> dict[str, Any]:
+    """What a process says of itself."""
+    content: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+    return content
 
 
 TEXTS = """\
@@ -210,3 +217,43 @@ def test_two_processes_with_weights_in_shards_make_the_sums_and_updates_of_one(t
     recipe = recipe.replace("{kind: adam, lr: 0.05}", "{kind: sgd, lr: 0.5, momentum: 0.9}")
     (tmp_path / "recipe.yaml").write_text(recipe, encoding="utf-8")
     hold_equal(tmp_path, 1181)
+
+
+DECODER = """\
+  train:
+    source: csv
+    path: texts.csv
+    columns: {text: {kind: text}}
+    label: next_token
+  size: 400
+  preprocess:
+    - sequences:
+        text: text
+        tokenizer: {path: base/tokenizer.json, vocabulary: 90, padding: 0}
+        end: 0
+        max_length: 12
+model: {kind: causal_lm, init: base, lora: {rank: 2}}
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_with_half_a_frozen_decoder_each_release_what_one_does(tmp_path: Path) -> None:
+    """And certify the same. Steps are small: adapters leave zero, a saddle, in a direction that rounding decides."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    from tests.training.test_causal_lm import write_base
+
+    write_base(tmp_path / "base", "llama")  # which drops nothing out
+    rows = [f"see you at {'abcdefghij'[row % 10]}" for row in range(400)]
+    (tmp_path / "texts.csv").write_text("\n".join(["text", *rows]) + "\n", encoding="utf-8")
+    head, rest = RECIPE.split("data:\n")[0], RECIPE[RECIPE.index("mechanism:") :]
+    shards = "sharding: parameters, physical_batch: 7, recompute: true"
+    recipe = f"{head}data:\n{DECODER}{rest}".replace("sharding: optimizer", shards)
+    recipe = recipe.replace("{kind: adam, lr: 0.05}", "{kind: sgd, lr: 0.001, momentum: 0.9}")
+    (tmp_path / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    hold_equal(tmp_path, 464)
+    whole, *halves = (read_own(tmp_path, name)["frozen"] for name in ("one.own0", "two.own0", "two.own1"))
+    assert all(0.45 < half / whole < 0.55 for half in halves)
+    one, two = (dprecipe.verify(tmp_path / name / "release") for name in ("one", "two"))
+    assert one.claim == two.claim
+    assert one.mechanism == two.mechanism
