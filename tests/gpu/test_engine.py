@@ -165,7 +165,8 @@ def test_29_tensor_cores_come_before_norms_and_never_after(cuda: torch.device, w
         with precision():
             sums.append(clipped_sum(model, cross_entropy, batch, Clipping.flat(0.01), 64, passes_of(model, 64.0)).value)
         assert float(sums[-1].norm()) <= 64 * 0.01 * (1 + 1e-5)
-    assert 0 < off(sums[1], sums[0]) < 1e-2  # it is used
+    if torch.cuda.get_device_capability(cuda) >= (8, 0):  # from Ampere on
+        assert 0 < off(sums[1], sums[0]) < 1e-2  # it is used
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
