@@ -22,7 +22,7 @@ DROPPED = ("CUBLAS_WORKSPACE_CONFIG", "DPRECIPE_GPU_TESTS_ON")
 
 
 def run_tests(folder: Path, *options: str, settings: Settings = USUAL, least: int) -> list[str]:
-    """Run tests on the device; return the names of those that passed, which are all that ran, and `least` at least."""
+    """Run tests on the device; return the ids of those that passed, which are all that ran, and `least` at least."""
     base = {name: value for name, value in os.environ.items() if name not in DROPPED and not name.startswith("PYTEST_")}
     variables = environment(settings, {**base, "OMP_NUM_THREADS": "1"})
     report = folder / "report.xml"
@@ -33,7 +33,8 @@ def run_tests(folder: Path, *options: str, settings: Settings = USUAL, least: in
     assert report.exists(), printed
     assert find_failures(report) == {}, printed
     assert done.returncode == 0, printed
-    names = [str(case.get("name")) for case in ElementTree.parse(report).iter("testcase")]
+    cases = ElementTree.parse(report).iter("testcase")
+    names = [f"{str(case.get('classname')).replace('.', '/')}.py::{case.get('name')}" for case in cases]
     assert len(names) >= least, names
     return names
 

@@ -1,0 +1,76 @@
+"""The tests that take a GPU, on the pretended device: what they hold of devices, waits and memory is held in CI."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.pretend_cuda.child import needs_device, run_tests
+from tests.pretend_cuda.roads import ROOT
+
+ENGINE, LANGUAGE, NOISE, ROOMS, RUNS = (
+    f"tests/gpu/test_{name}.py" for name in ("engine", "language", "noise", "rooms", "runs")
+)
+LEFT_OUT = {
+    f"{ENGINE}::test_14_compiled_is_eager": "compiled passes take triton",
+    f"{ENGINE}::test_20_no_copy_of_all_numbers_crosses_the_bus": "the profiler knows no such device; runs.py counts it",
+    f"{ENGINE}::test_27_the_way_taken_is_the_fastest": "it measures how fast a device is",
+    f"{NOISE}::test_05_copied_noise_waits_for_nobody_and_is_not_overwritten": "nothing overlaps: none is overwritten",
+}
+"""Tests that need a GPU, and why."""
+QUICK = [
+    *(f"{ENGINE}::test_07_the_sum_is_that_of_single_records[{name}]" for name in ("series-l1", "perceptron-l2")),
+    f"{ENGINE}::test_08_",
+    f"{ENGINE}::test_10_",
+    f"{ENGINE}::test_11_",
+    f"{ENGINE}::test_12_",
+    f"{ENGINE}::test_13_",
+    f"{ENGINE}::test_19_",
+    f"{ENGINE}::test_25_gradients_",
+    f"{ENGINE}::test_25_the_probe_",
+    f"{ENGINE}::test_29_",
+    f"{LANGUAGE}::test_28_nobody_waits_",
+    f"{NOISE}::test_01_",
+    f"{NOISE}::test_02_",
+    f"{NOISE}::test_05_noise_of_few_",
+    f"{NOISE}::test_06_single_",
+    f"{NOISE}::test_06_the_",
+    f"{ROOMS}::test_21_a_noisy_",
+    f"{ROOMS}::test_23_",
+    f"{RUNS}::test_16_a_run_is_stopped_and_goes_on[cpu]",
+    f"{RUNS}::test_17_",
+]
+"""What begins so takes a second or less, and is tried each time; the others are long tests."""
+
+
+def drop(tests: Iterable[str]) -> list[str]:
+    return [f"--deselect={test}" for test in tests]
+
+
+@needs_device
+def test_what_a_cpu_does_quickly(tmp_path: Path) -> None:
+    begins = [f"--begins={test}" for test in QUICK]
+    passed = run_tests(tmp_path, "-p", "tests.pretend_cuda.selection", *begins, *drop(LEFT_OUT), "tests/gpu", least=65)
+    assert [prefix for prefix in QUICK if not any(test.startswith(prefix) for test in passed)] == []
+
+
+@needs_device
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("files", "least"),
+    [((ENGINE,), 10), ((LANGUAGE,), 20), ((NOISE, ROOMS, RUNS), 10)],
+    ids=["engine", "language", "rest"],
+)
+def test_all_others(files: tuple[str, ...], least: int, tmp_path: Path) -> None:
+    run_tests(tmp_path, *drop([*LEFT_OUT, *QUICK]), *files, least=least)
+
+
+def test_what_is_named_exists() -> None:
+    """A test that has another name by now would run where it can't pass, or not at all."""
+    for test in [*LEFT_OUT, *QUICK]:
+        file, _, name = test.partition("::")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert re.search(rf"^def {name.partition('[')[0]}", text, re.MULTILINE), test
