@@ -34,6 +34,6 @@ def test_commands_run_and_verify(tmp_path: Path) -> None:
 
 @needs_device
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["models", "commands"])
-def test_long_runs(name: str, tmp_path: Path) -> None:
-    run_tests(tmp_path, str(CASES / f"long_{name}.py"), settings=Settings(mib=2048), least=5)
+@pytest.mark.parametrize(("name", "least"), [("models", 9), ("commands", 5)])
+def test_long_runs(name: str, least: int, tmp_path: Path) -> None:
+    run_tests(tmp_path, str(CASES / f"long_{name}.py"), settings=Settings(mib=2048), least=least)

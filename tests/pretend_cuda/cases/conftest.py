@@ -37,10 +37,10 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(tmp_path: Path, images: Path) -> Start:
     """Runs a recipe on the device, verifies what it released, and returns the release."""
 
-    def start(text: str, *overrides: str, resume: bool = False) -> Path:
+    def start(text: str, *overrides: str, device: str = "cuda", resume: bool = False) -> Path:
         recipe = tmp_path / "recipe.yaml"
         recipe.write_text(f"recipe: dprecipe/v1\nname: pretended\n{text}", encoding="utf-8")
-        plan = make_plan(read(recipe, ["runtime.device=cuda", *overrides]))
+        plan = make_plan(read(recipe, [f"runtime.device={device}", *overrides]))
         done = run(plan, tmp_path / "run", data_root=images, resume=resume)
         assert done.stop_reason in ("completed", "budget")
         dprecipe.verify(done.release)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
+from tests.languages import write_release
 from tests.pretend_cuda.cases.recipes import CNN, TRAINING, Start
 from tests.pretend_cuda.counting import recording
 from tests.recipe_texts import DIGITS, DPSGD
@@ -51,11 +51,10 @@ def test_a_search(written: Path, tmp_path: Path) -> None:
     call("verify", str(tmp_path / "tuned" / "release"))
 
 
-@pytest.mark.parametrize("depth", ["program", "steps"])
-def test_an_audit(written: Path, depth: str) -> None:
+def test_an_audit_of_steps(written: Path) -> None:
     with recording() as seen:
-        call("audit", write(written, MLP), "--depth", depth, "--steps", "10")
-    assert seen.launches > 10
+        call("audit", write(written, MLP), "--depth", "steps", "--steps", "200")
+    assert seen.launches > 1000
 
 
 def test_a_rehearsal(written: Path) -> None:
@@ -64,10 +63,23 @@ def test_a_rehearsal(written: Path) -> None:
     assert seen.launches > 10
 
 
-def test_what_was_released_predicts_and_is_exported(start: Start, images: Path, tmp_path: Path) -> None:
+def test_what_was_released_predicts_and_is_exported(start: Start, tmp_path: Path) -> None:
     release = start(CNN, "training.steps=1")
-    given = torch.rand(4, 1, 28, 28)
-    np.save(tmp_path / "images.npy", given.numpy())
-    call("predict", str(release), str(tmp_path / "images.npy"), "--out", str(tmp_path / "predicted.csv"))
-    call("export", str(release), "--out", str(tmp_path / "model.pt2"))
-    assert json.loads((release / "model.json").read_text(encoding="utf-8"))
+    (tmp_path / "images").mkdir()
+    for number in range(4):
+        Image.fromarray(np.full((28, 28), 60 * number, dtype=np.uint8)).save(tmp_path / "images" / f"{number}.png")
+    call("predict", str(release), str(tmp_path / "images"), "--out", str(tmp_path / "predicted.csv"))
+    assert len((tmp_path / "predicted.csv").read_text(encoding="utf-8").splitlines()) == 5
+    call("export", str(release), "--format", "huggingface", "--out", str(tmp_path / "hub"))
+
+
+def test_a_language_model_writes_on_the_device_what_it_writes_on_the_cpu(tmp_path: Path) -> None:
+    write_release(tmp_path / "release", "llama")
+    given = ["generate", str(tmp_path / "release"), "--no-verify", "--prompt", "see", "--max-tokens", "6"]
+    with recording() as seen:
+        there = call(*given, "--temperature", "0", "--device", "cuda")
+    assert seen.launches > 10
+    assert there == call(*given, "--temperature", "0", "--device", "cpu")
+    with recording() as seen:
+        assert call(*given, "--device", "auto") == call(*given, "--device", "cuda")
+    assert seen.launches > 10
