@@ -84,6 +84,7 @@ check: $(BIN)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests/gpu benchmarks/gpu.py benchmarks/gpu_check.py
+	$(BIN)/mypy -p tests.pretend_cuda
 
 chaos: $(BIN)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/chaos.py

@@ -21,12 +21,27 @@ DROPPED = ("CUBLAS_WORKSPACE_CONFIG", "DPRECIPE_GPU_TESTS_ON")
 """What would change what the tests find."""
 
 
-def run_tests(folder: Path, *options: str, settings: Settings = USUAL, least: int) -> list[str]:
-    """Run tests on the device; return the ids of those that passed, which are all that ran, and `least` at least."""
+def run_tests(folder: Path, *options: str, settings: Settings | None = USUAL, least: int) -> list[str]:
+    """Run tests on the device; return the ids of those that passed, which are all that ran, and `least` at least.
+
+    Warnings are no errors, as libraries of other versions raise some; without `settings` an option brings the device.
+    """
     base = {name: value for name, value in os.environ.items() if name not in DROPPED and not name.startswith("PYTEST_")}
-    variables = environment(settings, {**base, "OMP_NUM_THREADS": "1"})
+    base["OMP_NUM_THREADS"] = "1"
+    variables = base if settings is None else environment(settings, base)
     report = folder / "report.xml"
-    command = [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", "-o", "addopts="]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n0",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "addopts=",
+        "-o",
+        "filterwarnings=default",
+    ]
     command += ["-q", "--import-mode=importlib", f"--basetemp={folder / 'tests'}", f"--junitxml={report}", *options]
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
     printed = f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}"

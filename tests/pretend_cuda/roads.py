@@ -21,6 +21,7 @@ from typing import Literal
 ROOT = Path(__file__).resolve().parents[2]
 START = Path(__file__).resolve().parent / "start"
 VARIABLE = "DPRECIPE_PRETENDED_CUDA"
+PLUGIN = "tests.pretend_cuda.plugin"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,31 +9,27 @@ import pytest
 
 from tests.pretend_cuda import child, guard
 from tests.pretend_cuda.child import needs_device, run_tests
-from tests.pretend_cuda.roads import ROOT, Settings
+from tests.pretend_cuda.roads import PLUGIN, Settings
 
 CASES = Path(__file__).parent / "cases"
+
+
+@needs_device
+def test_the_device_keeps_the_rules(tmp_path: Path) -> None:
+    """By the plugin alone, as a developer has it; the processes that a test starts have the device too."""
+    run_tests(tmp_path, "-p", PLUGIN, str(CASES / "device.py"), settings=None, least=45)
 
 
 @needs_device
 @pytest.mark.parametrize(
     ("name", "settings", "least"),
     [
-        ("device", Settings(), 45),
         ("two_devices", Settings(devices=2, current=1), 3),
         ("shapes", Settings(backing="meta", mib=80 << 10), 2),
     ],
 )
-def test_the_device_keeps_the_rules(name: str, settings: Settings, least: int, tmp_path: Path) -> None:
+def test_other_devices(name: str, settings: Settings, least: int, tmp_path: Path) -> None:
     run_tests(tmp_path, str(CASES / f"{name}.py"), settings=settings, least=least)
-
-
-@needs_device
-def test_a_plugin_of_pytest_is_enough(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", "-p", "tests.pretend_cuda.plugin"]
-    command += ["-k", "torch_has_a_device or is_started_here", str(CASES / "device.py")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.startswith("..")
 
 
 def test_what_fails_or_is_skipped_did_not_pass(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def test_each_mechanism_trains_on_the_device(tmp_path: Path) -> None:
 
 
 @needs_device
+@pytest.mark.slow
 def test_commands_run_and_verify(tmp_path: Path) -> None:
     """Without a hand of the tests in their processes."""
     recipe = "recipe: dprecipe/v1\nname: small\n" + DIGITS + "model: {kind: mlp, hidden: [16]}\n" + DPSGD + TRAINING
