@@ -47,8 +47,8 @@ class Allowance:
         squares_R, left_R = row_squares(rows_RP), self._left_N[part]
         # Zeros take nothing. Where a number is not finite the record has weight zero.
         factors_R = (left_R / squares_R).nan_to_num(1.0).clamp_(max=1.0)
-        self._left_N[part] = (left_R - squares_R * factors_R).clamp_(min=0.0)
-        return factors_R.sqrt()
+        left_R.addcmul_(squares_R, factors_R, value=-1.0).clamp_(min=0.0)
+        return factors_R.sqrt_()
 
 
 @final
@@ -215,7 +215,8 @@ def _lengths(left_RTT: Tensor, right_RTT: Tensor) -> Tensor:
 
 
 def _raised(squares_R: Tensor, lengths_R: Tensor, terms: int) -> Tensor:
-    return (squares_R.clamp(min=0.0).sqrt() + math.sqrt(terms) * ROUNDING * lengths_R).square() * MEASURED
+    lengths = torch.add(squares_R.clamp(min=0.0).sqrt_(), lengths_R, alpha=math.sqrt(terms) * ROUNDING)
+    return lengths.square_().mul_(MEASURED)
 
 
 def add_lookups(rows_RvH: Tensor, places_RL: Tensor, gradients_RLH: Tensor, *, counted: bool) -> None:
