@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import dprecipe
 from dprecipe.faults import RunFailed
 from dprecipe.language.training import Adam, Sgd
 from dprecipe.noise.entropy import Secrets
@@ -190,7 +189,7 @@ def hold_equal(tmp_path: Path, numbers: int) -> None:
 
 
 def read_own(folder: Path, name: str) -> dict[str, Any]:
-    """What a process says of itself."""
+    """What a process, or a release, says of itself."""
     content: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
     return content
 
@@ -254,6 +253,7 @@ def test_two_processes_with_half_a_frozen_decoder_each_release_what_one_does(tmp
     hold_equal(tmp_path, 464)
     whole, *halves = (read_own(tmp_path, name)["frozen"] for name in ("one.own0", "two.own0", "two.own1"))
     assert all(0.45 < half / whole < 0.55 for half in halves)
-    one, two = (dprecipe.verify(tmp_path / name / "release") for name in ("one", "two"))
-    assert one.claim == two.claim
-    assert one.mechanism == two.mechanism
+    one, two = (read_own(tmp_path / name / "release", "certificate.json")["predicate"] for name in ("one", "two"))
+    for own in (one, two):  # what is of one run: its ledger, times, and the last digits of a probe
+        del own["events"]["ledger"], own["checks"], own["provenance"]
+    assert one == two
