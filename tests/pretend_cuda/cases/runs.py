@@ -43,7 +43,7 @@ def test_projected_descent(start: Start) -> None:
 
 def test_a_step_copies_a_few_numbers_and_none_for_each_parameter() -> None:
     """The noise of many numbers is made where they are."""
-    device = torch.device("cuda", 0)
+    device = torch.device("cuda", torch.cuda.current_device())
     model = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 4)).to(device)
     numbers = sum(parameter.numel() for parameter in model.parameters())
     batch = BatchPart(torch.randn(64, 1000, device=device), torch.zeros(64, dtype=torch.int64, device=device))
