@@ -17,8 +17,8 @@ from tests.pretend_cuda.roads import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import gpu
-import gpu_cases
+import gpu  # type: ignore[import-not-found]
+import gpu_cases  # type: ignore[import-not-found]
 import torch
 
 from dprecipe.models.decoder_config import check_decoder_config
