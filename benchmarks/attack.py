@@ -28,8 +28,8 @@ from lira import CURVE, Attack, Queried, Rate, assess, draw_coins, margins_of
 from numpy.typing import NDArray
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.data.load import data_root, load
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.privacy import risk
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_any

@@ -17,7 +17,7 @@ from typing import get_args
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.contract.table import mechanism_of
 from dprecipe.planning.make import plan
 from dprecipe.privacy.audit.results import Depth
 from dprecipe.recipe.read import read_text

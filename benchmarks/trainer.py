@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from figures import ROOT, Spread, alternate, parser_of, ratio, write_json
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan as make_plan

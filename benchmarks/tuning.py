@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 import dprecipe
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.models.load import load
 from dprecipe.training.gather import gather_records
 

@@ -15,7 +15,7 @@ from dprecipe.recipe.read import Loaded, read
 if TYPE_CHECKING:
     from torch import nn
 
-    from dprecipe.mechanisms.plan import Plan
+    from dprecipe.contract.plan import Plan
     from dprecipe.models.language_model import LanguageModel
     from dprecipe.models.load import Released
     from dprecipe.release.verify import Verified
@@ -200,7 +200,7 @@ def load_model(release: str | Path, module: nn.Module | None = None) -> Released
 
 
 def _check_plan(plan: object) -> None:
-    from dprecipe.mechanisms.plan import Plan
+    from dprecipe.contract.plan import Plan
 
     _check_type("plan", plan, Plan, "plan the recipe first: dprecipe.plan(dprecipe.load(path))")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dprecipe.account.schema import statement_schema
 from dprecipe.cli.audit import audit_schema
-from dprecipe.mechanisms.table import MECHANISMS
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.nonprivate.documents import provenance_schema
 from dprecipe.nonprivate.plan import public_plan_schema
 from dprecipe.planning.schema import plan_schema

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import settings
 from safetensors.numpy import save_file
 
+from dprecipe.contract.plan import Plan, PolicyRecord
 from dprecipe.mechanisms.dpsgd.certificate import CHECKS
-from dprecipe.mechanisms.plan import Plan, PolicyRecord
 from dprecipe.models import layout
 from dprecipe.models.file import describe_file
 from dprecipe.planning.make import plan as make_plan

@@ -149,7 +149,7 @@ def test_from_python_it_is_a_fault_too(tmp_path: Path, package: str, message: st
 def test_mechanisms_that_need_no_trainer_import_none(tmp_path: Path) -> None:
     code = """
 import sys
-from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.contract.table import mechanism_of
 mechanism_of("pnsgd").import_runner(), mechanism_of("pate").import_runner()
 print(sorted({"lightning", "torchmetrics", "torchvision"} & sys.modules.keys()))
 """

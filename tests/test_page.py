@@ -7,7 +7,7 @@ import re
 import pytest
 
 from dprecipe import page
-from dprecipe.mechanisms import drawing
+from dprecipe.contract import drawing
 
 PALETTES = [dict(re.findall(r"--(\w+):(#[0-9a-f]{3,6})", text)) for text in (page._LIGHT, page._DARK)]
 

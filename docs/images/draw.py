@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from dprecipe.mechanisms.drawing import AxisScale
+from dprecipe.contract.drawing import AxisScale
 
 FOLDER = Path(__file__).parent
 SANS = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
@@ -210,10 +210,10 @@ LAYERS: list[tuple[str, str, str]] = [
     ("release", "certificate, verify, sign, report", "box"),
     ("planning", "Recipe to Plan, rules across blocks", "box"),
     ("recipe", "root of the recipe, reading, wording", "box"),
-    ("mechanisms/table", "one line a mechanism", "room"),
+    ("contract/table", "one line a mechanism", "room"),
     ("mechanisms/<name>", "schema, events, account, theory", "room"),
-    ("mechanisms/noisy_sum", "shared: noise on sums", "box"),
-    ("mechanisms/contract mechanisms/plan", "what a mechanism gives", "box"),
+    ("noisy_sum", "shared: noise on sums", "box"),
+    ("contract/mechanism contract/plan", "what a mechanism gives", "box"),
     ("models", "sizes, checks; modules with torch", "box"),
     ("data", "sources, preprocessing, units", "box"),
     ("account", "what all runs on one data set spend", "box"),

@@ -8,7 +8,7 @@ from html import escape
 
 from dprecipe.account.standing import AccountState
 from dprecipe.account.state import HOLDING, RunState
-from dprecipe.mechanisms.drawing import CAP, INK, LINE, MARK, SOFT
+from dprecipe.contract.drawing import CAP, INK, LINE, MARK, SOFT
 from dprecipe.privacy.filters.filter import mixture_epsilon, odometer
 from dprecipe.screen import make_printable
 

@@ -14,9 +14,9 @@ from dprecipe.account.groups import GroupState, RunSlots
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import AccountState, find_cost
 from dprecipe.cli.account import describe_part
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import Fault, UsageFault
 from dprecipe.libraries import importing_libraries
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.accounts import check_plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import Charge, count_events

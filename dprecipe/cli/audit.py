@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.language.audit import MAX_STEPS, MIN_CONFIDENCE, MIN_STEPS
 from dprecipe.language.words import join_with_or
 from dprecipe.libraries import importing_libraries
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_plan
 from dprecipe.privacy.audit.results import Audit, Depth

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dprecipe.cli.documents import replace_output
+from dprecipe.comparison import compare as comparison
+from dprecipe.comparison.compare import Interval, PairedTest, Standing, compare_all
+from dprecipe.comparison.contenders import Contender, contend_recipe, contend_release
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_plan
@@ -16,9 +19,6 @@ from dprecipe.release.plots import render_svg_file
 from dprecipe.release.scores import format_score
 from dprecipe.release.verify import verify
 from dprecipe.screen import as_json, show_document, write_output
-from dprecipe.standings import compare as standings
-from dprecipe.standings.compare import Interval, PairedTest, Standing, compare_all
-from dprecipe.standings.contenders import Contender, contend_recipe, contend_release
 
 FORMATS = ("text", "json")
 SCHEMA = "dprecipe.compare/v1"
@@ -155,9 +155,9 @@ def _render_tests(tests: Sequence[PairedTest], metric: str) -> list[str]:
 def _render_test(test: PairedTest, difference: Interval, metric: str) -> str:
     names = f"  {test.second} − {test.first}"
     mean, half = difference.mean, difference.half_width or 0.0
-    sign = "smaller is better" if metric in standings.SMALLER_IS_BETTER else "larger is better"
+    sign = "smaller is better" if metric in comparison.SMALLER_IS_BETTER else "larger is better"
     end = f"p = {test.p:.2g}" if test.p is not None else f"no test: {test.reason}"
-    shown = f"{mean:+.4g}, {standings.LEVEL:.0%} interval {mean - half:+.4g} to {mean + half:+.4g} ({sign})"
+    shown = f"{mean:+.4g}, {comparison.LEVEL:.0%} interval {mean - half:+.4g} to {mean + half:+.4g} ({sign})"
     return f"{names}: {shown}; paired over {test.seeds} seeds, {end}"
 
 
@@ -219,5 +219,5 @@ def _write_plot(result: Sequence[Standing], plot: Path) -> None:
     (standing,) = result
     if all(row.score is None or math.isinf(row.epsilon) for row in standing.rows):
         raise UsageFault("no score was released, so there is nothing to draw", "leave --plot out")
-    svg = render_svg_file("compare", lambda axes: standings.draw_standing(axes, standing))
+    svg = render_svg_file("compare", lambda axes: comparison.draw_standing(axes, standing))
     replace_output(plot, svg.encode())

@@ -7,8 +7,8 @@ import re
 import shlex
 from pathlib import Path
 
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import DataFault, UsageFault
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.screen import write_output
 

@@ -33,9 +33,9 @@ from dprecipe.cli.data_app import data_app
 from dprecipe.cli.guard import INTERNAL, guard_faults
 from dprecipe.cli.model_app import export, generate, predict, synthesize
 from dprecipe.cli.output import Output, guarded_output
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.faults import UsageFault
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.table import MECHANISMS
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 findings in a recipe, 2 wrong usage, 3 refused, 4 the run failed, "

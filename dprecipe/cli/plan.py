@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe.cli.plan_canaries import describe_canaries
+from dprecipe.contract.plan import Plan, PlanBudget
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.mechanisms.plan import Plan, PlanBudget
 from dprecipe.models.layout import trained_parameters
 from dprecipe.models.schema import Pretrained
 from dprecipe.models.trained import layer_of

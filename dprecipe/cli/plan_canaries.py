@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.models.layout import trained_parameters
 from dprecipe.models.schema import Transformer
 from dprecipe.planning.canaries import canaries_of, naming_of

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dprecipe.cli.plan import describe_spent, plan_lines
+from dprecipe.contract.facts import NO_MODEL
+from dprecipe.contract.plan import Plan
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import BudgetSpent, Interrupted, UsageFault
 from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
-from dprecipe.mechanisms.facts import NO_MODEL
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_loaded

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import UsageFault
 from dprecipe.language.statement import ReleaseStatement
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.policy.verified import hold_certificate
 from dprecipe.release.account_report import describe_other_runs
 from dprecipe.release.account_statement import hold_statement

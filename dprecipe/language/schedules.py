@@ -1,7 +1,7 @@
 """Numbers that move from one value to another during a run.
 
 Where the cost of a step depends on one, the account cuts it into a piecewise-constant schedule
-(`mechanisms.noisy_sum.piecewise`), and the run takes exactly these values: it runs what was accounted for.
+(`noisy_sum.piecewise`), and the run takes exactly these values: it runs what was accounted for.
 """
 
 from __future__ import annotations

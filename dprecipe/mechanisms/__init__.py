@@ -1,6 +1,4 @@
-"""What a mechanism is, and one folder for each.
+"""The mechanisms, one package each: the top floor, reached through `dprecipe.contract.table` alone.
 
-`contract` says what a folder gives, `plan` what a run obeys, and `table` registers each mechanism in one line.
-`noisy_sum` is shared by mechanisms that add noise to sums. Folders never import each other, and no package outside of
-this one names a mechanism.
+They never import each other. What mechanisms that add noise to sums share is in `dprecipe.noisy_sum`.
 """

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dprecipe.contract.plan import Length, RecipeSource, digest_of
 from dprecipe.data.schema import Data
 from dprecipe.faults import PlanRefused
 from dprecipe.language.training import Training
-from dprecipe.mechanisms.plan import Length, RecipeSource, digest_of
 from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.models.schema import Model
 from dprecipe.nonprivate.rules import check

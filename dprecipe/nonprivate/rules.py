@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from dprecipe.contract.table import list_kinds
 from dprecipe.data import checks as data_checks
 from dprecipe.data.facts import describe_data
 from dprecipe.data.paid.schema import PaidStep
 from dprecipe.faults import Finding
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.table import list_kinds
 from dprecipe.models import checks as model_checks
 from dprecipe.models.schema import Trees
 from dprecipe.planning.labels import check_loss

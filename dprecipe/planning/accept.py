@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from dprecipe.contract.plan import Assumption
 from dprecipe.faults import Finding, Severity
-from dprecipe.mechanisms.plan import Assumption
 from dprecipe.recipe.root import Recipe
 from dprecipe.screen import make_printable
 from dprecipe.text.codes import CODES

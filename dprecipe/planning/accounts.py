@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.schema import AnySource
 from dprecipe.faults import Fault, Finding, PlanRefused, Severity
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.paths import VARIABLE
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import read_source

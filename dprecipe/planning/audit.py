@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Finding
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.root import Recipe
 
 if TYPE_CHECKING:
-    from dprecipe.mechanisms.plan import Plan
+    from dprecipe.contract.plan import Plan
 
 
 def check_audit(recipe: Recipe) -> Iterator[Finding]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from dprecipe.contract.plan import Assumption, Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.audit import MIN_CANARIES
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.plan import Assumption, Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.audit.naming import Naming, choose_naming
 from dprecipe.recipe.root import Recipe
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.contract.table import list_kinds
 from dprecipe.data.checks import check_data
 from dprecipe.data.facts import describe_data
 from dprecipe.data.sources.base import ColumnLabelled
@@ -19,7 +20,6 @@ from dprecipe.data.targets import (
 from dprecipe.faults import Finding
 from dprecipe.language.training import TokenLoss, Training
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.table import list_kinds
 from dprecipe.planning.learning import has_student, is_convex
 from dprecipe.recipe.root import Recipe
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.contract.mechanism import RuntimeOption
+from dprecipe.contract.table import list_kinds, mechanism_of
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
 from dprecipe.language.training import Training
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.contract import RuntimeOption
-from dprecipe.mechanisms.table import list_kinds, mechanism_of
 from dprecipe.models import checks
 from dprecipe.models.schema import CausalLm, GradientBoosting, LogisticRegression, RandomForest
 from dprecipe.recipe.root import Recipe

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.root import Recipe
 
 PRIVATELY = "log with kind tensorboard or csv and values: private, into files under private/"

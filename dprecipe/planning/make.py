@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.plan import Plan, PlanBudget, PlannedTuning
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import PlanRefused
-from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.plan import Plan, PlanBudget, PlannedTuning
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning import accept, canaries, paid, public, query, rules, split, tuning, units
 from dprecipe.planning.candidates import Point, trial_recipe
 from dprecipe.privacy import accountants

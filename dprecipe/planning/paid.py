@@ -10,11 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from dprecipe.data.paid.schema import DpCategories, DpCount, DpVocabulary, PaidStep
-from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.plan import Assumption
-from dprecipe.mechanisms.stages import (
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.plan import Assumption
+from dprecipe.contract.stages import (
     MAX_NOISE,
     MIN_NOISE,
     TRAINING,
@@ -26,7 +24,9 @@ from dprecipe.mechanisms.stages import (
     path_of,
     refuse_price,
 )
-from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.contract.table import mechanism_of
+from dprecipe.data.paid.schema import DpCategories, DpCount, DpVocabulary, PaidStep
+from dprecipe.faults import Finding, PlanRefused
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.rounding import round_up

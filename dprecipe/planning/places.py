@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.contract.mechanism import unit_name
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.contract import unit_name
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.root import Recipe
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.contract.plan import Assumption
+from dprecipe.contract.table import list_kinds
 from dprecipe.data.facts import has_tokenizer
 from dprecipe.data.schema import AnySource
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.plan import Assumption
-from dprecipe.mechanisms.table import list_kinds
 from dprecipe.models.schema import Pretrained, Primed
 from dprecipe.planning.learning import has_student
 from dprecipe.recipe.root import Recipe

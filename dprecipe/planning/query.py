@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.contract.mechanism import unit_name
+from dprecipe.contract.plan import Assumption
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.contract import unit_name
-from dprecipe.mechanisms.plan import Assumption
 from dprecipe.recipe.root import Recipe
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data import checks as data_checks
 from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models import checks as model_checks
 from dprecipe.planning import (
     accept,
@@ -40,7 +40,7 @@ LARGE_EPSILON = 10.0
 
 
 def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[Finding]:
-    """All findings of a well-formed recipe, errors and warnings; `attachments` as in `mechanisms.plan.Source`."""
+    """All findings of a well-formed recipe, errors and warnings; `attachments` as in `contract.plan.Source`."""
     findings = [finding for rule in RULES for finding in rule(recipe)]
     if any(finding.is_error for finding in findings):
         return accept.mark_accepted(

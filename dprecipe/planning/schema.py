@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from dprecipe.contract.mechanism import MechanismPlan
+from dprecipe.contract.plan import plan_adapter
+from dprecipe.contract.stages import TRAINING
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.data.paid.schema import PAID
-from dprecipe.mechanisms.contract import MechanismPlan
-from dprecipe.mechanisms.plan import plan_adapter
-from dprecipe.mechanisms.stages import TRAINING
-from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.privacy.charge_shapes import charge_schemas
 
 Schema = dict[str, Any]

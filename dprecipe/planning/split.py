@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.contract.mechanism import unit_name
+from dprecipe.contract.plan import Assumption, Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.names import is_name, misnamed_finding
 from dprecipe.data.schema import Data
 from dprecipe.data.split import describe_split, split_column
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.contract import unit_name
-from dprecipe.mechanisms.plan import Assumption, Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.root import Recipe
 
 OWN_FILES = "write the two parts to files of their own, and name them as data.train and data.test"

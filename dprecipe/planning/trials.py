@@ -6,8 +6,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import final
 
+from dprecipe.contract.plan import Plan, RecipeSource
 from dprecipe.faults import PlanRefused
-from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.candidates import Point
 from dprecipe.planning.make import plan, plan_chosen, plan_trial
 from dprecipe.recipe.read import read_source

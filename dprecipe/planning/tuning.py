@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.plan import Assumption, Plan
+from dprecipe.contract.stages import list_paid_steps
+from dprecipe.contract.table import list_kinds, mechanism_of
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.language.tuning import TUNABLE, Candidates, Tuning
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.plan import Assumption, Plan
-from dprecipe.mechanisms.stages import list_paid_steps
-from dprecipe.mechanisms.table import list_kinds, mechanism_of
 from dprecipe.planning.candidates import Point, list_points, may_draw, trial_recipe
 from dprecipe.planning.paid import pin_prices
 from dprecipe.planning.tuning_score import check_score
@@ -27,7 +27,7 @@ from dprecipe.recipe.point import PointError
 from dprecipe.recipe.root import Recipe
 
 Attachments = tuple[tuple[str, str], ...]
-"""As in `mechanisms.plan.Source`."""
+"""As in `contract.plan.Source`."""
 CLAIM = ("mechanism.kind",)
 """What can't be tuned in them: it decides what is claimed."""
 MIN_BASE = 0.05

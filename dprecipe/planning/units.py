@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.contract.plan import Assumption
 from dprecipe.data.names import is_name, is_noun, misnamed_finding, quote_name, unfit_noun_finding
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.plan import Assumption
 from dprecipe.recipe.root import Recipe
 
 

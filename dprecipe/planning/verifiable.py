@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.recipe.root import Recipe
 

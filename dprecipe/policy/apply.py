@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dprecipe.contract.plan import Plan, PolicyRecord
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.plan import Plan, PolicyRecord
 from dprecipe.policy.find import find_policies
 from dprecipe.recipe.read import Loaded, LoadedPublic, read_source
 

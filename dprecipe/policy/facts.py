@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dprecipe import __version__
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.schema import Data
 from dprecipe.language.statement import ReleaseStatement
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.policy.globs import clean, is_within
 from dprecipe.policy.names import DataName, name_data, name_file
 from dprecipe.recipe.root import AnyRecipe, PublicRecipe, Recipe

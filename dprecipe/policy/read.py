@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from dprecipe.contract.plan import PolicyRecord
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.language.statement import QUESTIONS
-from dprecipe.mechanisms.plan import PolicyRecord
-from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.planning.accept import WARNINGS
 from dprecipe.policy.find import POLICY_FILE, find_policies
 from dprecipe.policy.schema import ANYONE, OTHERS, Policy, PolicyRule

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from dprecipe.privacy.events import Event
 
-TABLE = "dprecipe.mechanisms.table"
+TABLE = "dprecipe.contract.table"
 """Announces the events of stages, of tuned runs and of every mechanism. It is above this package: reached by name, and
 only when kinds are looked up."""
 _KINDS: dict[str, type[Event]] = {}

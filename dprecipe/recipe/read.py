@@ -14,10 +14,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dprecipe import notebook
+from dprecipe.contract.plan import RecipeSource
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.language.statement import join_lines
-from dprecipe.mechanisms.plan import RecipeSource
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.inherit import drop_consequences, inherit_records, name_origin
 from dprecipe.recipe.root import AnyRecipe, PublicRecipe, Recipe, choose_root
 from dprecipe.recipe.vocabulary import list_shared_keys

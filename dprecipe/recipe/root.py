@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from dprecipe.contract.table import mechanism_block
 from dprecipe.data.schema import Data
 from dprecipe.language.audit import AuditBlock
 from dprecipe.language.base import Block, NonNegativeInt, SparseBlock
 from dprecipe.language.blocks import Budget, Reason, Release, Runtime
 from dprecipe.language.training import Training
 from dprecipe.language.tuning import Tuning
-from dprecipe.mechanisms.table import mechanism_block
 from dprecipe.models.schema import Model
 from dprecipe.text.tree import Mapping, Scalar
 
 if TYPE_CHECKING:
-    from dprecipe.mechanisms.contract import MechanismBlock
+    from dprecipe.contract.mechanism import MechanismBlock
 else:
     MechanismBlock = mechanism_block()
 

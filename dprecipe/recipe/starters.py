@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from dprecipe.mechanisms import table
+from dprecipe.contract import table
 
 HEAD = """\
 # yaml-language-server: $schema=schemas/recipe.schema.json

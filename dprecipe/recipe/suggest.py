@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dprecipe.mechanisms.table import MECHANISMS
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.synonyms import Synonym, read_synonyms
 from dprecipe.recipe.vocabulary import Known, find_tag, has_place, list_every_key, list_keys, list_kinds

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from dprecipe.mechanisms.table import MECHANISMS
+from dprecipe.contract.table import MECHANISMS
 
 WORDS = "words"
 IN_NOISE = "in_a_noise_block"

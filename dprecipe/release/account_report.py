@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from dprecipe.contract.drawing import CAP, Axes, Figure
 from dprecipe.data.names import name_unit, quote_name, read_unit_key
-from dprecipe.mechanisms.drawing import CAP, Axes, Figure
 from dprecipe.page import escape_html, render_section, render_table
 from dprecipe.privacy.rounding import write_number
 from dprecipe.release.charged_account import ChargedAccount, to_spent

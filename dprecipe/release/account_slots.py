@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, StringConstraints, TypeAdapter
 
 from dprecipe.account.entries import GROUP
+from dprecipe.contract.facts import Probability
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat
-from dprecipe.mechanisms.facts import Probability
-from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.charge_shapes import charge_type
 from dprecipe.privacy.events import Charge, charge_from_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dprecipe.mechanisms.drawing import CAP, SOFT, Axes, Figure
+from dprecipe.contract.drawing import CAP, SOFT, Axes, Figure
 from dprecipe.page import escape_html, render_section, render_table
 from dprecipe.privacy.audit.results import Audit, AuditBound, AuditTest, Depth, Guesses
 from dprecipe.privacy.rounding import round_down

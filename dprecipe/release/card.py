@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.release import audit_report, context, meaning, origins
 from dprecipe.release.no_model import SENTENCE, has_no_model

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 
+from dprecipe.contract.facts import NO_MODEL, Access, BudgetFacts, Status, Stop
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.facts import describe_data
 from dprecipe.data.split import describe_split
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.facts import NO_MODEL, Access, BudgetFacts, Status, Stop
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import origins, schema, schema_provenance, stages, tensors, tuned, untrusted

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from dprecipe.account.facts import NAME
+from dprecipe.contract.facts import Digest, Probability, Word
+from dprecipe.contract.plan import Plan
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.facts import Digest, Probability, Word
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.rounding import round_up_finite

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dprecipe.mechanisms.certificate import STAGE_NOISE
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.contract.certificate import STAGE_NOISE
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.release.facts import CheckResult
 from dprecipe.release.schema import CheckFacts
 from dprecipe.release.untrusted import one_line

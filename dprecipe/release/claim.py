@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dprecipe import __version__
+from dprecipe.contract.facts import Published
+from dprecipe.contract.plan import Plan, PlanBudget
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.names import quote_name
-from dprecipe.mechanisms.facts import Published
-from dprecipe.mechanisms.plan import Plan, PlanBudget
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning import places, split
 from dprecipe.privacy import accountants, cross_check, gdp, risk, rounding, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.tokens import MAX_BYTES, TOKENIZER, check_form
 from dprecipe.faults import Fault
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.library_files import list_library_files, render_library_files
 from dprecipe.models.schema import CausalLm, Transformers

@@ -12,9 +12,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Fault
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.events import Charge, Event, count_by_event, count_events
 from dprecipe.release import charged_account, no_model, tuned

@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from dprecipe import __version__
-from dprecipe.mechanisms.facts import Published
-from dprecipe.mechanisms.plan import PolicyRecord
+from dprecipe.contract.facts import Published
+from dprecipe.contract.plan import PolicyRecord
 from dprecipe.models.origin import InitialWeights
 from dprecipe.privacy.audit.results import Audit
 from dprecipe.privacy.events import Charge, count_events

@@ -3,7 +3,7 @@
 A browser and a pattern may read a broken tag or a comment differently. So the whole figure must follow a small language
 that every reader understands in the same way: paths and texts, one after the other, none inside another, with
 allow-listed attributes, each value of its own form; no comment, style, entity or reference; and only words that the
-report may contain. `dprecipe.mechanisms.drawing` writes it.
+report may contain. `dprecipe.contract.drawing` writes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
-from dprecipe.mechanisms.drawing import SIZE
+from dprecipe.contract.drawing import SIZE
 
 MAX_FIGURE = 1 << 18
 """Characters of a figure; those of a report have about five thousand."""

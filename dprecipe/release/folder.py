@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe import screen
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.facts import has_tokenizer
 from dprecipe.data.tokens import TOKENIZER
 from dprecipe.durable import sync_folder
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.file import parse_description
 from dprecipe.models.library_files import list_library_files, name_weights, render_library_files
 from dprecipe.privacy.ledger import Ledger

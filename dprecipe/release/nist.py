@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
+from dprecipe.contract.table import mechanism_of
 from dprecipe.language.statement import ReleaseStatement, quote_words
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.release import account_report, audit_report, meaning, scores
 from dprecipe.release.card import plain_text

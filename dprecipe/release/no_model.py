@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dprecipe.contract.facts import NO_MODEL
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.stages import PaidStage
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Fault
-from dprecipe.mechanisms.facts import NO_MODEL
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.stages import PaidStage
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import Charge, count_by_event, count_events
 from dprecipe.release.schema import Predicate
 

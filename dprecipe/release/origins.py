@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from dprecipe.mechanisms.facts import Access
-from dprecipe.mechanisms.plan import Assumption
+from dprecipe.contract.facts import Access
+from dprecipe.contract.plan import Assumption
 from dprecipe.models.origin import InitialWeights
 from dprecipe.release.schema import Predicate
 

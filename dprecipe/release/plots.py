@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from dprecipe.mechanisms.drawing import CAP, LINE, SOFT, Axes
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.contract.drawing import CAP, LINE, SOFT, Axes
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, take_first
 from dprecipe.privacy.rounding import write_number

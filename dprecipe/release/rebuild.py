@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from dprecipe.contract.plan import Plan, PolicyRecord, RecipeSource
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.facts import describe_data
 from dprecipe.data.targets import SeveralTarget, Target, name_classes
 from dprecipe.faults import Fault, PlanRefused, RecipeError
-from dprecipe.mechanisms.plan import Plan, PolicyRecord, RecipeSource
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Pretrained, Primed
 from dprecipe.planning.make import plan as make_plan

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
+from dprecipe.contract.certificate import compare_number
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import Fault
-from dprecipe.mechanisms.certificate import compare_number
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.events import Charge
 from dprecipe.release import claim as claims

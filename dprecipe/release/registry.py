@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from dprecipe.contract.table import mechanism_of
 from dprecipe.language.statement import ReleaseStatement, quote_words
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.release import account_report, meaning
 from dprecipe.release.card import plain_text

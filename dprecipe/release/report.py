@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
+from dprecipe.contract.certificate import Section
+from dprecipe.contract.drawing import Figure
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.language.statement import join_lines
-from dprecipe.mechanisms.certificate import Section
-from dprecipe.mechanisms.drawing import Figure
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.page import (
     NOT_CHECKED,
     escape_html,

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema
 
-from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, SparseBlock
-from dprecipe.language.statement import ReleaseStatement
-from dprecipe.mechanisms.facts import (
+from dprecipe.contract.facts import (
     Access,
     BudgetFacts,
     Digest,
@@ -23,7 +21,9 @@ from dprecipe.mechanisms.facts import (
     Sentence,
     Word,
 )
-from dprecipe.mechanisms.table import mechanism_facts
+from dprecipe.contract.table import mechanism_facts
+from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, SparseBlock
+from dprecipe.language.statement import ReleaseStatement
 from dprecipe.privacy.audit.results import Audit
 from dprecipe.privacy.charge_shapes import charge_type
 from dprecipe.release.charged_account import ChargedAccount

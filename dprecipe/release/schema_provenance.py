@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from dprecipe.contract.facts import Digest, Word
 from dprecipe.language.base import Block
-from dprecipe.mechanisms.facts import Digest, Word
 from dprecipe.models.public_record import PublicRecord
 from dprecipe.priors.record import PriorFacts
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dprecipe.contract.facts import Probability, Word
 from dprecipe.data.targets import MAX_NAMES, ClassTarget, SeveralTarget, Target, TokenTarget
 from dprecipe.language.base import NonNegativeFloat, PositiveInt, SparseBlock
-from dprecipe.mechanisms.facts import Probability, Word
 from dprecipe.release.facts import PublicScore
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dprecipe.contract.facts import Access
+from dprecipe.contract.plan import Plan, digest_of
 from dprecipe.data.paid.constants import StageConstants, dump_constants, parse_constants
 from dprecipe.data.paid.fit import find_misfit
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.facts import Access
-from dprecipe.mechanisms.plan import Plan, digest_of
 from dprecipe.page import escape_html, render_number, render_section, render_table
 from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import PaidStageFacts, Predicate

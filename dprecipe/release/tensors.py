@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import Fault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models import layout
 from dprecipe.models.library_files import WEIGHTS, is_adapter, name_weights
 from dprecipe.models.schema import CausalLm, Pretrained, TrainedLayers, Trees

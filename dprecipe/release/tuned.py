@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dprecipe.contract.facts import Access
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.language.tuning import Value
-from dprecipe.mechanisms.facts import Access
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.tuning_words import describe_candidates, describe_runs, describe_score
 from dprecipe.release import no_model, schema
 

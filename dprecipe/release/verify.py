@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe import notebook
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.tokens import TOKENIZER
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.public_record import NO_GUARANTEE, SCHEMA
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers

@@ -39,10 +39,10 @@ from dprecipe.account.faults import AccountRefused
 from dprecipe.account.opening import open_account
 from dprecipe.account.standing import Reservation, Settlement
 from dprecipe.account.state import VOID
+from dprecipe.contract.facts import NO_MODEL
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import DataFault, Fault, RunFailed, UsageFault
-from dprecipe.mechanisms.facts import NO_MODEL
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accounts import check_plan
 from dprecipe.privacy.events import Charge, Event, count_by_event, order_charges
 from dprecipe.privacy.ledger import Ledger, LedgerWriter

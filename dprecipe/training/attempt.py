@@ -27,11 +27,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, final
 
+from dprecipe.contract.facts import NO_MODEL
+from dprecipe.contract.plan import Plan
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import Fault, Interrupted, RunFailed
-from dprecipe.mechanisms.facts import NO_MODEL
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge, run_lengths
 from dprecipe.privacy.ledger import Ledger, LedgerWriter

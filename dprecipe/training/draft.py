@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import UsageFault
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.risk import assess_point
 from dprecipe.release import certificate, tensors

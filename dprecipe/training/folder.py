@@ -18,9 +18,9 @@ from typing import Any, final
 import yaml
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan, PolicyRecord
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan, PolicyRecord
 from dprecipe.policy.apply import hold_run
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.timeline import current_timeline

@@ -30,8 +30,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from dprecipe.contract.plan import PlanBudget
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import PlanBudget
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import calibrate

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeVar, cast, final
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.copies import find_folder
 from dprecipe.data.counts import SourceCounts, as_text
 from dprecipe.data.disjoint import check_files, check_records
@@ -24,8 +26,6 @@ from dprecipe.data.schema import AnySource
 from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.tokens import TOKENIZER, LibraryTokens
 from dprecipe.faults import DataFault, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.schema import Pretrained
 from dprecipe.progress import report_progress
 from dprecipe.screen import is_watched, write_note

@@ -20,9 +20,9 @@ from typing import Any
 
 from dprecipe import durable
 from dprecipe.account.faults import AccountInvalid, AccountUnavailable
+from dprecipe.contract.plan import Plan, RecipeSource
 from dprecipe.faults import Fault, RunFailed, UsageFault
 from dprecipe.libraries import importing_libraries
-from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.trials import planner_of
 from dprecipe.policy.apply import hold_run
 from dprecipe.privacy.ledger import Ledger, lock_ledger

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.schema import AnySource
 from dprecipe.faults import DataFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.public_record import UsedRecords
 from dprecipe.training.file_digests import digest_files

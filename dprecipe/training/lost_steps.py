@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import BudgetSpent
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.progress import report_progress
 
 

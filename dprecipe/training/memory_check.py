@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.privacy.events import Charge, Event

@@ -15,13 +15,13 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.language.training import Sgd
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers, draw_batch
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.draw_free import is_draw_free
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.noise.entropy import Purpose, Secrets
+from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.privacy.events import Event
 from dprecipe.training.canaries.contract import RunCanaries
 from dprecipe.training.engine.clipped_sum import ClippedSum

@@ -28,6 +28,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from dprecipe import durable
+from dprecipe.contract.plan import digest_of
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.copies import find_folder
 from dprecipe.data.facts import describe_data
@@ -38,7 +39,6 @@ from dprecipe.data.schema import AnySource
 from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.tokens import TOKENIZER, LibraryTokens
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import digest_of
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.library_files import name_weights, render_library_files
 from dprecipe.models.lora import merge_adapters

@@ -10,8 +10,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Length
 from dprecipe.language.training import Adam, EmaAverage, LearningRateSchedule, Sgd, TailAverage
-from dprecipe.mechanisms.plan import Length
 
 
 def optimizer_of(spec: Sgd | Adam, model: nn.Module, *, fused: bool = False) -> torch.optim.Optimizer:

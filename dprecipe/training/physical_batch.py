@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.progress import report_progress
 from dprecipe.training.engine.planning import forget_plans
 from dprecipe.training.engine.sizes import one_size

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from dprecipe import durable
-from dprecipe.mechanisms.drawing import CAP, MARK, Axes
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.contract.drawing import CAP, MARK, Axes
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.page import (
     escape_html,
     escape_lines,

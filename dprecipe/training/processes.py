@@ -28,8 +28,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.noise.entropy import Secrets, Stream
+from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import SumNoise, Ticket
 from dprecipe.training.launch import LAUNCHER, UNSET

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.facts import DataFacts, describe_data
 from dprecipe.data.paid.constants import StageConstants
@@ -21,7 +22,6 @@ from dprecipe.data.raw import Labels
 from dprecipe.data.records import Records
 from dprecipe.data.targets import Target, TokenTarget
 from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
 from dprecipe.models.decoder_config import check_decoder_config
 from dprecipe.models.form import Form

@@ -17,12 +17,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dprecipe.contract.facts import Published
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.schema import Data
 from dprecipe.faults import CertificateInvalid, RunFailed
-from dprecipe.mechanisms.facts import Published
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.file import describe_file
 from dprecipe.models.hub_config import Config
 from dprecipe.models.library_files import name_weights

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.adapters import adapter_state
 from dprecipe.models.lora import LowRankLayer, merge_adapters
 from dprecipe.release.facts import Dtype, MadeBy, ReleasedTensor

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from dprecipe import notebook
+from dprecipe.contract.facts import NO_MODEL
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.facts import Role
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.mechanisms.facts import NO_MODEL
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.training.cluster import Cluster
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import Gathered, gather_records

@@ -46,8 +46,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils import _pytree as pytree
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.models.zoo.transformer import TextTransformer
 from dprecipe.training.engine.clipped_sum import ClippedSum

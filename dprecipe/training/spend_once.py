@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import BudgetSpent
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 

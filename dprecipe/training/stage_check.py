@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.certificate import STAGE_NOISE
+from dprecipe.contract.plan import Plan
 from dprecipe.data.paid import covariance, items, moments
 from dprecipe.data.paid.quantiles import WEIGHT_BITS, Ranks, draw_quantile
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.certificate import STAGE_NOISE
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise import lattice
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets

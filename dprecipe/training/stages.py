@@ -24,13 +24,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.stages import PaidStage
 from dprecipe.data.paid.constants import StageConstants, dump_constants, parse_constants
 from dprecipe.data.paid.fit import find_misfit
 from dprecipe.data.paid.stage import release_stage
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.faults import BudgetSpent, RunFailed
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge, count_by_event, run_lengths
 from dprecipe.privacy.ledger import LedgerWriter

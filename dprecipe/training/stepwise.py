@@ -18,11 +18,11 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from dprecipe import __version__
+from dprecipe.contract.facts import NO_MODEL
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.data.paid.stage import size_share
 from dprecipe.faults import Interrupted, NothingLearned, RunFailed
-from dprecipe.mechanisms.facts import NO_MODEL
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.canaries import canaries_of
 from dprecipe.privacy.events import Charge, count_by_event, drop_first, take_first

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.release import certificate, rebuild
 from dprecipe.release import folder as release_folder

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import NothingLearned
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.program import StepwiseProgram, Synthetic
 from dprecipe.training.sharded_weights import gathers_weights

@@ -13,7 +13,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from dprecipe.mechanisms.plan import Length, Plan
+from dprecipe.contract.plan import Length, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
 from dprecipe.progress import Progress, report_progress

@@ -1,6 +1,6 @@
 """Output perturbation of a convex model (Chaudhuri, Monteleoni and Sarwate 2011): find the minimum, add noise once."""
 
-from dprecipe.mechanisms.contract import Mechanism
+from dprecipe.contract.mechanism import Mechanism
 
 __all__ = ["MECHANISM"]
 

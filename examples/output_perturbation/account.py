@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dprecipe.contract.mechanism import Facts, Planned
+from dprecipe.contract.plan import Assumption
 from dprecipe.data.facts import feature_norm
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.contract import Facts, Planned
-from dprecipe.mechanisms.plan import Assumption
 from dprecipe.models.schema import SoftmaxRegression
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring

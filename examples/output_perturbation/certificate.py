@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from dprecipe.contract.certificate import CertificatePart, Section
+from dprecipe.contract.facts import MechanismFacts, PrivacyUnit
+from dprecipe.contract.plan import Plan
 from dprecipe.language.base import NonNegativeFloat, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.certificate import CertificatePart, Section
-from dprecipe.mechanisms.facts import MechanismFacts, PrivacyUnit
-from dprecipe.mechanisms.plan import Plan
 from output_perturbation.plan import OutputPerturbationPlan
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
+from dprecipe.contract.plan import Length, Recorded, UsualPlan
 from dprecipe.privacy.events import Charge
 from output_perturbation.events import NoisyMinimum
 

@@ -41,13 +41,13 @@ torch.set_num_threads(1)
 from disk import ERRORS, KILL, Disk, Fault  # noqa: E402
 
 import dprecipe  # noqa: E402
+from dprecipe.contract.plan import Plan  # noqa: E402
+from dprecipe.contract.table import mechanism_of  # noqa: E402
 from dprecipe.data.files import data_root  # noqa: E402
 from dprecipe.faults import CertificateInvalid  # noqa: E402
 from dprecipe.faults import Fault as ReportedFault  # noqa: E402
 from dprecipe.mechanisms.pate.events import NoisyMax  # noqa: E402
 from dprecipe.mechanisms.pate.train import ballot  # noqa: E402
-from dprecipe.mechanisms.plan import Plan  # noqa: E402
-from dprecipe.mechanisms.table import mechanism_of  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read_text  # noqa: E402
 from dprecipe.release import report  # noqa: E402, F401

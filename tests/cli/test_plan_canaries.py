@@ -6,7 +6,7 @@ import pytest
 
 from dprecipe.cli.plan import plan_lines
 from dprecipe.cli.plan_canaries import describe_canaries
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from tests.recipe_texts import SMALL

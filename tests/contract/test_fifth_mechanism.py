@@ -22,7 +22,7 @@ from dprecipe.release.untrusted import to_bytes
 ROOT = Path(__file__).parents[2]
 FIFTH = """
 import output_perturbation
-from dprecipe.mechanisms import table
+from dprecipe.contract import table
 table.register(output_perturbation.MECHANISM)
 """
 """All that is added to the program."""

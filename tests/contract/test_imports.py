@@ -1,4 +1,4 @@
-"""Packages import one way, and the trunk names no mechanism: lazy imports and those of type checkers included."""
+"""Packages import one way, and the core names no mechanism: lazy imports and those of type checkers included."""
 
 from __future__ import annotations
 
@@ -33,31 +33,21 @@ ORDER = (
     ("account",),
     ("data",),
     ("models",),
-    (
-        "mechanisms.stages",
-        "mechanisms.plan",
-        "mechanisms.facts",
-        "mechanisms.drawing",
-        "mechanisms.certificate",
-        "mechanisms.contract",
-    ),
-    ("mechanisms.noisy_sum",),
-    ("mechanisms.<room>",),
-    ("mechanisms.table",),
+    ("contract",),
+    ("noisy_sum",),
     ("recipe",),
     ("planning",),
     ("release",),
-    ("policy", "standings"),
+    ("policy", "comparison"),
     ("nonprivate",),
     ("training",),
-    ("mechanisms.<room>.train",),
     ("api", "cli", "schemas", "__init__", "__main__"),
-    ("mechanisms.<room>.commands",),
+    ("mechanisms",),
 )
-"""A line imports from its own and from those above it. Two parts of a room stand below the trunk: who is above them
-reaches them by module name alone (`Mechanism.import_runner`, `Mechanism.commands`)."""
+"""A line imports from its own and from those above it. Mechanisms are on the last line: they are reached by module name
+alone (`contract.table`, `Mechanism.import_runner`, `Mechanism.commands`)."""
 
-TRUNK = ("privacy", "recipe", "planning", "training", "release", "cli", "api.py", "schemas.py")
+CORE = ("privacy", "recipe", "planning", "training", "release", "cli", "api.py", "schemas.py")
 NAMED = re.compile(r"(?i)(?<![a-z])(?:dpsgd|encoded|pate|pnsgd)(?![a-z])|(?-i:Dpsgd|Encoded|Pate|Pnsgd)(?=[A-Z])")
 
 
@@ -86,14 +76,8 @@ def imports(path: Path) -> Iterator[str]:
 
 def line_of(module: str) -> int:
     """Where in the order a module stands."""
-    first, *rest = module.split(".")
-    if first == "dprecipe":
-        first = "__init__"
-    if first == "mechanisms":
-        module_of_room = ".".join([first, *(rest or ["contract"])[:1]])
-        part = [name for name in rest[1:2] if name in ("train", "commands")]
-        first = module_of_room if any(module_of_room in line for line in ORDER) else ".".join([first, "<room>", *part])
-    return next(index for index, line in enumerate(ORDER) if first in line)
+    first = module.split(".")[0]
+    return next(index for index, line in enumerate(ORDER) if ("__init__" if first == "dprecipe" else first) in line)
 
 
 def test_every_module_has_a_place_in_the_order() -> None:
@@ -106,24 +90,24 @@ def test_packages_import_from_packages_before_them() -> None:
     assert sorted(wrong) == []
 
 
-def rooms() -> list[str]:
+def mechanisms() -> list[str]:
     return sorted(path.parent.name for path in (PACKAGE / "mechanisms").glob("*/schema.py"))
 
 
-@pytest.mark.parametrize("room", rooms())
-def test_rooms_never_import_each_other(room: str) -> None:
-    others = {f"mechanisms.{other}" for other in rooms() if other != room}
-    mine = {module: path for module, path in MODULES.items() if module.split(".")[:2] == ["mechanisms", room]}
+@pytest.mark.parametrize("mechanism", mechanisms())
+def test_mechanisms_never_import_each_other(mechanism: str) -> None:
+    others = {f"mechanisms.{other}" for other in mechanisms() if other != mechanism}
+    mine = {module: path for module, path in MODULES.items() if module.split(".")[:2] == ["mechanisms", mechanism]}
     assert len(mine) >= 5
     imported = [(module, name) for module, path in mine.items() for name in imports(path)]
     assert [(module, name) for module, name in imported if ".".join(name.split(".")[:2]) in others] == []
 
 
-def test_the_trunk_names_no_mechanism() -> None:
-    files = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] in TRUNK]
+def test_the_core_names_no_mechanism() -> None:
+    files = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] in CORE]
     assert len(files) > 120
     lines = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8").splitlines() for path in files}
     named = {
         f"{name}:{number}" for name, text in lines.items() for number, line in enumerate(text, 1) if NAMED.search(line)
     }
-    assert named == set(), "the trunk asks a mechanism's traits, or the mechanism's own part"
+    assert named == set(), "the core asks a mechanism's traits, or the mechanism's own part"

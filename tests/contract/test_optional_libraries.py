@@ -30,7 +30,7 @@ OF_A_NOTEBOOK = {("dprecipe.notebook", "IPython")}
 BY_NAME = ("import_module", "__import__", "importlib.import_module")
 COMPUTED = {
     "dprecipe": "the public names, whose modules are light",
-    "dprecipe.mechanisms.contract": "the light parts of a mechanism; its program behind `importing_libraries`",
+    "dprecipe.contract.mechanism": "the light parts of a mechanism; its program behind `importing_libraries`",
     "dprecipe.models.zoo.hub": "behind `importing_libraries`",
     "dprecipe.privacy.event_kinds": "the table of mechanisms",
 }
@@ -157,7 +157,7 @@ def test_no_other_module_asks_whether_a_library_is_there() -> None:
         for name, path in MODULES.items()
         if re.search(r"except (ImportError|ModuleNotFoundError)|\bfind_spec\(", path.read_text(encoding="utf-8"))
     }
-    assert asks == {"dprecipe.libraries", "dprecipe.mechanisms.contract"}  # parts of a mechanism
+    assert asks == {"dprecipe.libraries", "dprecipe.contract.mechanism"}  # parts of a mechanism
 
 
 @pytest.mark.parametrize("name", [name for extra in EXTRAS.values() for name in extra])

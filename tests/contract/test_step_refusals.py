@@ -18,7 +18,7 @@ REACHED = (
     "training",
     "mechanisms/dpsgd/train",
     "mechanisms/encoded/train",
-    "mechanisms/noisy_sum",
+    "noisy_sum",
     "models/modules",
     "noise",
 )

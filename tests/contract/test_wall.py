@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.mechanisms.table import MECHANISMS
+from dprecipe.contract.table import MECHANISMS
 
 PACKAGE = Path(__file__).parents[2] / "dprecipe"
 BEHIND = (
@@ -137,7 +137,7 @@ def test_after_the_plan_nobody_reads_the_recipes_privacy_fields(path: Path) -> N
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dprecipe"):
             names = {alias.name for alias in node.names}
-            if node.module != "dprecipe.mechanisms.plan":
+            if node.module != "dprecipe.contract.plan":
                 events = node.module.startswith("dprecipe.privacy") or node.module.endswith(".events")
                 assert events or not names & forbidden, f"{path.name}:{node.lineno}"
             assert node.module not in ("dprecipe.recipe.read", "dprecipe.planning.make"), f"{path.name}:{node.lineno}"
@@ -161,7 +161,7 @@ def test_nobody_reads_the_recipe_inside_the_plan() -> None:
         )
         for path in sorted(PACKAGE.rglob("*.py"))
     }
-    allowed = {"mechanisms/plan.py": 1, "release/certificate.py": 1, "training/folder.py": 1}
+    allowed = {"contract/plan.py": 1, "release/certificate.py": 1, "training/folder.py": 1}
     allowed |= {"nonprivate/plan.py": 1, "training/nonprivate.py": 1}  # of a recipe without privacy
     allowed |= {"release/registry.py": 1}  # the author's description, for the entry of a register
     allowed |= {"training/audit/ledger.py": 1}  # an audit holds the claim against what the recipe states

@@ -6,9 +6,9 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from dprecipe.mechanisms.certificate import STAGE_NOISE
+from dprecipe.contract.certificate import STAGE_NOISE
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.mechanisms.pate.certificate import CHECKS_OF_A_FILE
-from dprecipe.mechanisms.table import MECHANISMS
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dprecipe.mechanisms.contract import Facts
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.schema import Pate
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read, read_text
 from dprecipe.text.dump import dump

@@ -32,7 +32,7 @@ def test_every_source_that_is_named_is_listed() -> None:
 
 
 def test_every_event_and_relation_is_a_term_or_a_symbol() -> None:
-    from dprecipe.mechanisms.table import MECHANISMS
+    from dprecipe.contract.table import MECHANISMS
     from dprecipe.privacy.adjacency import Neighbouring
 
     symbols = set(re.findall(r"`(?:kind: )?(\w+)`", PAGE))

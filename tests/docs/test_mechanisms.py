@@ -55,7 +55,7 @@ def test_every_module_of_a_mechanism_is_listed_on_its_page(room: Path) -> None:
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
 def test_every_key_of_a_mechanism_is_in_its_notation(room: Path) -> None:
     """The top-level keys of its block."""
-    from dprecipe.mechanisms.table import mechanism_of
+    from dprecipe.contract.table import mechanism_of
 
     notation = find_section(read_text(room / "README.md"), "Notation")
     keys = set(mechanism_of(room.name).block.model_fields) - {"kind"}

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.encoded.train import encoded_sum
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
 from dprecipe.training import records

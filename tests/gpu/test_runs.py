@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.lora import LowRankLayer
 from dprecipe.models.schema import Lora
 from dprecipe.privacy.ledger import read

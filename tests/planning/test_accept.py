@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RecipeError
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning import accept, rules
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.mechanisms.table import MECHANISMS
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.planning.make import plan
 from dprecipe.planning.rules import check
 from dprecipe.recipe.read import read_text

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import PlanRefused
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.events import Charge

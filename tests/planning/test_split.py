@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dprecipe.cli.plan import plan as show_plan
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import MECHANISMS, mechanism_of
 from dprecipe.faults import DataFault, PlanRefused, RecipeError, UsageFault
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import MECHANISMS, mechanism_of
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read, read_text
 from dprecipe.release.claim import list_unprotected

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import PlanRefused
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan, plan_chosen, plan_trial
 from dprecipe.planning.tuning import check_budget
 from dprecipe.privacy import accountants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.planted.bug import Edit, bug
 
-SUMS, SOLVE = "privacy/noisy_sums.py", "mechanisms/noisy_sum/solve.py"
+SUMS, SOLVE = "privacy/noisy_sums.py", "noisy_sum/solve.py"
 PAID, ENCODED_SUM = "data/paid/release.py", "mechanisms/encoded/train/encoded_sum.py"
 CONSTANTS, DESCENT, SETS = (f"mechanisms/pnsgd/{name}.py" for name in ("constants", "train/descent", "train/sets"))
 PNSGD_RUN = "mechanisms/pnsgd/train/run.py"
@@ -77,7 +77,7 @@ ACCOUNT_BUGS = (
         "stage_not_charged",
         "moments",
         "the budget is solved for without the paid steps of preprocessing, which run all the same",
-        "mechanisms/contract.py",
+        "contract/mechanism.py",
         "return (*self.stage_charges, *self.select(own))",
         "return self.select(own)",
     ),

@@ -44,7 +44,7 @@ def test_an_importer_may_ask_for_kinds_itself() -> None:
 
 def test_reading_a_charge_knows_every_mechanism_without_a_recipe() -> None:
     code = (
-        "import dprecipe.mechanisms.table; from dprecipe.privacy.event_kinds import event_kinds; import sys;"
+        "import dprecipe.contract.table; from dprecipe.privacy.event_kinds import event_kinds; import sys;"
         "assert 'dprecipe.mechanisms.pate.events' not in sys.modules; print(*event_kinds())"
     )
     listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
+from dprecipe.contract.table import MECHANISMS, mechanism_block
 from dprecipe.data.sources.table import SOURCES
-from dprecipe.mechanisms.table import MECHANISMS, mechanism_block
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.vocabulary import expect_form, find_tag, list_every_key, list_keys, list_kinds
 from dprecipe.text.merge import TAGS

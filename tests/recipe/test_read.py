@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dprecipe.contract.plan import RecipeSource
 from dprecipe.faults import Finding, RecipeError
 from dprecipe.language.base import Block
-from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.recipe.read import read, read_source, read_text
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from tests.recipe_texts import DIGITS, DPSGD

@@ -11,8 +11,8 @@ import pytest
 from pydantic_core import ErrorDetails, ValidationError
 from pydantic_core.core_schema import ErrorType
 
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.faults import RecipeError
-from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.synonyms import Synonym, read_synonyms
 from dprecipe.recipe.vocabulary import REFUSED, has_place, list_every_key, list_keys

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import CertificateInvalid
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants, calibrate, cross_check
 from dprecipe.privacy.ledger import Ledger, LedgerWriter, read

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.account_statement import hold_statement
 from dprecipe.release.verify import verify
 from tests.account.hostile import write_costly_statement

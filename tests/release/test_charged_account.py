@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.filters.cap import DEAD, GRAIN, Cap

@@ -9,10 +9,10 @@ import mpmath
 import pytest
 from scipy.stats import norm
 
+from dprecipe.contract.facts import PrivacyUnit
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import PlanRefused, RecipeError
-from dprecipe.mechanisms.facts import PrivacyUnit
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import gdp
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.release.verify import verify
 
 CUT = "mechanism.sampling={scheme: truncated_poisson, batch_size: 64, max_batch_size: 128}"

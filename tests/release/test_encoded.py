@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.plan import Plan, canonical_json
 from dprecipe.faults import CertificateInvalid
 from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
-from dprecipe.mechanisms.plan import Plan, canonical_json
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.events import Charge

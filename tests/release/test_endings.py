@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.events import Charge

@@ -19,7 +19,7 @@ from dprecipe.release.untrusted import to_bytes
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FIFTH = """
-from dprecipe.mechanisms.table import register
+from dprecipe.contract.table import register
 from fifth import MECHANISM
 register(MECHANISM)
 """

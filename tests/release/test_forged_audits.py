@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, RunFailed
-from dprecipe.mechanisms.noisy_sum.certificate import AUDIT_TESTS
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.noisy_sum.certificate import AUDIT_TESTS
 from dprecipe.planning.canaries import naming_of
 from dprecipe.privacy.audit.implied import implied_epsilon, step_curve, step_mu
 from dprecipe.privacy.audit.program import make_audit

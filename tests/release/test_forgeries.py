@@ -17,7 +17,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from dprecipe import __version__
-from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.contract.table import mechanism_of
 from dprecipe.release import report, versions
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.facts import ReleasedTensor

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import CertificateInvalid
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.theory import last_iterate
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.release import certificate, claim

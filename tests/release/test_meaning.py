@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprecipe.mechanisms.facts import PrivacyUnit
+from dprecipe.contract.facts import PrivacyUnit
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.risk import assess_point
 from dprecipe.release import meaning

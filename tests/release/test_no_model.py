@@ -15,8 +15,8 @@ import pytest
 
 import dprecipe
 from dprecipe.cli.run import run as run_command
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import BudgetSpent, CertificateInvalid, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events

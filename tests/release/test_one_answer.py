@@ -16,7 +16,7 @@ import mpmath
 import pytest
 
 from dprecipe.cli.verify import verified_lines
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import count_events
 from dprecipe.recipe.read import read as read_recipe

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dprecipe.cli.plan import plan_lines
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.mechanisms.pate.certificate import CHECKS_OF_A_FILE, count_answered
 from dprecipe.mechanisms.pate.charges import count_queries
@@ -20,7 +21,6 @@ from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.theory import sanitise
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, charge_from_json, count_events

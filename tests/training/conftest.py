@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
 from tests.recipe_texts import DIGITS, DPSGD

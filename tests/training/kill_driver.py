@@ -24,11 +24,11 @@ import torch
 torch.set_num_threads(1)
 
 from dprecipe.account.account import DataAccount  # noqa: E402
+from dprecipe.contract.plan import Plan  # noqa: E402
+from dprecipe.contract.table import mechanism_of  # noqa: E402
 from dprecipe.data.paid.stage import release_stage  # noqa: E402
 from dprecipe.mechanisms.pate.events import NoisyMax  # noqa: E402
 from dprecipe.mechanisms.pate.train import ballot, program  # noqa: E402
-from dprecipe.mechanisms.plan import Plan  # noqa: E402
-from dprecipe.mechanisms.table import mechanism_of  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.privacy.events import Charge, count_events  # noqa: E402
 from dprecipe.privacy.ledger import LedgerWriter  # noqa: E402

@@ -16,8 +16,8 @@ from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
 from dprecipe.account.state import RunState
 from dprecipe.account.statement import export_statement
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, Interrupted
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.train import run as descent
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.adjacency import Neighbouring

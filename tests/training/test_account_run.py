@@ -20,11 +20,11 @@ from dprecipe.account.facts import SlotsPart, new_facts
 from dprecipe.account.faults import AccountRefused, AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
+from dprecipe.contract.plan import Plan
 from dprecipe.data import known_digests
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, Interrupted, PlanRefused, RecipeError, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.accounts import check_solved
 from dprecipe.planning.make import plan

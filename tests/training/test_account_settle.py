@@ -19,8 +19,8 @@ from dprecipe.account.faults import AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
 from dprecipe.account.state import SETTLED, RunState
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.ledger import read as read_ledger
 from dprecipe.release.charged_account import ChargedAccount, to_curve

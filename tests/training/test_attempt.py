@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import Ledger, read
 from dprecipe.training.attempt import open_attempt

@@ -17,8 +17,8 @@ import pytest
 import dprecipe
 from dprecipe import durable
 from dprecipe.cli.verify import verified_lines
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import BudgetSpent, CertificateInvalid, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import LedgerWriter, lock_ledger, read
 from dprecipe.release import verify as verifying
 from dprecipe.training import provenance, publish

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.train import program as train
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.form import Form
 from dprecipe.models.load import load
 from dprecipe.models.modules.adapted import adapt_module

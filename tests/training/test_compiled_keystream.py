@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.training import chacha, compiled_keystream, noise_check
 from dprecipe.training.chacha import PROGRAM_BLOCKS, PROGRAMS, Keystream
 from dprecipe.training.compiled_keystream import compile_keystream

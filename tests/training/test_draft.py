@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.faults import UsageFault
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read, read_text
 from dprecipe.release.facts import ReleasedTensor

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from dprecipe.contract.plan import PlanBudget
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.encoded.events import EncodedSum
-from dprecipe.mechanisms.plan import PlanBudget
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.lattice import lattice_spacing
 from dprecipe.privacy import accountants, calibrate

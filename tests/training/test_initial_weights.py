@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 import dprecipe
 from dprecipe.cli.main import app
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import CertificateInvalid, Interrupted, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
 from dprecipe.models.load import load
 from dprecipe.release.certificate import to_bytes

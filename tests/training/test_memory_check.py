@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.train import program as train
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.form import Form
 from dprecipe.training import stepwise
 from dprecipe.training.engine import compiled

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Stream
 from dprecipe.training.chacha import Keystream

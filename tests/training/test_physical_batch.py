@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.training import physical_batch
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.memory_meter import ProcessMeter, meter_of

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.training import private_report, stepwise
 from dprecipe.training.evaluate import MAX_SAMPLE, Sample
 from dprecipe.training.run import run

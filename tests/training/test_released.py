@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.data.raw import Reading
 from dprecipe.data.records import Records
 from dprecipe.faults import UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.lora import add_adapters
 from dprecipe.models.schema import Lora
 from dprecipe.planning.make import plan as make_plan

@@ -20,9 +20,9 @@ from torch import nn
 
 import dprecipe
 from dprecipe.cli.run import run as run_by_command
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, PlanRefused, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.training import checkpoint, noisy_steps, save_schedule

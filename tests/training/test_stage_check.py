@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dprecipe.contract.certificate import STAGE_NOISE
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.certificate import STAGE_NOISE
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise import lattice
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text

@@ -17,11 +17,11 @@ import pytest
 import torch
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.data.paid.constants import CountConstants, StageConstants, dump_constants, parse_constants
 from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.records import Records
 from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import load
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants

@@ -12,9 +12,9 @@ import pytest
 from torch import Tensor
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import PlanRefused, RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read as load_ledger

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from dprecipe.mechanisms.plan import Length, Plan
+from dprecipe.contract.plan import Length, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
 from dprecipe.training.watch import SpentCurve, Watch, steps_between_scores

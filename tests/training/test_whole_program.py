@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.dpsgd.train import program as train
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
 from dprecipe.privacy.ledger import LedgerWriter

@@ -11,7 +11,7 @@ import pytest
 import dprecipe
 from dprecipe.cli.compare import compare
 from dprecipe.cli.verify import verify as show_verified
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring

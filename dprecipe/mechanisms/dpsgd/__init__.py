@@ -1,6 +1,6 @@
 """DP-SGD: clip each unit's gradient, add noise to the sum, step (Abadi et al. 2016)."""
 
-from dprecipe.mechanisms.contract import ALL_RUNTIME_OPTIONS, Mechanism
+from dprecipe.contract.mechanism import ALL_RUNTIME_OPTIONS, Mechanism
 
 __all__ = ["MECHANISM"]
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dprecipe.contract.mechanism import Account, Facts, Planned
+from dprecipe.contract.plan import Assumption
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.dpsgd.phases import DpsgdRun
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
 from dprecipe.mechanisms.dpsgd.rules import RULES
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
-from dprecipe.mechanisms.noisy_sum import solve
-from dprecipe.mechanisms.noisy_sum.sampling import TruncatedPoissonSampling
-from dprecipe.mechanisms.plan import Assumption
+from dprecipe.noisy_sum import solve
+from dprecipe.noisy_sum.sampling import TruncatedPoissonSampling
 
 
 def check(spec: Dpsgd, facts: Facts) -> list[Finding]:

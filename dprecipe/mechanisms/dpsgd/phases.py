@@ -10,21 +10,21 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
+from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.schedules import Schedule
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd.clipping import PlannedAdaptation, PlannedClip
 from dprecipe.mechanisms.dpsgd.plan import Phase
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
-from dprecipe.mechanisms.noisy_sum import piecewise, solve
-from dprecipe.mechanisms.noisy_sum.sampling import (
+from dprecipe.noise.schema import phases
+from dprecipe.noisy_sum import piecewise, solve
+from dprecipe.noisy_sum.sampling import (
     BatchSchedule,
     FixedSizeSampling,
     Pace,
     TruncatedPoissonSampling,
     count_batches,
 )
-from dprecipe.noise.schema import phases
 from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dprecipe.mechanisms.contract import MechanismPlan
+from dprecipe.contract.mechanism import MechanismPlan
+from dprecipe.contract.plan import Length, Recorded, UsualPlan
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip, gradient_multiplier
-from dprecipe.mechanisms.noisy_sum import steps
-from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
+from dprecipe.noisy_sum import steps
 from dprecipe.privacy.events import Charge, run_lengths
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 

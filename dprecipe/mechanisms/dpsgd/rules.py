@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from dprecipe.contract.mechanism import Facts
 from dprecipe.data.schema import Crop, Flip
 from dprecipe.faults import Finding, Severity
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES, DpsgdRun
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, Dpsgd, PerLayerClip
-from dprecipe.mechanisms.noisy_sum import phased, solve
-from dprecipe.mechanisms.noisy_sum.sampling import TruncatedPoissonSampling
 from dprecipe.noise.schema import phases
+from dprecipe.noisy_sum import phased, solve
+from dprecipe.noisy_sum.sampling import TruncatedPoissonSampling
 
 FAMILIES = ("gaussian", "laplace")
 WHY_NO_BOUND = "there is no bound for it with gradients that are clipped to a norm"

@@ -1,6 +1,6 @@
 """Gradient encoding with denoising (Nasr, Shokri and Houmansadr 2020)."""
 
-from dprecipe.mechanisms.contract import Mechanism
+from dprecipe.contract.mechanism import Mechanism
 
 __all__ = ["MECHANISM"]
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dprecipe.contract.mechanism import Account, Facts, Planned
+from dprecipe.contract.plan import Assumption
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.encoded.phases import EncodedRun
 from dprecipe.mechanisms.encoded.plan import EncodedPlan
 from dprecipe.mechanisms.encoded.rules import RULES, check_layer_sizes
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, GradientCodebook
-from dprecipe.mechanisms.noisy_sum import solve
-from dprecipe.mechanisms.plan import Assumption
+from dprecipe.noisy_sum import solve
 
 
 def check(spec: Encoded, facts: Facts) -> list[Finding]:

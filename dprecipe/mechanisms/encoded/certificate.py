@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dprecipe.contract.certificate import CertificatePart, unit_of
+from dprecipe.contract.facts import Digest, NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Sentence
+from dprecipe.contract.plan import Plan
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.certificate import CertificatePart, unit_of
 from dprecipe.mechanisms.encoded.plan import EncodedPlan
 from dprecipe.mechanisms.encoded.schema import KolmogorovSmirnov
-from dprecipe.mechanisms.facts import Digest, NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Sentence
-from dprecipe.mechanisms.noisy_sum import certificate as noisy_sum
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.noisy_sum import certificate as noisy_sum
 from dprecipe.privacy.events import Charge, Event
 
 CHECKS = {

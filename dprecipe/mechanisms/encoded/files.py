@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dprecipe.contract.mechanism import Blocks, Facts
+from dprecipe.contract.plan import canonical_json
 from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.faults import Finding, RecipeError, RunFailed
-from dprecipe.mechanisms.contract import Blocks, Facts
 from dprecipe.mechanisms.encoded.phases import groups_of
 from dprecipe.mechanisms.encoded.plan import ATTACHMENT, EncodedPlan
 from dprecipe.mechanisms.encoded.schema import Encoded, FileCodebook, GaussianCodebook
-from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.models import checks as models
 from dprecipe.models.schema import Hub
 

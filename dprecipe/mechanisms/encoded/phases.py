@@ -11,15 +11,15 @@ import math
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.plan import canonical_json
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded.events import EncodedSum as EncodedEvent
 from dprecipe.mechanisms.encoded.plan import ATTACHMENT
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
-from dprecipe.mechanisms.noisy_sum import solve
-from dprecipe.mechanisms.noisy_sum.sampling import Pace
-from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.noise.schema import Noise, phases, shape_of
+from dprecipe.noisy_sum import solve
+from dprecipe.noisy_sum.sampling import Pace
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 

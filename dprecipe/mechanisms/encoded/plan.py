@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from dprecipe.mechanisms.contract import MechanismPlan
+from dprecipe.contract.mechanism import MechanismPlan
+from dprecipe.contract.plan import Length, Recorded, UsualPlan
 from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.encoded.schema import FileCodebook, GaussianCodebook, KolmogorovSmirnov
-from dprecipe.mechanisms.noisy_sum import steps
-from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
+from dprecipe.noisy_sum import steps
 from dprecipe.privacy.events import Charge, run_lengths
 
 ATTACHMENT = "codebook"

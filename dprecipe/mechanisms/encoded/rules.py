@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import Finding, Severity
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded.phases import EncodedRun, box_of_text, groups_of
 from dprecipe.mechanisms.encoded.plan import ATTACHMENT
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, GradientCodebook, Slots
-from dprecipe.mechanisms.noisy_sum import phased, solve
-from dprecipe.mechanisms.noisy_sum.sampling import Pace
 from dprecipe.models.schema import Hub
 from dprecipe.noise import families
 from dprecipe.noise.schema import CauchyNoise, phases, shape_of
+from dprecipe.noisy_sum import phased, solve
+from dprecipe.noisy_sum.sampling import Pace
 
 FEW_COORDINATES = 1000
 """With fewer coordinates the Kolmogorov–Smirnov distance under pure noise, 0.87/√d, exceeds the signal."""

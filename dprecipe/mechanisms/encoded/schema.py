@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Auto, Block, NonNegativeFloat, NonNegativeInt, PositiveInt, Text, word_form
-from dprecipe.mechanisms.noisy_sum.sampling import Sampling
 from dprecipe.noise.schema import PhasedNoise, phases
+from dprecipe.noisy_sum.sampling import Sampling
 
 Norm = Annotated[float, Field(ge=1e-6, le=1e6)]
 Relative = Annotated[float, Field(ge=1e-6, le=1e6)]

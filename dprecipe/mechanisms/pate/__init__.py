@@ -1,6 +1,6 @@
 """PATE: teachers vote, noise is added to their votes, a student learns (Papernot et al. 2018)."""
 
-from dprecipe.mechanisms.contract import Mechanism
+from dprecipe.contract.mechanism import Mechanism
 
 __all__ = ["MECHANISM"]
 

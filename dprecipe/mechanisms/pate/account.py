@@ -19,16 +19,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dprecipe.contract.mechanism import Account, Facts, Planned
+from dprecipe.contract.plan import Assumption
 from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.facts import describe_size
 from dprecipe.data.names import quote_name
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.pate import rules
 from dprecipe.mechanisms.pate.plan import PatePlan, PlannedInteraction, PlannedRelease, PlannedRound
 from dprecipe.mechanisms.pate.queries import PateRun
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
-from dprecipe.mechanisms.plan import Assumption
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 

@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dprecipe.language.base import Block, NonNegativeInt, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.certificate import NOISE_SCALE, CertificatePart, Section, unit_of
-from dprecipe.mechanisms.drawing import Axes, Figure
-from dprecipe.mechanisms.facts import (
+from dprecipe.contract.certificate import NOISE_SCALE, CertificatePart, Section, unit_of
+from dprecipe.contract.drawing import Axes, Figure
+from dprecipe.contract.facts import (
     Access,
     AggregationFacts,
     BudgetFacts,
@@ -21,13 +20,14 @@ from dprecipe.mechanisms.facts import (
     Sentence,
     Word,
 )
+from dprecipe.contract.plan import Plan
+from dprecipe.language.base import Block, NonNegativeInt, PositiveFloat, PositiveInt
 from dprecipe.mechanisms.pate import charges as votes
 from dprecipe.mechanisms.pate import cost_statement, labels
 from dprecipe.mechanisms.pate.cost_statement import DataDependentFacts, VotesCost
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.plan import PatePlan, PlannedInteraction
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event
 
 CHECKS = {

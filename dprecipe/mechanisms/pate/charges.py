@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import UnionType
 
-from dprecipe.mechanisms.facts import NO_MODEL, BudgetFacts
+from dprecipe.contract.facts import NO_MODEL, BudgetFacts
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.filter import sum_filter
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event
 
 ROUNDING = 1e-11

@@ -11,16 +11,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dprecipe.contract.certificate import compare_number
+from dprecipe.contract.facts import Sentence
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat
-from dprecipe.mechanisms.certificate import compare_number
-from dprecipe.mechanisms.facts import Sentence
 from dprecipe.mechanisms.pate.charges import count_charges
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory import sanitise
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised, Sanitiser
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import summarise_charges

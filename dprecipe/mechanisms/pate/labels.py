@@ -7,8 +7,8 @@ import io
 import itertools
 from collections.abc import Iterable
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
-from dprecipe.mechanisms.plan import Plan
 
 LABELS = "labels.csv"
 HEADER = ("record", "label")

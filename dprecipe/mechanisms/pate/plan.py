@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
-from dprecipe.mechanisms.contract import MechanismPlan
+from dprecipe.contract.mechanism import MechanismPlan
+from dprecipe.contract.plan import Length, Recorded, UsualPlan
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.schema import Teachers
-from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
 from dprecipe.privacy.events import Charge, Event
 
 

@@ -9,14 +9,14 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.stages import find_overspent_stages
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.pate import rules
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.rounds import Rounds, split_queries
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
-from dprecipe.mechanisms.stages import find_overspent_stages
+from dprecipe.noisy_sum import solve
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge

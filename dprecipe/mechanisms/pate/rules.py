@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.stages import list_paid_steps, path_of
 from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.schema import Data
 from dprecipe.faults import Finding, Severity
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, LnMax, Pate, Queries, VotingRound
 from dprecipe.mechanisms.pate.teacher_rules import (
     check_augmentation,
@@ -23,7 +24,6 @@ from dprecipe.mechanisms.pate.teacher_rules import (
     check_teacher_model,
     check_training,
 )
-from dprecipe.mechanisms.stages import list_paid_steps, path_of
 from dprecipe.noise.schema import Noise
 
 MAX_QUERIES = 10_000_000

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from dprecipe.contract.mechanism import Facts
 from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.names import is_name, misnamed_finding
 from dprecipe.faults import Finding, Severity
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.models import checks as model_checks
 from dprecipe.models.schema import GradientBoosting, Model, Pretrained, RandomForest

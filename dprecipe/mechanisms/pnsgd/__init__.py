@@ -1,6 +1,6 @@
 """Projected noisy SGD that releases only the last iterate (Asoodeh, Diaz and Calmon 2020)."""
 
-from dprecipe.mechanisms.contract import Mechanism
+from dprecipe.contract.mechanism import Mechanism
 
 __all__ = ["MECHANISM"]
 

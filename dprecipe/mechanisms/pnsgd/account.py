@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dprecipe.contract.mechanism import Account, Facts, Planned
+from dprecipe.contract.plan import Assumption
 from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.facts import feature_norm
 from dprecipe.data.targets import ClassTarget
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.contract import Account, Facts, Planned
-from dprecipe.mechanisms.plan import Assumption
 from dprecipe.mechanisms.pnsgd import rules
 from dprecipe.mechanisms.pnsgd.descents import PnsgdRun, find_advice
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan

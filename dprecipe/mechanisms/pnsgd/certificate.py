@@ -14,10 +14,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.certificate import HIDDEN, NOISE_SCALE, CertificatePart, compare_number
-from dprecipe.mechanisms.drawing import SERIES, Axes, Figure
-from dprecipe.mechanisms.facts import (
+from dprecipe.contract.certificate import HIDDEN, NOISE_SCALE, CertificatePart, compare_number
+from dprecipe.contract.drawing import SERIES, Axes, Figure
+from dprecipe.contract.facts import (
     AggregationFacts,
     NoiseFacts,
     NoisyFacts,
@@ -26,7 +25,8 @@ from dprecipe.mechanisms.facts import (
     Probability,
     Word,
 )
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
+from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, PositiveInt
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schema import Constraint

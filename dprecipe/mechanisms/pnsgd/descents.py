@@ -10,17 +10,17 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
 
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.stages import find_overspent_stages
 from dprecipe.faults import Finding, PlanRefused, Severity
-from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.pnsgd import rules
 from dprecipe.mechanisms.pnsgd.constants import apply_declared
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import BoundValue, PlannedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage, convert_to_steps, cut_stages
 from dprecipe.mechanisms.pnsgd.schema import Pnsgd
-from dprecipe.mechanisms.stages import find_overspent_stages
 from dprecipe.noise.schema import phases
+from dprecipe.noisy_sum import solve
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge

@@ -13,13 +13,13 @@ from functools import cached_property
 from itertools import accumulate
 from typing import ClassVar, Literal
 
-from dprecipe.mechanisms.contract import MechanismPlan
-from dprecipe.mechanisms.noisy_sum.steps import shortest_number
-from dprecipe.mechanisms.plan import Length, UsualPlan
+from dprecipe.contract.mechanism import MechanismPlan
+from dprecipe.contract.plan import Length, UsualPlan
 from dprecipe.mechanisms.pnsgd.constants import Proven, round_above, round_below, step_contraction
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint, Constraint, IntervalConstraint
+from dprecipe.noisy_sum.steps import shortest_number
 from dprecipe.privacy.events import Charge
 
 

@@ -8,13 +8,11 @@ import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
+from dprecipe.contract.mechanism import Facts
 from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.facts import feature_norm
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.training import LearningRateSchedule
-from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.noisy_sum import phased
-from dprecipe.mechanisms.noisy_sum.solve import MAX_STEPS
 from dprecipe.mechanisms.pnsgd import constants
 from dprecipe.mechanisms.pnsgd.constants import Provable, Proven
 from dprecipe.mechanisms.pnsgd.schedule import MAX_PHASES, convert_to_steps
@@ -22,6 +20,8 @@ from dprecipe.mechanisms.pnsgd.schema import Pnsgd
 from dprecipe.mechanisms.pnsgd.set_rules import check_set
 from dprecipe.models.schema import Location, LogisticRegression
 from dprecipe.noise.schema import phases
+from dprecipe.noisy_sum import phased
+from dprecipe.noisy_sum.solve import MAX_STEPS
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 

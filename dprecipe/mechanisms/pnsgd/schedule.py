@@ -1,7 +1,7 @@
 """A run cut into stages of whole steps, each with one learning rate and one scale of noise.
 
 The account charges these stages and the engine runs them, so what runs is what was accounted. A learning rate schedule
-becomes piecewise constant (`dprecipe.mechanisms.noisy_sum.piecewise`).
+becomes piecewise constant (`dprecipe.noisy_sum.piecewise`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dprecipe.language.training import LearningRateSchedule
-from dprecipe.mechanisms.noisy_sum import piecewise
+from dprecipe.noisy_sum import piecewise
 
 MAX_STAGES = 256
 MAX_PHASES = MAX_STAGES // 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.contract.mechanism import Facts
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pnsgd.constants import Provable, count_parameters
 from dprecipe.mechanisms.pnsgd.schema import (
     BallConstraint,

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.raw import Labels
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.form import Form
 from dprecipe.training.losses import Loss, synthetic_labels
 

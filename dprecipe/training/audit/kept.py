@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import Audit
 from dprecipe.training.folder import RunFolder

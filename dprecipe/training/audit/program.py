@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.models.draw_free import is_draw_free
 from dprecipe.models.form import Form
 from dprecipe.privacy.audit.results import Equality, Excess

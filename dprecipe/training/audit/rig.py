@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Purpose, Secrets, Stream
+from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.training.attempt import open_attempt
 from dprecipe.training.engine.clipped_sum import ClippedSum

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import final, get_args
 
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import RunFailed
 from dprecipe.language.audit import CONFIDENCE, DEFAULT_RELEASES, DEFAULT_STEPS, AuditBlock
 from dprecipe.libraries import importing_libraries
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.noise.entropy import Purpose, Secrets
 from dprecipe.privacy.audit.implied import implied_epsilon
 from dprecipe.privacy.audit.program import make_audit

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
+from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Equality, Excess, Frequency, TestEvidence, Variance
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch

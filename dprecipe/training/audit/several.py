@@ -22,8 +22,8 @@ import numpy as np
 import torch
 import torch.distributed as distributed
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.audit.results import Equality
 from dprecipe.privacy.events import Charge, Event, charge_from_json

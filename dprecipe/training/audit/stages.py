@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.stages import PaidStage
 from dprecipe.data.facts import column_facts, source_shape
 from dprecipe.data.paid.constants import (
     CountConstants,
@@ -33,8 +35,6 @@ from dprecipe.data.paid.stage_bounds import find_bounds
 from dprecipe.data.raw import TextValues
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.audit.results import Distance, Excess, Frequency, Variance
 from dprecipe.privacy.stages.events import (

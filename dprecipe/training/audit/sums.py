@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from dprecipe.data.targets import Target
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.models.form import Form
+from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Equality, Excess
 from dprecipe.training.audit.crafted import CraftedRecords, list_broken, list_candidates
 from dprecipe.training.audit.request import AuditFinding

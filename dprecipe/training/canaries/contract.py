@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
+from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
 from dprecipe.training.canaries.coins import Coins
 from dprecipe.training.canaries.placement import Floats, Numbers

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
+from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch
 from dprecipe.training.canaries.coins import Coins

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from dprecipe.data.facts import DataFacts
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import RecordSource
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.models.modules.reweighted import call_with
+from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
 from dprecipe.training.canaries.coins import Coins
 from dprecipe.training.canaries.placement import Floats, Numbers, generator_of

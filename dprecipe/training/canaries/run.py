@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.canaries import canaries_of, naming_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.audit.results import AuditBound, Guesses

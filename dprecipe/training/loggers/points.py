@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.release import tuned
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.language.tuning import Candidates
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.planning.candidates import Point, may_draw, value_at
 from dprecipe.privacy.tuning.runs import draw_runs, make_runs

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.candidates import Point
 from dprecipe.release.untrusted import ContentError, read_bytes
 from dprecipe.training.trial_result import locate_result

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dprecipe.contract.drawing import MARK
+from dprecipe.contract.plan import Plan
 from dprecipe.libraries import importing_libraries
-from dprecipe.mechanisms.drawing import MARK
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.candidates import Point
 from dprecipe.release.plots import plot_style
 

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import final
 
+from dprecipe.contract.plan import RecipeSource
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.library_warnings import ignore_all_warnings
-from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.planning.candidates import Point
 from dprecipe.training.signals import stopping_on_signals
 from dprecipe.training.tuning.draws import DrawnRuns

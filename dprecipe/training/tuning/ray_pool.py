@@ -20,9 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import final
 
+from dprecipe.contract.plan import Plan
 from dprecipe.durable import FOLDER_MODE
 from dprecipe.faults import UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.untrusted import ContentError
 from dprecipe.screen import is_watched, write_note
 from dprecipe.training.cluster import LOCAL, Cluster, Task, open_cluster

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.screen import write_note
 from dprecipe.training.folder import RunFolder

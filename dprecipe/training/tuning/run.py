@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.stages import PaidStage
 from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.language.tuning import Tuning
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.stages import PaidStage
 from dprecipe.planning.candidates import list_points
 from dprecipe.planning.trials import planner_of
 from dprecipe.planning.verifiable import find_unverifiable

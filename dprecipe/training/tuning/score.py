@@ -24,10 +24,10 @@ import numpy as np
 import torch
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
 from dprecipe.data.paid.release import release_right_answers
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import Released, load
 from dprecipe.models.outputs import find_right
 from dprecipe.noise.entropy import Secrets

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import final
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan, RecipeSource
 from dprecipe.data.copies import find_folder
 from dprecipe.data.load import read
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, PlanRefused, RunFailed
-from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.candidates import Point
 from dprecipe.planning.trials import planner_of
 from dprecipe.privacy import ledger as ledgers

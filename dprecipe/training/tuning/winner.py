@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.candidates import Point
 from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.ledger import lock_ledger

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe import durable
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_gaussian, draw_noise

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.mechanism import Facts
 from dprecipe.data.schema import Data
 from dprecipe.faults import PlanRefused, Severity
 from dprecipe.language.blocks import Budget
 from dprecipe.language.training import Training
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd import account
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.models.schema import LogisticRegression

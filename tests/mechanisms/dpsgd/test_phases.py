@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.mechanism import Facts, Planned
 from dprecipe.data.schema import Data
 from dprecipe.faults import PlanRefused
 from dprecipe.language.blocks import Budget
 from dprecipe.language.training import Training
-from dprecipe.mechanisms.contract import Facts, Planned
 from dprecipe.mechanisms.dpsgd import account
 from dprecipe.mechanisms.dpsgd.clipping import PlannedAdaptation, PlannedClip, gradient_multiplier
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase

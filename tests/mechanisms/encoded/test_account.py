@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dprecipe.contract.plan import canonical_json
 from dprecipe.faults import Finding, PlanRefused, RecipeError
 from dprecipe.mechanisms.encoded.box import GradientBox
 from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook, rank_starts
 from dprecipe.mechanisms.encoded.plan import ATTACHMENT
-from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan
 from dprecipe.privacy.events import MAX_ROWS

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.encoded import codebook
 from dprecipe.mechanisms.encoded.events import EncodedSum
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge

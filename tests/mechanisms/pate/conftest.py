@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.aggregators import aggregator_of
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
 from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
 from dprecipe.privacy.ledger import LedgerWriter

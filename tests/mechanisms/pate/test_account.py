@@ -13,12 +13,12 @@ from pathlib import Path
 import mpmath
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PlannedInteraction, PlannedRound
 from dprecipe.mechanisms.pate.rules import MAX_QUERIES
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan
 from dprecipe.planning.schema import plan_schema

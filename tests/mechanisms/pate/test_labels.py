@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.contract.plan import Plan, RecipeSource
 from dprecipe.mechanisms.pate import labels
-from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_source
 

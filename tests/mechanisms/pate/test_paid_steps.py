@@ -14,10 +14,10 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, PlanRefused
 from dprecipe.mechanisms.pate.events import FilterRest
 from dprecipe.mechanisms.pate.plan import PatePlan
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.cross_check import ask_library

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.train import teachers
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.training import attempt

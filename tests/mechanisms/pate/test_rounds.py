@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate import charges
 from dprecipe.mechanisms.pate.aggregators import aggregator_of, list_rounds
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.rounds import split_queries
 from dprecipe.mechanisms.pate.theory.filter import sum_filter
 from dprecipe.mechanisms.pate.train import ballot as module
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge
 
@@ -158,7 +158,7 @@ def test_by_default_rounds_are_alike(booth: Booths) -> None:
 
 
 def _budget(reason: str) -> Any:
-    from dprecipe.mechanisms.facts import BudgetFacts
+    from dprecipe.contract.facts import BudgetFacts
 
     return BudgetFacts.model_construct(attempts=1, stop_reason=reason)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import PlanRefused
-from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd import account
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.theory import last_iterate

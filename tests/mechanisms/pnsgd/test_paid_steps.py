@@ -14,8 +14,8 @@ from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, PlanRefused
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.theory.recheck import RecheckedRun
 from dprecipe.models.load import load
 from dprecipe.planning.make import plan as make_plan

@@ -19,9 +19,9 @@ from safetensors.torch import load_file
 
 import dprecipe
 from dprecipe import progress
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.train import run as train
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, State
 from dprecipe.mechanisms.pnsgd.train.encrypted_state import EncryptedState

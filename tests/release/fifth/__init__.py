@@ -3,6 +3,6 @@
 What is here is what a certificate needs of a mechanism: its block, its account, its plan, its events and its part.
 """
 
-from dprecipe.mechanisms.contract import Mechanism
+from dprecipe.contract.mechanism import Mechanism
 
 MECHANISM = Mechanism(kind="fifth", package="fifth", summary="noise on the weights, once")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dprecipe.contract.mechanism import Facts, Planned
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.contract import Facts, Planned
 from dprecipe.privacy.events import Charge
 from fifth.events import NoisyWeights
 from fifth.plan import FifthPlan

@@ -8,11 +8,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from dprecipe.contract.certificate import CertificatePart, Section, compare_number, unit_of
+from dprecipe.contract.drawing import Figure
+from dprecipe.contract.facts import MechanismFacts, PrivacyUnit
+from dprecipe.contract.plan import Plan
 from dprecipe.language.base import NonNegativeFloat, PositiveFloat
-from dprecipe.mechanisms.certificate import CertificatePart, Section, compare_number, unit_of
-from dprecipe.mechanisms.drawing import Figure
-from dprecipe.mechanisms.facts import MechanismFacts, PrivacyUnit
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.events import Charge
 from fifth.plan import FifthPlan

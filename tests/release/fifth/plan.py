@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dprecipe.mechanisms.plan import Length, Recorded, UsualPlan
+from dprecipe.contract.plan import Length, Recorded, UsualPlan
 from dprecipe.privacy.events import Charge
 from fifth.events import NoisyWeights
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.form import Form
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text

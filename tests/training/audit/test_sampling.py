@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.noise.entropy import Secrets
+from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.privacy.audit.tails import p_value
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.noisy_sums import (

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dprecipe
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
+from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Guesses
 from dprecipe.training import checkpoint
 from dprecipe.training.canaries.coins import FILE, Coins

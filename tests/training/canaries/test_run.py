@@ -13,8 +13,8 @@ from torch import Tensor
 from dprecipe.account.facts import new_facts
 from dprecipe.account.opening import create_account
 from dprecipe.cli.account_runs import settle
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.planning.canaries import naming_of

@@ -22,8 +22,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from safetensors.torch import load_file  # noqa: E402
 
 from dprecipe import libraries  # noqa: E402
+from dprecipe.contract.plan import Plan  # noqa: E402
 from dprecipe.faults import Interrupted, UsageFault  # noqa: E402
-from dprecipe.mechanisms.plan import Plan  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read_text  # noqa: E402
 from dprecipe.release.verify import verify  # noqa: E402

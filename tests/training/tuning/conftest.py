@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 
 TUNING = """\
 tuning:

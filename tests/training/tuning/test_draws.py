@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.candidates import Point
 from dprecipe.planning.trials import planner_of

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dprecipe import libraries
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.verify import verify
 from dprecipe.training.trial_result import locate_result
 from dprecipe.training.tuning.losers import LOSERS, keep_losers, load_recipient

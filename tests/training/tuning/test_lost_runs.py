@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import DataFault, Interrupted, RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.trial_result import locate_result

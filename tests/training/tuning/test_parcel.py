@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import DataFault, RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.untrusted import ContentError
 from dprecipe.training.trial_result import locate_result
 from dprecipe.training.tuning.order import RunOrder, RunTerms, commit_to_inputs, make_parcel

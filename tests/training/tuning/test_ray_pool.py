@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import DataFault, Interrupted, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import read
 from dprecipe.release.verify import verify
 from dprecipe.training.tuning.draws import DrawnRuns

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.trial_result import locate_result

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import CertificateInvalid, Fault, Interrupted, PlanRefused, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.ledger import read

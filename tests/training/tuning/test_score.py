@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.load import read
 from dprecipe.data.paid.release import release_right_answers
 from dprecipe.data.records import Records
 from dprecipe.faults import CertificateInvalid, RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
 from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.load import Released

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import pytest
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import BudgetSpent, CertificateInvalid, RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.release import folder, rebuild

@@ -10,15 +10,15 @@ from typing import Any, cast, final
 import torch
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.outputs import label_type
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.noise.entropy import Secrets
+from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_sum, find_fallbacks
 from dprecipe.training.engine.clipping import Clipping, layer_numbers

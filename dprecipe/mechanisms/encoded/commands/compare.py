@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded import account
 from dprecipe.mechanisms.encoded.phases import box_of
 from dprecipe.mechanisms.encoded.plan import EncodedPlan

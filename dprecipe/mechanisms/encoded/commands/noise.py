@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dprecipe.cli.documents import limit_notes, write_documents
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.table import list_kinds
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded import account
 from dprecipe.mechanisms.encoded.commands.compare import (
     MAX_L1_GAIN,
@@ -21,9 +22,8 @@ from dprecipe.mechanisms.encoded.commands.compare import (
 )
 from dprecipe.mechanisms.encoded.commands.noise_plot import plot_noise
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
-from dprecipe.mechanisms.noisy_sum.uniform import MayHaveUniformSteps
-from dprecipe.mechanisms.table import list_kinds
 from dprecipe.noise.distributions import Distribution
+from dprecipe.noisy_sum.uniform import MayHaveUniformSteps
 from dprecipe.planning import rules
 from dprecipe.planning.paid import solve_prices
 from dprecipe.privacy.adjacency import Neighbouring

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from dprecipe.mechanisms.drawing import CAP, INK, LINE, MARK, SOFT
+from dprecipe.contract.drawing import CAP, INK, LINE, MARK, SOFT
 from dprecipe.mechanisms.encoded.commands.compare import Comparison, name_of
 
 LEFT, WIDTH, RIGHT, ROW, TOP, BOTTOM = 140, 330, 150, 24, 60, 50

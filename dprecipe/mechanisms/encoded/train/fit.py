@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.mechanism import Facts
 from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.load import load, read
@@ -20,7 +21,6 @@ from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, Finding, RunFailed
 from dprecipe.libraries import importing_libraries
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded.codebook import Codebook, CodebookError, fit_in_batches
 from dprecipe.mechanisms.encoded.phases import groups_of
 from dprecipe.mechanisms.encoded.schema import Encoded

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.encoded.codebook import Codebook
@@ -17,9 +18,8 @@ from dprecipe.mechanisms.encoded.plan import EncodedPlan
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
 from dprecipe.mechanisms.encoded.train.probe_codes import encoding_tests
-from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
+from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
 from dprecipe.training.engine.sharded_sum import Shards

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import PlanRefused
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate import account
 from dprecipe.mechanisms.pate.commands import suggest
 from dprecipe.mechanisms.pate.commands.forecast_document import ForecastRelease, Stop

@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.mechanisms.contract import Facts
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.commands import simulate, suggest
 from dprecipe.mechanisms.pate.commands.alternatives import (
     Alternatives,
@@ -32,7 +33,6 @@ from dprecipe.mechanisms.pate.theory import exact_votes, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitiser
 from dprecipe.mechanisms.pate.theory.votes import Voting
 from dprecipe.mechanisms.pate.train.analysis import voting_of
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import conversion
 
 SIMULATED = 5000

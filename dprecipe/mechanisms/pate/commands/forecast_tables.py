@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.commands import simulate, suggest
 from dprecipe.mechanisms.pate.commands.alternatives import (
     Alternatives,
@@ -25,7 +26,6 @@ from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.pate.theory import votes
 from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants, conversion
 from dprecipe.privacy.divergence import Array
 from dprecipe.privacy.events import Charge

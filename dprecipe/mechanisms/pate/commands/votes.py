@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dprecipe.cli.documents import limit_notes, write_documents
+from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import UsageFault
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
 from dprecipe.mechanisms.pate.commands.forecast_document import Forecast, ForecastRelease, ForecastRow, Stop
 from dprecipe.mechanisms.pate.commands.simulate import Agreement

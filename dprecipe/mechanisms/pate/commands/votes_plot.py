@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from dprecipe.mechanisms.drawing import CAP, INK, LINE, MARK, SOFT
+from dprecipe.contract.drawing import CAP, INK, LINE, MARK, SOFT
 from dprecipe.mechanisms.pate.commands.forecast_document import Forecast
 
 LEFT, WIDTH, HEIGHT, TOP, BOTTOM, RIGHT = 60, 420, 200, 70, 60, 30

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from dprecipe.mechanisms.facts import Published
+from dprecipe.contract.facts import Published
 from dprecipe.privacy import conversion
 from dprecipe.privacy.divergence import Array
 

@@ -19,8 +19,9 @@ from typing import Any, Literal
 import numpy as np
 
 from dprecipe import durable
+from dprecipe.contract.drawing import Axes
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.drawing import Axes
 from dprecipe.mechanisms.pate.aggregators import Counts, list_rounds
 from dprecipe.mechanisms.pate.cost_statement import sanitiser_of
 from dprecipe.mechanisms.pate.events import SanitisedCost
@@ -31,7 +32,6 @@ from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 from dprecipe.mechanisms.pate.train.answers import UNASKED
 from dprecipe.mechanisms.pate.train.ballot import Ballot
 from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.draws import draw_gaussian
 from dprecipe.noise.entropy import Stream
 from dprecipe.privacy import conversion, rounding

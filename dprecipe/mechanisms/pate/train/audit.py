@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.aggregators import noise
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.plan import PatePlan
@@ -19,7 +20,6 @@ from dprecipe.mechanisms.pate.train.audit_costs import examine_costs
 from dprecipe.mechanisms.pate.train.audit_releases import attack_releases
 from dprecipe.mechanisms.pate.train.audit_teachers import examine_dealing, examine_teachers
 from dprecipe.mechanisms.pate.train.program import lesson_of, teachers_of
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import accountants
 from dprecipe.privacy.audit.results import Correlation, Distance, Excess, TestEvidence, Variance

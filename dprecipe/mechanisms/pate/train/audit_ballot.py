@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.aggregators import NOTHING, Counts, Scores, noise
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.plan import PatePlan
@@ -30,7 +31,6 @@ from dprecipe.mechanisms.pate.train.scratch_ballot import (
     rounds_of,
     with_queries,
 )
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.audit.results import Equality, Excess, Frequency, TestEvidence
 from dprecipe.privacy.events import Charge, Event, count_by_event

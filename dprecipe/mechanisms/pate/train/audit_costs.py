@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.aggregators import (
     Aggregator,
     ConfidentGnMaxAggregator,
@@ -35,7 +36,6 @@ from dprecipe.mechanisms.pate.train.answer_distribution import (
     small_histograms,
 )
 from dprecipe.mechanisms.pate.train.audit_ballot import list_telling
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.audit.results import Excess, TestEvidence

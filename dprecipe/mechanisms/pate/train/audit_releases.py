@@ -17,6 +17,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.aggregators import Aggregator, list_rounds
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.filter import sum_filter
@@ -29,7 +30,6 @@ from dprecipe.mechanisms.pate.train.answer_distribution import (
 )
 from dprecipe.mechanisms.pate.train.audit_costs import votes_that_tell
 from dprecipe.mechanisms.pate.train.scratch_ballot import open_scratch, with_queries
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.audit.results import AttackTrials, Measure
 from dprecipe.privacy.events import Charge

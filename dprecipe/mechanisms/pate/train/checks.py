@@ -7,12 +7,12 @@ import secrets
 import numpy as np
 import torch
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import noise
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Labels, Lesson, collect_votes
 from dprecipe.mechanisms.pate.train.partition import KEY_BYTES, deal_parts
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.schema import Trees
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets

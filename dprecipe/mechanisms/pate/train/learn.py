@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from dprecipe.contract.plan import Length
 from dprecipe.data.augment import make_augmentation
 from dprecipe.data.facts import count_vocabulary
 from dprecipe.data.schema import Step
@@ -38,7 +39,6 @@ from dprecipe.data.sources.base import Classes, Shape
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt
 from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.mechanisms.pate.schema import TeacherTraining
-from dprecipe.mechanisms.plan import Length
 from dprecipe.models.build import build
 from dprecipe.models.schema import LogisticRegression, Mlp, Model
 from dprecipe.training.losses import cross_entropy

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe import __version__
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.pate.train.learn import Floats, Lesson
 from dprecipe.mechanisms.pate.train.machine import describe_machine
@@ -26,7 +27,6 @@ from dprecipe.mechanisms.pate.train.partition import keep_content, load_key
 from dprecipe.mechanisms.pate.train.shard_folder import list_files, read_key
 from dprecipe.mechanisms.pate.train.shards import ShardTerms, TeacherShard, derive_key, read_terms, read_votes
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.facts import commit_to_data
 from dprecipe.training.provenance import as_bytes
 

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.preprocess import Floats
 from dprecipe.faults import NothingLearned, PlanRefused, RunFailed
 from dprecipe.mechanisms.pate.aggregators import Scores
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
 from dprecipe.models.modules.own_training import detach_trainers, inspect_steps
 from dprecipe.progress import Progress

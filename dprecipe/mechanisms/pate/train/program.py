@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import Records
@@ -35,7 +36,6 @@ from dprecipe.mechanisms.pate.train.queries import ChosenQueries, choose_queries
 from dprecipe.mechanisms.pate.train.shards import ShardTerms
 from dprecipe.mechanisms.pate.train.teachers import train_teachers
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.program import apply_all, device_of
 from dprecipe.training.provenance import RunProvenance, private_of

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import final
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.charges import is_of_votes
 from dprecipe.mechanisms.pate.events import FilterRest, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event, count_by_event
 from dprecipe.privacy.ledger import LedgerWriter
 

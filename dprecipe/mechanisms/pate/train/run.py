@@ -20,6 +20,7 @@ from typing import final
 import numpy as np
 from torch import nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import NothingLearned
@@ -37,7 +38,6 @@ from dprecipe.mechanisms.pate.train.pool import count_cpus
 from dprecipe.mechanisms.pate.train.program import PateProgram, Trained, lesson_of, prepare, teachers_of
 from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.pate.train.teachers import one_thread
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.release.stages import digest_constants
 from dprecipe.training.attempt import open_attempt

@@ -6,11 +6,11 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.train.program import Trained, prepare, teachers_of
 from dprecipe.mechanisms.pate.train.shard_folder import ShardFolder
 from dprecipe.mechanisms.pate.train.shards import TeacherShard
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.training.file_digests import holding_still
 from dprecipe.training.gather import gather_records
 from dprecipe.training.runner import PythonInputs

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dprecipe.contract.plan import Length
 from dprecipe.faults import NothingLearned
 from dprecipe.language.training import Training
 from dprecipe.mechanisms.pate.train.vat import unsupervised_loss
-from dprecipe.mechanisms.plan import Length
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.losses import generalised_cross_entropy
 from dprecipe.training.moves import augmentation_moves

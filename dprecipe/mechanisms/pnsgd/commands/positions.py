@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
 from dprecipe.libraries import importing_libraries
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.theory import last_iterate

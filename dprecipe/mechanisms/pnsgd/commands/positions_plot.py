@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from dprecipe.mechanisms.drawing import CAP, INK, MARK, SOFT
+from dprecipe.contract.drawing import CAP, INK, MARK, SOFT
 from dprecipe.release.plots import plot_style
 
 if TYPE_CHECKING:

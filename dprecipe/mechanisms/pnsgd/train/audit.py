@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.train.audit_descents import step_without_noise
 from dprecipe.mechanisms.pnsgd.train.audit_noise import compare_draws, compare_noise

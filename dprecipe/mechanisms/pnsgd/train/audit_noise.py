@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.train.descent import Floats, State
 from dprecipe.mechanisms.pnsgd.train.observed_run import SeenAttempt, SeenRun

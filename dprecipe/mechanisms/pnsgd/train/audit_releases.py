@@ -19,8 +19,8 @@ from typing import final
 
 import numpy as np
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import PlannedDescent, PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schedule import Stage

@@ -20,8 +20,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train.descent import Backend, Floats, Objective

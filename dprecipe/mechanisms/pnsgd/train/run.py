@@ -26,10 +26,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import DataFacts, describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train import checks

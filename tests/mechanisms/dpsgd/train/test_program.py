@@ -14,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
 from dprecipe.mechanisms.dpsgd.train import program as train
 from dprecipe.mechanisms.dpsgd.train.program import MAX_NORM, MIN_NORM, ClippedSums, clipping_of, next_clip_norm
-from dprecipe.mechanisms.noisy_sum.batches import draw_batch
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
+from dprecipe.noisy_sum.batches import draw_batch
 from dprecipe.planning.make import plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.grouped_sums import GroupedGaussian

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.plan import canonical_json
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded.codebook import fit_codebook
 from dprecipe.mechanisms.encoded.commands import compare as module
 from dprecipe.mechanisms.encoded.commands.compare import (
@@ -26,7 +27,6 @@ from dprecipe.mechanisms.encoded.commands.compare import (
     noise_of,
 )
 from dprecipe.mechanisms.encoded.schema import Encoded
-from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.schema import shape_of
 from dprecipe.planning.make import plan

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dprecipe.mechanisms.contract import Facts
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.commands import forecast as module
 from dprecipe.mechanisms.pate.commands import forecast_tables, simulate
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
@@ -17,7 +18,6 @@ from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.pate.theory import vote_analysis, votes
 from dprecipe.mechanisms.pate.train.analysis import voting_of
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read_text
 

@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 
 from dprecipe.cli import documents
 from dprecipe.cli import main as cli
+from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
 from dprecipe.mechanisms.pate.commands.forecast_document import Forecast
 from dprecipe.mechanisms.pate.commands.simulate import Agreement

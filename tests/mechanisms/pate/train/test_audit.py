@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate import aggregators
 from dprecipe.mechanisms.pate.aggregators import ConfidentGnMaxAggregator, list_rounds
 from dprecipe.mechanisms.pate.events import NoisyThreshold
@@ -24,7 +25,6 @@ from dprecipe.mechanisms.pate.train.audit_releases import attack_releases
 from dprecipe.mechanisms.pate.train.learn import DealtParts
 from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.audit.verdicts import judge_bound, judge_test
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.audit.request import Attack, AuditRequest

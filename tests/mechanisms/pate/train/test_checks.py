@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.train import checks
 from dprecipe.mechanisms.pate.train.program import lesson_of, teachers_of
-from dprecipe.mechanisms.plan import Plan
 
 Planned = Callable[..., Plan]
 CPU = torch.device("cpu")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.language.training import Adam
 from dprecipe.mechanisms.pate.schema import TeacherTraining
@@ -29,7 +30,6 @@ from dprecipe.mechanisms.pate.train.cluster_teachers import (
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes, list_groups
 from dprecipe.mechanisms.pate.train.machine import describe_machine
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import read
 from dprecipe.training.run import run
 

@@ -15,6 +15,7 @@ import pytest
 from torch import nn
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.data.load import load
 from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
@@ -23,7 +24,6 @@ from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.theory.filter import sum_filter
 from dprecipe.mechanisms.pate.train import fitted, plan_student, program, student, vat
 from dprecipe.mechanisms.pate.train import run as train
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import load as load_released
 from dprecipe.privacy.ledger import read
 from dprecipe.release.untrusted import to_bytes
@@ -297,7 +297,7 @@ def test_labels_of_public_records_are_never_read(digits: Planned, tmp_path: Path
 
 PUBLIC_ALONE = {
     *("dprecipe.data.facts", "dprecipe.data.preprocess", "dprecipe.data.augment", "dprecipe.faults"),
-    *("dprecipe.models.build", "dprecipe.models.schema", "dprecipe.models.zoo.forest", "dprecipe.mechanisms.plan"),
+    *("dprecipe.models.build", "dprecipe.models.schema", "dprecipe.models.zoo.forest", "dprecipe.contract.plan"),
     *(
         "dprecipe.language.training",
         "dprecipe.training.losses",

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.faults import DataFault, Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.train import merge, shard_folder, teachers
 from dprecipe.mechanisms.pate.train import shard as shard_module
 from dprecipe.mechanisms.pate.train.merge import find_key
 from dprecipe.mechanisms.pate.train.shard import prepare_folder, train_shard
 from dprecipe.mechanisms.pate.train.shards import TeacherShard
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import read
 from dprecipe.training.run import run
 

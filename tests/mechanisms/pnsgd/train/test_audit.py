@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pnsgd.train import audit_releases, descent, observed_run, sets, worst_records
 from dprecipe.mechanisms.pnsgd.train import run as train
 from dprecipe.mechanisms.pnsgd.train.audit import audit

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 import dprecipe
+from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import BudgetSpent, DataFault, RunFailed, UsageFault
-from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.certificate import CHECKS
 from dprecipe.mechanisms.pnsgd.train import descent
 from dprecipe.mechanisms.pnsgd.train import run as train

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pnsgd.train import worst_records
 from dprecipe.mechanisms.pnsgd.train.run import build_objective
 from dprecipe.mechanisms.pnsgd.train.worst_records import find_worst_cases

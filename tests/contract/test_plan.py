@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import MECHANISMS
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import MECHANISMS
 from dprecipe.planning.make import plan
 from dprecipe.planning.schema import plan_schema
 from dprecipe.recipe.read import read

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dprecipe.mechanisms.noisy_sum.batches import draw_batch, draw_poisson, draw_subset
 from dprecipe.noise.entropy import Secrets, Stream
+from dprecipe.noisy_sum.batches import draw_batch, draw_poisson, draw_subset
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,

@@ -1,13 +1,15 @@
-"""The table of mechanisms. A new one is one folder, and one line here."""
+"""The table of mechanisms. A new one is one folder, and one name here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
-from dprecipe.mechanisms import dpsgd, encoded, pate, pnsgd
-from dprecipe.mechanisms.contract import Mechanism
+from dprecipe.contract.mechanism import Mechanism
 from dprecipe.privacy.event_kinds import announce_events
 
+PACKAGES = ("dpsgd", "encoded", "pate", "pnsgd")
+"""Those of `dprecipe.mechanisms`, which stands above all that asks this table: so they are imported by name."""
 MECHANISMS: dict[str, Mechanism] = {}
 """By `mechanism.kind`."""
 _is_closed = False
@@ -30,10 +32,8 @@ def register(mechanism: Mechanism) -> None:
     announce_events(lambda: mechanism.events)
 
 
-register(dpsgd.MECHANISM)
-register(encoded.MECHANISM)
-register(pate.MECHANISM)
-register(pnsgd.MECHANISM)
+for name in PACKAGES:
+    register(import_module(f"dprecipe.mechanisms.{name}").MECHANISM)
 
 
 def mechanism_of(kind: str) -> Mechanism:

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from dprecipe.mechanisms.drawing import Figure
-from dprecipe.mechanisms.facts import Access, BudgetFacts, MechanismFacts, PrivacyUnit, Published
-from dprecipe.mechanisms.plan import Plan
+from dprecipe.contract.drawing import Figure
+from dprecipe.contract.facts import Access, BudgetFacts, MechanismFacts, PrivacyUnit, Published
+from dprecipe.contract.plan import Plan
 from dprecipe.privacy import rounding
 from dprecipe.privacy.events import Charge, Event, count_events
 

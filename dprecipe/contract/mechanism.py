@@ -4,7 +4,7 @@
 - `plan.py`: `PLAN`, the type of its plans (`MechanismPlan`), and what `dprecipe plan` says of them.
 - `account.py`: `check` and `plan`, pure arithmetic: from a block to that plan, every free variable solved.
 - `train/run.py`, behind the wall: a `RUNNER` that runs exactly those events, through a gate.
-- `certificate.py`: `PART`, all that a certificate says of the mechanism (`mechanisms.certificate.CertificatePart`).
+- `certificate.py`: `PART`, all that a certificate says of the mechanism (`contract.certificate.CertificatePart`).
 - `starter.py`, `synonyms.toml`, `commands/`: optional.
 
 Importing this module and the rooms' `__init__` loads no model of the language: `dprecipe --help` lists what all rooms
@@ -26,6 +26,9 @@ from dprecipe.privacy.rounding import round_down
 from dprecipe.privacy.tuning.score import list_score_charges
 
 if TYPE_CHECKING:
+    from dprecipe.contract.certificate import CertificatePart
+    from dprecipe.contract.plan import Assumption, Length
+    from dprecipe.contract.stages import PaidStage
     from dprecipe.data.schema import Data
     from dprecipe.faults import Finding
     from dprecipe.language.audit import AuditBlock
@@ -33,9 +36,6 @@ if TYPE_CHECKING:
     from dprecipe.language.blocks import Budget, Runtime
     from dprecipe.language.training import Training
     from dprecipe.language.tuning import Tuning
-    from dprecipe.mechanisms.certificate import CertificatePart
-    from dprecipe.mechanisms.plan import Assumption, Length
-    from dprecipe.mechanisms.stages import PaidStage
     from dprecipe.models.schema import Model
     from dprecipe.privacy.events import Charge, Event
 
@@ -87,7 +87,7 @@ class Facts:
     data: Data
     model: Model
     attachments: Mapping[str, str] = field(default_factory=dict)
-    """The contents of the recipe's files, as text: see `mechanisms.plan.Source`."""
+    """The contents of the recipe's files, as text: see `contract.plan.Source`."""
     stage_noise: Mapping[int, float] = field(default_factory=dict)
     """Noise multipliers of paid steps that are solved already, by the number of the step."""
     runtime: Runtime | None = None
@@ -100,14 +100,14 @@ class Facts:
         Raises:
             PlanRefused: no noise meets a step's share of ε (P126).
         """
-        from dprecipe.mechanisms.stages import solve_stages
+        from dprecipe.contract.stages import solve_stages
 
         return solve_stages(self.data, self.budget, self.stage_noise)
 
     @property
     def stage_charges(self) -> tuple[Charge, ...]:
         """What those steps release, in order."""
-        from dprecipe.mechanisms.stages import list_charges
+        from dprecipe.contract.stages import list_charges
 
         return list_charges(self.stages)
 
@@ -172,7 +172,7 @@ class MechanismPlan(Protocol):
     """The plan of a room, as the trunk knows it: what the mechanism will do, with every free variable solved.
 
     A room's plan is a frozen dataclass, whose fields become the plan's JSON. Noise, sampling rates and the number of
-    steps are read from the events and stored nowhere else. `mechanisms.plan.UsualPlan` has the answers that most share.
+    steps are read from the events and stored nowhere else. `contract.plan.UsualPlan` has the answers that most share.
     """
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.noisy_sum.solve import MAX_STEPS
+from dprecipe.noisy_sum.solve import MAX_STEPS
 
 
 def check_phase_lengths(noise: object) -> Iterator[Finding]:

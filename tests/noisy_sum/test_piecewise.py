@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from dprecipe.mechanisms.noisy_sum import piecewise
+from dprecipe.noisy_sum import piecewise
 
 
 def test_a_short_schedule_has_a_stair_for_each_step() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprecipe.mechanisms.noisy_sum.steps import (
+from dprecipe.mechanisms.pate.events import NoisyMax
+from dprecipe.noisy_sum.steps import (
     count_steps,
     expected_batch,
     is_divisor,
@@ -13,7 +14,6 @@ from dprecipe.mechanisms.noisy_sum.steps import (
     sampling_rate,
     shortest_number,
 )
-from dprecipe.mechanisms.pate.events import NoisyMax
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.noisy_sums import FixedSizeGaussian, Gaussian, PartitionedGaussian, PoissonGaussian
 

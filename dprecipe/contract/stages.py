@@ -19,7 +19,7 @@ from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.rounding import round_down, round_up
 
 if TYPE_CHECKING:
-    from dprecipe.mechanisms.contract import Facts
+    from dprecipe.contract.mechanism import Facts
 
 MAX_NOISE = 1e6
 """Of a paid step: more leaves nothing of what it releases, and no room on the lattice of its noise."""

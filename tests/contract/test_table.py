@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from dprecipe.mechanisms import table
-from dprecipe.mechanisms.contract import Mechanism
+from dprecipe.contract import table
+from dprecipe.contract.mechanism import Mechanism
 
 FIFTH = "Mechanism(kind='fifth', package='dprecipe.mechanisms.dpsgd', summary='another name for an old one')"
 
@@ -30,8 +30,8 @@ def test_a_mechanism_is_registered_before_the_language_is_made() -> None:
 def test_importing_the_command_line_leaves_the_table_open(first: str) -> None:
     code = f"""
 {first}
-from dprecipe.mechanisms import table
-from dprecipe.mechanisms.contract import Mechanism
+from dprecipe.contract import table
+from dprecipe.contract.mechanism import Mechanism
 table.register({FIFTH})
 assert list(table.MECHANISMS)[-1] == "fifth"
 """

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from dprecipe.comparison.compare import PairedTest, adjust_by_holm, compare_all, draw_standing, find_interval
+from dprecipe.comparison.contenders import ClaimTerms, Contender
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.recipe.read import read_text
 from dprecipe.release.plots import render_svg
-from dprecipe.standings.compare import PairedTest, adjust_by_holm, compare_all, draw_standing, find_interval
-from dprecipe.standings.contenders import ClaimTerms, Contender
 
 TERMS = ClaimTerms(Neighbouring("add_or_remove_one"), "record", 1)
 A, B = (0.91, 0.89, 0.94, 0.90, 0.92), (0.93, 0.90, 0.96, 0.93, 0.93)

@@ -18,20 +18,20 @@ from pydantic import SerializationInfo, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
 from dprecipe import notebook
+from dprecipe.contract.stages import CostAlone, PaidStage, list_charges
 from dprecipe.data.schema import Data
 from dprecipe.faults import Finding, show_findings
 from dprecipe.language.audit import AuditBlock
 from dprecipe.language.blocks import Release, Runtime
 from dprecipe.language.training import Training
 from dprecipe.language.tuning import Tuning, Value
-from dprecipe.mechanisms.stages import CostAlone, PaidStage, list_charges
 from dprecipe.models.schema import Model
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
-    from dprecipe.mechanisms.contract import MechanismPlan
+    from dprecipe.contract.mechanism import MechanismPlan
 
 P = TypeVar("P", bound="MechanismPlan")
 

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dprecipe.mechanisms.drawing import INK, MARK, SOFT, Axes
-from dprecipe.standings.contenders import ClaimTerms, Contender, list_common_metrics
+from dprecipe.comparison.contenders import ClaimTerms, Contender, list_common_metrics
+from dprecipe.contract.drawing import INK, MARK, SOFT, Axes
 
 LEVEL = 0.95
 """Of the intervals."""

@@ -15,7 +15,7 @@ from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Block, PositiveInt, word_form
 from dprecipe.language.schedules import Schedule
-from dprecipe.mechanisms.noisy_sum import piecewise
+from dprecipe.noisy_sum import piecewise
 
 
 class PoissonSampling(Block):

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dprecipe.mechanisms.drawing import BOTTOM, LEFT, RIGHT, TOP, Axes, AxisScale
+from dprecipe.contract.drawing import BOTTOM, LEFT, RIGHT, TOP, Axes, AxisScale
 from dprecipe.release import figures, plots
 
 

@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dprecipe.contract.mechanism import Facts
+from dprecipe.contract.plan import Assumption, Length
+from dprecipe.contract.stages import find_overspent_stages
 from dprecipe.data.facts import describe_size
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.noisy_sum.sampling import Pace
-from dprecipe.mechanisms.plan import Assumption, Length
-from dprecipe.mechanisms.stages import find_overspent_stages
+from dprecipe.noisy_sum.sampling import Pace
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.screen import surely_within

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from dprecipe.contract.plan import Plan, digest_of
 from dprecipe.data.names import name_unit
 from dprecipe.data.schema import Data
-from dprecipe.mechanisms.plan import Plan, digest_of
 from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, charge_from_json

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dprecipe.contract.certificate import NOISE_SCALE
+from dprecipe.contract.facts import AggregationFacts
+from dprecipe.contract.plan import Plan
 from dprecipe.data.names import quote_name
-from dprecipe.mechanisms.certificate import NOISE_SCALE
-from dprecipe.mechanisms.facts import AggregationFacts
-from dprecipe.mechanisms.plan import Plan
 
 GRADIENT_CHECKS = {
     "output": "finite outputs, one row for each record",

@@ -1,0 +1,6 @@
+"""What a mechanism package must provide, and what everything above it may ask of one.
+
+`mechanism` declares a mechanism's traits and parts, `plan` what a run obeys, `facts` what a plan is made from,
+`stages` paid steps before training, `certificate` a mechanism's part of the certificate. `table` lists the mechanisms,
+by name: packages above this one never import one.
+"""
