@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.pretend_cuda.guard import explain_absence
-from tests.pretend_cuda.roads import ROOT, USUAL, Settings, environment
+from tests.pretend_cuda.roads import PLUGIN, ROOT, USUAL, VARIABLE, Settings, environment
 
 REASON = explain_absence()
 needs_device = pytest.mark.skipif(REASON is not None, reason=REASON or "")
@@ -21,14 +21,17 @@ DROPPED = ("CUBLAS_WORKSPACE_CONFIG", "DPRECIPE_GPU_TESTS_ON")
 """What would change what the tests find."""
 
 
-def run_tests(folder: Path, *options: str, settings: Settings | None = USUAL, least: int) -> list[str]:
+def run_tests(folder: Path, *options: str, settings: Settings = USUAL, plugin: bool = False, least: int) -> list[str]:
     """Run tests on the device; return the ids of those that passed, which are all that ran, and `least` at least.
 
-    Warnings are no errors, as libraries of other versions raise some; without `settings` an option brings the device.
+    Warnings are no errors, as libraries of other versions raise some. `plugin`: by the plugin of pytest alone.
     """
     base = {name: value for name, value in os.environ.items() if name not in DROPPED and not name.startswith("PYTEST_")}
     base["OMP_NUM_THREADS"] = "1"
-    variables = base if settings is None else environment(settings, base)
+    variables = environment(settings, base)
+    if plugin:
+        variables = {**base, VARIABLE: variables[VARIABLE]}
+        options = ("-p", PLUGIN, *options)
     report = folder / "report.xml"
     command = [
         sys.executable,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.pretend_cuda import child, guard
 from tests.pretend_cuda.child import needs_device, run_tests
-from tests.pretend_cuda.roads import PLUGIN, Settings
+from tests.pretend_cuda.roads import Settings
 
 CASES = Path(__file__).parent / "cases"
 
@@ -17,19 +17,14 @@ CASES = Path(__file__).parent / "cases"
 @needs_device
 def test_the_device_keeps_the_rules(tmp_path: Path) -> None:
     """By the plugin alone, as a developer has it; the processes that a test starts have the device too."""
-    run_tests(tmp_path, "-p", PLUGIN, str(CASES / "device.py"), settings=None, least=45)
+    cases = [str(CASES / f"{name}.py") for name in ("device", "two_devices")]
+    run_tests(tmp_path, *cases, settings=Settings(devices=2, current=1), plugin=True, least=48)
 
 
 @needs_device
-@pytest.mark.parametrize(
-    ("name", "settings", "least"),
-    [
-        ("two_devices", Settings(devices=2, current=1), 3),
-        ("shapes", Settings(backing="meta", mib=80 << 10), 2),
-    ],
-)
-def test_other_devices(name: str, settings: Settings, least: int, tmp_path: Path) -> None:
-    run_tests(tmp_path, str(CASES / f"{name}.py"), settings=settings, least=least)
+def test_shapes_alone(tmp_path: Path) -> None:
+    settings = Settings(backing="meta", mib=80 << 10)
+    run_tests(tmp_path, str(CASES / "shapes.py"), settings=settings, least=2)
 
 
 def test_what_fails_or_is_skipped_did_not_pass(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tests.pretend_cuda.counting import recording
 from tests.pretend_cuda.tensor import Pretended
 
-CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
+CUDA, CPU = torch.device("cuda", torch.cuda.current_device()), torch.device("cpu")
 THIS = "tests/pretend_cuda/cases/device.py:"
 
 
@@ -43,7 +43,6 @@ def ones(*shape: int, **options: object) -> Tensor:
 
 def test_torch_has_a_device() -> None:
     assert torch.cuda.is_available()
-    assert torch.cuda.device_count() == 1
     assert ones(2).is_cuda
     assert torch.zeros(2).cuda().device == CUDA
     assert torch.tensor([1.0], device="cuda").device == CUDA
