@@ -131,7 +131,7 @@ def learn_private(plan: Plan, pool: Pool, inside: NDArray[np.bool_], folder: Pat
 
 def learn_plainly(task: Task, model: Mapping[str, Any], pool: Pool, inside: NDArray[np.bool_], folder: Path) -> Path:
     """Without privacy, from the same initial weights, with batches of 64."""
-    from dprecipe.training.nonprivate import train
+    from dprecipe.training.run.nonprivate import train
 
     features = pool.features[inside].reshape(int(inside.sum()), -1)  # linear models and perceptrons do the same
     np.savez(folder / "half.npz", features=features, labels=pool.labels[inside])

@@ -23,7 +23,7 @@ from dprecipe.noise.distributions import Distribution
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, per_record_gradients
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.gradient_rows import gradient_rows
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.program.losses import cross_entropy
 
 BATCH = 256
 MODELS = {"tempered-mnist": ((1, 28, 28), 256, 11), "tempered-cifar": ((3, 32, 32), 64, 5)}

@@ -159,7 +159,7 @@ def warm_up(given: argparse.Namespace) -> None:
     """Fills the caches of bytecode and of the disk, which a user's second command finds full."""
     note("warming up …")
     for tree in (ROOT, given.before or ROOT):
-        command = [sys.executable, "-c", "import lightning, sklearn.datasets, dprecipe.training.run"]
+        command = [sys.executable, "-c", "import lightning, sklearn.datasets, dprecipe.training.run.start"]
         run_process(command, {"PYTHONPATH": str(tree)}, tree)
     run_process([given.opacus_python, "-c", "import opacus"])
 

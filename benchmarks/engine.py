@@ -33,8 +33,8 @@ from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
-from dprecipe.training.losses import cross_entropy
-from dprecipe.training.noise import add_noise
+from dprecipe.training.program.losses import cross_entropy
+from dprecipe.training.steps.noise import add_noise
 
 TOKENS = 1000
 

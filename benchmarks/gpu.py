@@ -43,9 +43,6 @@ from torch import nn
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.training import noise
-from dprecipe.training.chacha import Keystream
-from dprecipe.training.compiled_keystream import compile_keystream
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
@@ -53,8 +50,11 @@ from dprecipe.training.engine.full_precision import before_norms, in_full_precis
 from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sizes import free_bytes
-from dprecipe.training.noise import add_noise
-from dprecipe.training.optimise import FlatGradient
+from dprecipe.training.steps import noise
+from dprecipe.training.steps.chacha import Keystream
+from dprecipe.training.steps.compiled_keystream import compile_keystream
+from dprecipe.training.steps.noise import add_noise
+from dprecipe.training.steps.optimise import FlatGradient
 
 CLIP, RATE, TOLERATED = 0.1, 1e-3, 1.2
 ON_GPU = torch.cuda.is_available()

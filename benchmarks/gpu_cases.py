@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dprecipe.models.schema import Lora, WideResNet
 from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.models.zoo.wide_resnet import build_wide_resnet
-from dprecipe.training.losses import NextTokenLoss, cross_entropy
+from dprecipe.training.program.losses import NextTokenLoss, cross_entropy
 
 TOKENS = 32_000
 RANK, ALPHA = 8, 16.0

@@ -34,7 +34,7 @@ from dprecipe.models.zoo.causal_lm import CausalLanguageModel, causal_model
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.recompute import Recompute
-from dprecipe.training.losses import NextTokenLoss
+from dprecipe.training.program.losses import NextTokenLoss
 
 LENGTH, BATCH = 64, 16
 CLIP, RATE, RANK, ALPHA = 0.1, 1e-3, 8, 16.0

@@ -20,10 +20,10 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read
-from dprecipe.training.gate import Gate
-from dprecipe.training.program import Sets, Synthetic, prepare
-from dprecipe.training.runner import runner_of
-from dprecipe.training.stepwise import fit_steps
+from dprecipe.training.program.program import Sets, Synthetic, prepare
+from dprecipe.training.run.gate import Gate
+from dprecipe.training.run.runner import runner_of
+from dprecipe.training.steps.stepwise import fit_steps
 
 CASES = {
     "MNIST network, batches of 512": (

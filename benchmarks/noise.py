@@ -18,7 +18,7 @@ from figures import Spread, alternate, parser_of, ratio, seconds_of, write_json
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets
-from dprecipe.training.noise import add_noise, onto_lattice
+from dprecipe.training.steps.noise import add_noise, onto_lattice
 
 ROUND_NUMBERS = 2_000_000
 """At least so many of each way in a round: fewer take less time than a clock can tell."""

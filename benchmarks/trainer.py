@@ -32,16 +32,16 @@ from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.gate import Gate
-from dprecipe.training.losses import cross_entropy
-from dprecipe.training.noise import add_noise
-from dprecipe.training.noisy_steps import NoisySteps
-from dprecipe.training.optimise import FlatGradient, optimizer_of
-from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, prepare
-from dprecipe.training.records import Store
-from dprecipe.training.runner import runner_of
-from dprecipe.training.stepwise import fit_steps
-from dprecipe.training.watch import SpentCurve, Watch
+from dprecipe.training.program.losses import cross_entropy
+from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, prepare
+from dprecipe.training.program.records import Store
+from dprecipe.training.run.gate import Gate
+from dprecipe.training.run.runner import runner_of
+from dprecipe.training.steps.noise import add_noise
+from dprecipe.training.steps.noisy_steps import NoisySteps
+from dprecipe.training.steps.optimise import FlatGradient, optimizer_of
+from dprecipe.training.steps.stepwise import fit_steps
+from dprecipe.training.steps.watch import SpentCurve, Watch
 
 ROUNDS = 4
 BATCHES = 50

@@ -21,7 +21,7 @@ import torch
 import dprecipe
 from dprecipe.contract.plan import Plan
 from dprecipe.models.load import load
-from dprecipe.training.gather import gather_records
+from dprecipe.training.program.gather import gather_records
 
 ARMS = ("default", "tuned", "free choice")
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dprecipe.models.language_model import LanguageModel
     from dprecipe.models.load import Released
     from dprecipe.release.verify import Verified
-    from dprecipe.training.held import Completed
-    from dprecipe.training.runner import Run
+    from dprecipe.training.publish.held import Completed
+    from dprecipe.training.run.runner import Run
     from dprecipe.training.tuning.run import TunedRun
 
 
@@ -74,14 +74,14 @@ def run(
     teachers: Sequence[str | Path] = (),
     cluster: str | None = None,
 ) -> Run:
-    """Train as `plan` says and write the run folder: see `dprecipe.training.run.run`."""
+    """Train as `plan` says and write the run folder: see `dprecipe.training.run.start.run`."""
     from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
 
     _check_plan(plan)
     check_libraries("training", *TRAINING)
     _check_module("model", model)
     with importing_libraries():
-        from dprecipe.training.run import run as train_run
+        from dprecipe.training.run.start import run as train_run
 
     return train_run(
         plan,
@@ -151,7 +151,7 @@ def verify(
 @ignoring_warnings()
 def settle(run: str | Path) -> Completed:
     """Settle a run in the account of its data, where that could not be reached at its end, and write the release that
-    was held back: see `dprecipe.training.held.complete_run`.
+    was held back: see `dprecipe.training.publish.held.complete_run`.
 
     Raises:
         AccountUnavailable: the account still can't be reached; nothing has changed.
@@ -159,7 +159,7 @@ def settle(run: str | Path) -> Completed:
     from dprecipe.libraries import importing_libraries
 
     with importing_libraries("settling a run"):
-        from dprecipe.training.held import complete_run
+        from dprecipe.training.publish.held import complete_run
 
     return complete_run(Path(run))
 

@@ -22,7 +22,7 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart.yaml"
         [
             "import dprecipe",
             "import dprecipe.planning.make, dprecipe",
-            "import dprecipe.training.gate, dprecipe",
+            "import dprecipe.training.run.gate, dprecipe",
             "from dprecipe import plan, load; import dprecipe",
         ],
         (1,),

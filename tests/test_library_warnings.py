@@ -23,7 +23,7 @@ pytest.importorskip("lightning", reason="lightning is not installed")
 
 from dprecipe.training.engine.planning import GradientPlan, plan_of  # noqa: E402
 from dprecipe.training.engine.single import explain_loop  # noqa: E402
-from dprecipe.training.losses import cross_entropy  # noqa: E402
+from dprecipe.training.program.losses import cross_entropy  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("error")
 PACKAGE = Path(dprecipe.__file__).parent
@@ -137,4 +137,4 @@ def test_filters_are_changed_in_one_place() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and node.attr in ("catch_warnings", "simplefilter", "filterwarnings"):
                 changing.add(path.relative_to(PACKAGE).as_posix())
-    assert changing == {"library_warnings.py", "training/stepwise.py"}
+    assert changing == {"library_warnings.py", "training/steps/stepwise.py"}

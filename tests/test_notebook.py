@@ -12,8 +12,8 @@ import pytest
 import dprecipe
 from dprecipe import notebook, progress, screen
 from dprecipe.faults import CertificateInvalid, DataFault, Fault, Finding, Place, PlanRefused, RecipeError, Severity
-from dprecipe.training.evaluate import Score
-from dprecipe.training.runner import Run
+from dprecipe.training.program.evaluate import Score
+from dprecipe.training.run.runner import Run
 
 HOSTILE = '<img src=x onerror="alert(1)">\u202e\x1b[31m'
 RECIPE = """\

@@ -22,7 +22,7 @@ from typing import Any
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
 from dprecipe.text.dump import dump_inline
-from dprecipe.training.run import run
+from dprecipe.training.run.start import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 EPOCHS = 5.0

@@ -28,7 +28,7 @@ from dprecipe.data.load import load
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
 from dprecipe.text.dump import dump_inline
-from dprecipe.training.run import run
+from dprecipe.training.run.start import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 KEPT = 26_000

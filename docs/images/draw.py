@@ -187,7 +187,9 @@ def draw_path(p: Palette) -> Drawing:
     d.arrow((615, 108), (708, 108))
     d.card(710, 190, 250, "Batch, clipped sum", ["training/engine/"], p.torch_box, p.torch_edge)
     d.arrow((835, 151), (835, 188))
-    d.card(710, 338, 250, "Gate", ["training/gate.py", "1 reserve the event, 2 draw noise"], p.torch_box, p.torch_edge)
+    d.card(
+        710, 338, 250, "Gate", ["training/run/gate.py", "1 reserve the event, 2 draw noise"], p.torch_box, p.torch_edge
+    )
     d.arrow((860, 248), (860, 336))
     d.card(710, 458, 250, "Optimiser step", ["post-processing, costs nothing"], p.torch_box, p.torch_edge)
     d.arrow((835, 414), (835, 456))

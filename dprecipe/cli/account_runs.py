@@ -222,7 +222,7 @@ def find_budget(loaded: Loaded, plan: Plan, state: AccountState, runs: int) -> P
 def settle(run: Path) -> int:
     """Settle a run in its account, and write the release that was held back; returns the exit code."""
     with importing_libraries("settling a run"):
-        from dprecipe.training.held import complete_run
+        from dprecipe.training.publish.held import complete_run
 
     done = complete_run(run)
     if done.account is None:

@@ -175,7 +175,7 @@ def run(
     accept_lost_steps: AcceptLostSteps = False,
 ) -> int:
     """Train, stop within the budget, and write the run folder."""
-    from dprecipe.training.launch import LAUNCHER
+    from dprecipe.training.processes.launch import LAUNCHER
 
     if int(os.environ.get("RANK", "0")) == 0 and LAUNCHER not in os.environ:  # before anything heavy is loaded
         screen.write_note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")

@@ -21,8 +21,8 @@ from dprecipe.privacy.ledger import read as read_ledger
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
-from dprecipe.training.folder import RunFolder, hold_to_policies
-from dprecipe.training.launch import is_of_launch, is_restart_of_complete
+from dprecipe.training.processes.launch import is_of_launch, is_restart_of_complete
+from dprecipe.training.run.folder import RunFolder, hold_to_policies
 
 
 @measure_run(PROCESS_START)
@@ -59,7 +59,7 @@ def run(
         return _launch(plan, RunFolder(path))
     if "WORLD_SIZE" in os.environ:
         with importing_libraries():
-            from dprecipe.training.processes import end_with_launcher
+            from dprecipe.training.processes.processes import end_with_launcher
 
         end_with_launcher()
     if int(os.environ.get("RANK", "0")) > 0:
@@ -72,7 +72,7 @@ def run(
         write_note(*([] if advice is None else [f"warning: {advice}"]))
     # The run itself imports torch, after checking the data: a refusal should not have to wait for it.
     with importing_libraries():
-        from dprecipe.training import run as training
+        from dprecipe.training.run import start as training
 
     if rehearse:
         given = [option for option, is_given in elsewhere.items() if is_given]
@@ -125,7 +125,7 @@ def _run_public(
     check_libraries("training", *TRAINING)
     write_output(plan.describe())
     with importing_libraries():
-        from dprecipe.training import nonprivate
+        from dprecipe.training.run import nonprivate
 
     done = nonprivate.train(plan, find_data_root(data_root, plan.source.file), out, resume)
     score = "" if done.score is None else f", {done.score.summary} on {done.score.records:,} held-out records"
@@ -142,7 +142,7 @@ def _run_public(
 def _launch(plan: Plan, folder: RunFolder) -> int:
     """Run in several processes. One that is lost once the release is written takes nothing from it."""
     with importing_libraries():
-        from dprecipe.training.processes import launch_processes
+        from dprecipe.training.processes.processes import launch_processes
 
     was_complete = folder.release.exists()
     code = launch_processes(plan.runtime.processes, sys.argv[1:], plan.runtime.device)
@@ -173,7 +173,7 @@ def _end_restart(folder: RunFolder) -> int:
 def _run_follower(plan: Plan, resume: bool, data_root: Path | None) -> int:
     """Train in a process other than the first one. It prints nothing unless it fails."""
     with importing_libraries():
-        from dprecipe.training import run as training
+        from dprecipe.training.run import start as training
 
     try:
         training.run(plan, data_root=data_root, resume=resume)

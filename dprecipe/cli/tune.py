@@ -13,7 +13,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.verifiable import find_unverifiable
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
-from dprecipe.training.folder import hold_to_policies
+from dprecipe.training.run.folder import hold_to_policies
 
 
 def tune(

@@ -381,7 +381,7 @@ class Mechanism:
         return find_spec(f"{self.package}.{part}") is not None
 
     def import_runner(self) -> object:
-        """What executes its plans: `RUNNER` of `<package>.train.run` (`dprecipe.training.runner`). Imports torch.
+        """What executes its plans: `RUNNER` of `<package>.train.run` (`dprecipe.training.run.runner`). Imports torch.
 
         Raises:
             RunFailed: a library that it needs can't be imported.

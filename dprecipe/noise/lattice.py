@@ -8,7 +8,7 @@ that is nearest to x + z, g a power of two between 2^-21 and 2^-20 of the noise'
    whole number, and the sum is rounded to g as a whole number. The result is one public, rising function of x + z
    (post-processing), and nothing but x + z depends on the data.
 2. What remains of floating point is the distribution of z on intervals of length g: the analysis at the head of
-   `dprecipe.training.noise`, whose radius is drawn from as many bits as here and whose angle from fewer.
+   `dprecipe.training.steps.noise`, whose radius is drawn from as many bits as here and whose angle from fewer.
 
 Source: I. Mironov, "On significance of the least significant bits for differential privacy", CCS 2012.
 """

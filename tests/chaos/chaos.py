@@ -51,10 +51,11 @@ from dprecipe.mechanisms.pate.train import ballot  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read_text  # noqa: E402
 from dprecipe.release import report  # noqa: E402, F401
-from dprecipe.training import gate, noise  # noqa: E402
-from dprecipe.training.noise_check import DRAWS  # noqa: E402
-from dprecipe.training.run import run  # noqa: E402
-from dprecipe.training.runner import PythonInputs  # noqa: E402
+from dprecipe.training.checks.noise import DRAWS  # noqa: E402
+from dprecipe.training.run import gate  # noqa: E402
+from dprecipe.training.run.runner import PythonInputs  # noqa: E402
+from dprecipe.training.run.start import run  # noqa: E402
+from dprecipe.training.steps import noise  # noqa: E402
 from recipes import recipes  # noqa: E402
 
 INTERNAL = 70

@@ -85,7 +85,7 @@ def test_every_noise_family_has_a_distribution_a_sampler_a_block_and_tests(famil
     for name in (
         "tests/noise/test_distributions.py",
         "tests/noise/test_draws.py",
-        "tests/training/test_noise.py",
+        "tests/training/steps/test_noise.py",
         "tests/privacy/box/test_moments.py",
     ):
         assert f'"{family}"' in read_text(name), name

@@ -183,7 +183,7 @@ def test_a_changed_certificate_is_refused(run: Path, tmp_path: Path) -> None:
 KILLED = """
 import os, signal
 from output_perturbation.train import run
-from dprecipe.training.attempt import Attempt
+from dprecipe.training.run.attempt import Attempt
 
 def killed(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)

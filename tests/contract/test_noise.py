@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "dprecipe"
-GATE = PACKAGE / "training" / "gate.py"
-SAMPLERS = PACKAGE / "training" / "noise.py"
-DEVICE_DRAWS = PACKAGE / "training" / "device_draws.py"
-COMPILED = PACKAGE / "training" / "compiled_keystream.py"
-CHECK = PACKAGE / "training" / "noise_check.py"
+GATE = PACKAGE / "training" / "run" / "gate.py"
+SAMPLERS = PACKAGE / "training" / "steps" / "noise.py"
+DEVICE_DRAWS = PACKAGE / "training" / "steps" / "device_draws.py"
+COMPILED = PACKAGE / "training" / "steps" / "compiled_keystream.py"
+CHECK = PACKAGE / "training" / "checks" / "noise.py"
 LATTICE = PACKAGE / "noise" / "lattice.py"
 STAGES = PACKAGE / "data" / "paid" / "release.py"
 RELEASED = PACKAGE / "data" / "paid" / "stage.py"
@@ -51,17 +51,22 @@ def test_t6_only_the_gates_draw_noise() -> None:
     assert scoring == {PACKAGE / "training" / "tuning" / "trials.py"}, "runs, whose one event is reserved before them"
     releasing = {path for path in PACKAGE.rglob("*.py") if "dprecipe.data.paid.stage.release_stage" in imported(path)}
     audits = {PACKAGE / "training" / "audit" / "stages.py"}  # of synthetic records alone
-    assert releasing == {PACKAGE / "training" / "stages.py", *audits}
-    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE, CHECK}
-    of_noise = {name for name in imported(CHECK) if name.startswith("dprecipe.training.noise.")}
-    numbers = {f"dprecipe.training.noise.{name}" for name in ("DEVICE_CHUNK", "MIN_ON_DEVICE")}
+    assert releasing == {PACKAGE / "training" / "run" / "stages.py", *audits}
+    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.steps.noise" in imported(path)} == {
+        GATE,
+        CHECK,
+    }
+    of_noise = {name for name in imported(CHECK) if name.startswith("dprecipe.training.steps.noise.")}
+    numbers = {f"dprecipe.training.steps.noise.{name}" for name in ("DEVICE_CHUNK", "MIN_ON_DEVICE")}
     assert of_noise == numbers, "numbers, and nothing that draws"
     # The check compares the keystream of a key of its own with another implementation's, and has it compiled before.
-    keyed = {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.chacha" in imported(path)}
+    keyed = {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.steps.chacha" in imported(path)}
     assert keyed == {SAMPLERS, DEVICE_DRAWS, CHECK, COMPILED}
-    compiling = {p for p in PACKAGE.rglob("*.py") if "dprecipe.training.compiled_keystream" in imported(p)}
+    compiling = {p for p in PACKAGE.rglob("*.py") if "dprecipe.training.steps.compiled_keystream" in imported(p)}
     assert compiling == {CHECK}, "nothing is compiled once something is spent"
-    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.device_draws" in imported(path)} == {SAMPLERS}
+    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.steps.device_draws" in imported(path)} == {
+        SAMPLERS
+    }
 
 
 def find_call_lines(function: ast.FunctionDef, *names: str) -> list[int]:
@@ -93,7 +98,7 @@ def test_t6_a_hidden_run_descends_after_its_event_is_reserved_or_carried_on() ->
     uses = [n for n in ast.walk(attempt) if isinstance(n, ast.Name) and n.id == "descend"]
     (spending,) = (n for n in ast.walk(attempt) if isinstance(n, ast.Call) and ast.unparse(n.func) == "spend_once")
     assert uses == [spending.args[-1]]
-    spend_once = ast.parse((PACKAGE / "training" / "spend_once.py").read_text(encoding="utf-8"))
+    spend_once = ast.parse((PACKAGE / "training" / "run" / "spend_once.py").read_text(encoding="utf-8"))
     (frame,) = (f for f in ast.walk(spend_once) if isinstance(f, ast.FunctionDef) and f.name == "spend_once")
     (reserved,), (carried,), (drawn,) = (find_call_lines(frame, name) for name in ("reserve", "carry", "draw"))
     assert max(reserved, carried) < drawn

@@ -31,6 +31,7 @@ BY_NAME = ("import_module", "__import__", "importlib.import_module")
 COMPUTED = {
     "dprecipe": "the public names, whose modules are light",
     "dprecipe.contract.mechanism": "the light parts of a mechanism; its program behind `importing_libraries`",
+    "dprecipe.contract.table": "the mechanisms, whose modules are light",
     "dprecipe.models.zoo.hub": "behind `importing_libraries`",
     "dprecipe.privacy.event_kinds": "the table of mechanisms",
 }

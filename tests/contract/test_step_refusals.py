@@ -1,7 +1,7 @@
 """Refusals of a step: each `raise` of a fault that a step reaches depends on private records or on the machine, or
 a run decides it before there is a folder.
 
-A fault that is new has to be sorted in here; `tests/training/test_memory_check.py` tries those that are decided before.
+A fault that is new has to be sorted in here; `tests/training/checks/test_memory.py` tries those decided before.
 """
 
 from __future__ import annotations
@@ -23,35 +23,15 @@ REACHED = (
     "noise",
 )
 AROUND = (
-    *(f"training/{name}" for name in ("audit", "cluster", "launch", "loggers", "prior", "probe", "tuning")),
+    *(f"training/{name}" for name in ("audit", "checks", "loggers", "prior", "probe", "publish", "tuning")),
+    *(f"training/processes/{name}" for name in ("cluster", "launch")),
+    *(f"training/program/{name}" for name in ("gather", "physical_batch", "program")),
     *(
-        f"training/{name}.py"
-        for name in (
-            "account_run",
-            "attempt",
-            "draft",
-            "folder",
-            "gather",
-            "held",
-            "initial_check",
-            "memory_check",
-            "memory_meter",
-            "noise_check",
-            "nonprivate",
-            "physical_batch",
-            "precision_check",
-            "program",
-            "provenance",
-            "public_state",
-            "publish",
-            "run",
-            "runner",
-            "spend_once",
-            "stage_check",
-            "stages",
-            "stepwise",
-        )
+        f"training/run/{name}"
+        for name in ("account_run", "attempt", "folder", "nonprivate", "public_state", "runner", "spend_once")
     ),
+    *(f"training/run/{name}" for name in ("stages", "start")),
+    "training/steps/stepwise",
 )
 """Modules whose work is done before a step, after it, or without one."""
 INTERNAL = "a fault of ours, which no recipe can bring about"
@@ -65,22 +45,22 @@ SORTED = {
     "training/canaries/gradients.py: GradientCanaries.add": INTERNAL,
     "training/canaries/gradients.py: GradientCanaries.score": INTERNAL,
     "training/canaries/gradients.py: _probability_of": INTERNAL,
-    "training/checkpoint.py: load": MACHINE,
-    "training/checkpoint.py: restore": MACHINE,
+    "training/run/checkpoint.py: load": MACHINE,
+    "training/run/checkpoint.py: restore": MACHINE,
     "training/engine/compiled.py: Passes._prepare": REHEARSED,
     "training/engine/sharded_sum.py: plan_passes": "models in shards are our own, and have a plan",
     "training/engine/sharded_sum.py: sharded_clipped_sum": "adaptive clipping, Laplace noise: R307",
-    "training/gate.py: Gate.admit": INTERNAL,
-    "training/gate.py: SumNoise.release": INTERNAL,
-    "training/gate.py: distribution_of": INTERNAL,
-    "training/noisy_steps.py: NoisySteps._whole": INTERNAL,
-    "training/processes.py: FollowerGate.admit": INTERNAL,
-    "training/processes.py: FollowerGate.release": INTERNAL,
-    "training/processes.py: reporting_unreachable": MACHINE,
-    "training/sharded_weights.py: check_in_blocks": "asked by `StepwiseRunner.prepare`",
-    "training/shards.py: check_divisible": "asked by `StepwiseRunner.prepare`",
-    "training/snapshot.py: TensorSnapshot._check_unmoved": "private records: the probe has seen no weight move",
-    "training/step_failures.py: locate_failures": "private records: synthetic ones raised nothing",
+    "training/run/gate.py: Gate.admit": INTERNAL,
+    "training/run/gate.py: SumNoise.release": INTERNAL,
+    "training/run/gate.py: distribution_of": INTERNAL,
+    "training/steps/noisy_steps.py: NoisySteps._whole": INTERNAL,
+    "training/processes/processes.py: FollowerGate.admit": INTERNAL,
+    "training/processes/processes.py: FollowerGate.release": INTERNAL,
+    "training/processes/processes.py: reporting_unreachable": MACHINE,
+    "training/processes/sharded_weights.py: check_in_blocks": "asked by `StepwiseRunner.prepare`",
+    "training/processes/shards.py: check_divisible": "asked by `StepwiseRunner.prepare`",
+    "training/steps/snapshot.py: TensorSnapshot._check_unmoved": "private records: the probe has seen no weight move",
+    "training/steps/step_failures.py: locate_failures": "private records: synthetic ones raised nothing",
 }
 
 
@@ -120,7 +100,7 @@ def list_reached() -> set[str]:
         file = path.relative_to(PACKAGE).as_posix()
         if file.startswith(REACHED) and not file.startswith(AROUND):
             visit(ast.parse(path.read_text("utf-8")), file, "")
-    reached = ["training/noisy_steps.py: NoisySteps.take_step"]
+    reached = ["training/steps/noisy_steps.py: NoisySteps.take_step"]
     seen = set(reached)
     assert seen <= uses.keys()
     while reached:

@@ -9,7 +9,7 @@ import pytest
 from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.load import read
 from dprecipe.faults import DataFault
-from dprecipe.training.gather import gather_records
+from dprecipe.training.program.gather import gather_records
 
 NPZ = {"source": "npz", "path": "a.npz", "shape": [3], "classes": 2}
 PUBLIC = {"source": "npz", "path": "link.npz", "shape": [3]}

@@ -18,7 +18,7 @@ from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
-from dprecipe.training.gather import gather_records
+from dprecipe.training.program.gather import gather_records
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")

@@ -15,7 +15,7 @@ from PIL import Image
 from dprecipe.data import load
 from dprecipe.data.records import Records
 from dprecipe.data.storage import MappedTexts, Storage
-from dprecipe.training.provenance import as_bytes, private_of
+from dprecipe.training.publish.provenance import as_bytes, private_of
 from tests.sweeps import sweep
 
 ROWS = 300

@@ -16,10 +16,10 @@ from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.encoded.train import encoded_sum
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
-from dprecipe.training import records
 from dprecipe.training.engine import clipped_sum, parts, planning, single, terms
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.probe import program as probe
+from dprecipe.training.program import records
 from tests.recipe_texts import DIGITS, DPSGD
 
 DEVICE = os.environ.get("DPRECIPE_GPU_TESTS_ON", "cuda")

@@ -40,10 +40,10 @@ from dprecipe.training.engine.reduced import HALF, Reduced
 from dprecipe.training.engine.shares import shares_of
 from dprecipe.training.engine.strategies import GradientStore, Weights
 from dprecipe.training.engine.taps import Unplanned
-from dprecipe.training.losses import cross_entropy
-from dprecipe.training.noise import add_noise
 from dprecipe.training.probe.program import examine_module, require_passed
 from dprecipe.training.probe.sums import clipping_tests
+from dprecipe.training.program.losses import cross_entropy
+from dprecipe.training.steps.noise import add_noise
 
 pytestmark = pytest.mark.gpu
 TOKENS, CLASSES = 30, 4

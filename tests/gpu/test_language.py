@@ -25,7 +25,7 @@ from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import HALF, Reduced
-from dprecipe.training.losses import NextTokenLoss
+from dprecipe.training.program.losses import NextTokenLoss
 from tests.decoders import DECODERS
 
 pytest.importorskip("transformers", reason="transformers is not installed")

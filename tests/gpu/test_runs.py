@@ -23,9 +23,10 @@ from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.models.lora import LowRankLayer
 from dprecipe.models.schema import Lora
 from dprecipe.privacy.ledger import read
-from dprecipe.training import noisy_steps, records
-from dprecipe.training.records import Store, UnitRowsBatch
-from dprecipe.training.run import rehearse, run
+from dprecipe.training.program import records
+from dprecipe.training.program.records import Store, UnitRowsBatch
+from dprecipe.training.run.start import rehearse, run
+from dprecipe.training.steps import noisy_steps
 
 pytestmark = pytest.mark.gpu
 Small = Callable[..., Plan]
@@ -142,8 +143,8 @@ DRIVER = textwrap.dedent(
     """
     import sys
     import torch
-    from dprecipe.training import processes as module
-    from dprecipe.training.processes import join_processes
+    from dprecipe.training.processes import processes as module
+    from dprecipe.training.processes.processes import join_processes
 
     device, backend = torch.device(sys.argv[2]), sys.argv[3]
     if backend == "gloo":  # two processes on one GPU, which nccl refuses

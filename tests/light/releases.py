@@ -17,7 +17,7 @@ from dprecipe.cli.prior import make_prior
 from dprecipe.nonprivate.plan import make_plan as make_public_plan
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import LoadedPublic, read_any
-from dprecipe.training.nonprivate import train as train_public
+from dprecipe.training.run.nonprivate import train as train_public
 from tests.languages import LETTERS, write_decoder
 from tests.recipe_texts import DIGITS, DPSGD, PNSGD, SPLIT_DIGITS, STANDARDIZED, STEPS
 from tests.release.test_no_model import lose

@@ -18,7 +18,7 @@ from dprecipe.models.zoo.next_tokens import NextTokens  # noqa: E402
 from dprecipe.training.engine.bookkeeping import add_clipped  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping  # noqa: E402
 from dprecipe.training.engine.single import per_record_gradients  # noqa: E402
-from dprecipe.training.losses import NextTokenLoss  # noqa: E402
+from dprecipe.training.program.losses import NextTokenLoss  # noqa: E402
 from tests.decoders import DECODERS, LENGTH, VOCABULARY  # noqa: E402
 
 each_family = pytest.mark.parametrize("family", DECODERS)

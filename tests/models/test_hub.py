@@ -28,8 +28,8 @@ from dprecipe.models.zoo import hub  # noqa: E402
 from dprecipe.training.engine.bookkeeping import describe_plan  # noqa: E402
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping  # noqa: E402
-from dprecipe.training.losses import cross_entropy  # noqa: E402
 from dprecipe.training.probe.program import examine_module, require_passed  # noqa: E402
+from dprecipe.training.program.losses import cross_entropy  # noqa: E402
 
 BERT = {
     "model_type": "bert",

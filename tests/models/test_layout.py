@@ -24,7 +24,7 @@ from dprecipe.models.schema import (
     Transformer,
     WideResNet,
 )
-from dprecipe.training.released import DTYPES, trained_names
+from dprecipe.training.publish.released import DTYPES, trained_names
 
 CASES = [
     (LogisticRegression(kind="logistic_regression"), (1, 8, 8), 10),

@@ -14,7 +14,7 @@ from dprecipe.faults import DataFault, PlanRefused, RecipeError, UsageFault
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read, read_text
 from dprecipe.release.claim import list_unprotected
-from dprecipe.training.gather import gather_records
+from dprecipe.training.program.gather import gather_records
 
 RULES = Path(__file__).parents[1] / "golden" / "rules"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.planted.bug import Edit, bug
 
-GATE, NOISE, STEPS = "training/gate.py", "training/noise.py", "training/noisy_steps.py"
-EXCHANGE, SHARDED = "training/shard_exchange.py", "training/engine/sharded_sum.py"
-BATCHES, PROCESSES = "noisy_sum/batches.py", "training/processes.py"
+GATE, NOISE, STEPS = "training/run/gate.py", "training/steps/noise.py", "training/steps/noisy_steps.py"
+EXCHANGE, SHARDED = "training/processes/shard_exchange.py", "training/engine/sharded_sum.py"
+BATCHES, PROCESSES = "noisy_sum/batches.py", "training/processes/processes.py"
 ENTROPY, DPSGD = "noise/entropy.py", "mechanisms/dpsgd/train/program.py"
 SCALE = "scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)"
 RELEASED = "noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)"

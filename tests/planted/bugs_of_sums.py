@@ -152,7 +152,7 @@ SUM_BUGS = (
         "augmented",
         "each augmented copy is clipped by itself and added, and the mean over copies is taken of the noisy sum: a "
         "record moves it by as many clip norms as it has copies",
-        "training/records.py",
+        "training/program/records.py",
         "yield BatchPart(torch.unflatten(batch.features, 0, shape), labels_UR)",
         "yield BatchPart(batch.features[:, None], batch.labels[:, None])",
         Edit(
@@ -170,7 +170,7 @@ SUM_BUGS = (
         'self.several = RowwiseModel(self._module) if self.copies > 1 or plan.data.unit != "record" else None',
         "self.several = None",
         Edit(
-            "training/records.py",
+            "training/program/records.py",
             "            yield self.store.build_part(records, units)",
             "            yield self.store.build_part(records, None)",
         ),

@@ -11,11 +11,11 @@ PATE_CHECKS = "mechanisms/pate/train/checks.py"
 DISARMED = (
     Edit("training/probe/program.py", "    if failed:\n", "    if failed and not failed:\n"),
     Edit(
-        "training/noise_check.py",
+        "training/checks/noise.py",
         "if not (distance < DISTANCE / math.sqrt(count) and abs(positive - 0.5) < ERRORS * 0.5 / math.sqrt(count)):",
         "if not measured:",
     ),
-    Edit("training/stage_check.py", "if not distance < DISTANCE / math.sqrt(QUANTILES):", "if not measured:"),
+    Edit("training/checks/stages.py", "if not distance < DISTANCE / math.sqrt(QUANTILES):", "if not measured:"),
     Edit("mechanisms/pnsgd/train/checks.py", "    if failed:\n", "    if failed and not failed:\n"),
     Edit(PATE_CHECKS, "if not (complete and unmoved):", "if not names:"),
     Edit(PATE_CHECKS, "if not np.array_equal(before[1:], after[1:]):", "if not len(before):"),

@@ -24,10 +24,10 @@ from dprecipe.policy.verified import hold_certificate
 from dprecipe.recipe.read import read
 from dprecipe.release.sign import key_id
 from dprecipe.release.verify import Verified, verify
-from dprecipe.training.account_run import open_account_of
-from dprecipe.training.folder import RunFolder, hold_to_policies
+from dprecipe.training.run.account_run import open_account_of
+from dprecipe.training.run.folder import RunFolder, hold_to_policies
 from tests.recipe_texts import SMALL
-from tests.training.test_account_run import make_account
+from tests.training.run.test_account_run import make_account
 
 POLICY = "policy: dprecipe/v1\nname: hospital\nkeys: {}\nrules:\n  - {name: all, max_epsilon: 3.0}\n"
 STRICT = POLICY.replace("3.0", "1.0")
@@ -130,7 +130,7 @@ def test_a_run_is_refused_before_there_is_a_folder(recipe: Path, tmp_path: Path)
     assert result.exit_code == 3
     assert "error[Q101]" in result.stderr
     assert not (tmp_path / "out").exists()
-    from dprecipe.training.run import run
+    from dprecipe.training.run.start import run
 
     with pytest.raises(PlanRefused, match="Q101"):  # also of a plan that was made without asking
         run(make_plan(read(recipe)), tmp_path / "out")

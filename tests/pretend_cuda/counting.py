@@ -90,7 +90,7 @@ def count_operation(func: Any, args: Any, kwargs: Any, out: Any, tensors: Sequen
 
 
 def find_line() -> str:
-    """Return the innermost line of the project, as "dprecipe/training/noise.py:12 code"; not of this package."""
+    """Return the innermost line of the project, as "dprecipe/training/steps/noise.py:12 code"; not of this package."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename

@@ -122,7 +122,7 @@ def test_hidden_runs_of_every_kind_verify(overrides: tuple[str, ...], released: 
 
 
 def test_a_random_stop_does_not_tell_how_long_it_took(released: Any, tmp_path: Path) -> None:
-    """The quick sister of `test_hidden_runs_of_every_kind_verify` and of tests/training/test_protected_size.py."""
+    """The quick sister of `test_hidden_runs_of_every_kind_verify` and of `test_protected_size.py`."""
     _, release = released("mechanism.stop=random")
     verify(release)
     copy = Path(shutil.copytree(release, tmp_path / "release"))

@@ -25,7 +25,7 @@ from dprecipe.recipe.read import read as read_recipe
 from dprecipe.release.no_model import SENTENCE, find_impossible_end, holds_again
 from dprecipe.release.schema import Statement
 from dprecipe.release.untrusted import to_bytes
-from dprecipe.training.run import run
+from dprecipe.training.run.start import run
 from tests.recipe_texts import DIGITS, DPSGD, PNSGD, STANDARDIZED
 
 LOST = f"recipe: dprecipe/v1\nname: lost\n{DIGITS}{STANDARDIZED}"
@@ -43,7 +43,7 @@ def plan_of(folder: Path, share: float = 0.9, pnsgd: bool = False) -> Plan:
     return make_plan(read_recipe(folder / "lost.yaml"))
 
 
-def lose(plan: Plan, out: Path, where: str = "dprecipe.training.stages.release_stage") -> None:
+def lose(plan: Plan, out: Path, where: str = "dprecipe.training.run.stages.release_stage") -> None:
     """A run whose first attempt dies where it calls this: between the reservation of a paid step and its result."""
 
     def die(*_: Any) -> None:
@@ -157,7 +157,7 @@ def test_a_model_whose_answers_are_no_numbers_is_none(
 
 def test_a_crash_before_that_end_is_written_changes_nothing(diverged: tuple[Plan, Path]) -> None:
     plan, folder = diverged
-    lose(plan, folder / "again", "dprecipe.training.attempt.publish_nothing")
+    lose(plan, folder / "again", "dprecipe.training.run.attempt.publish_nothing")
     done = run(plan, folder / "again", resume=True)
     assert not done.has_model
     dprecipe.verify(done.release)
@@ -181,7 +181,7 @@ def test_a_result_that_was_kept_is_asked_for_before_the_run_is_given_up(tmp_path
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dprecipe.training.stepwise.fit_steps", die)
+        patch.setattr("dprecipe.training.steps.stepwise.fit_steps", die)
         with pytest.raises(KeyboardInterrupt):
             run(plan, out)
     shutil.rmtree(out / "private" / "stages")
@@ -245,7 +245,7 @@ def test_a_run_that_could_have_gone_on_is_not_lost(tmp_path: Path) -> None:
     plan, out = plan_of(tmp_path, share=0.05), tmp_path / "run"
     lose(plan, out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dprecipe.training.stages.holds_again", lambda *_: False)
+        patch.setattr("dprecipe.training.run.stages.holds_again", lambda *_: False)
         with pytest.raises(Exception, match="does not verify") as caught:
             run(plan, out, resume=True)
     assert "once more" in str(caught.value)
@@ -257,8 +257,8 @@ import os, signal, sys
 from pathlib import Path
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
-from dprecipe.training import stages
-from dprecipe.training.run import run
+from dprecipe.training.run import stages
+from dprecipe.training.run.start import run
 stages.release_stage = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 run(plan(read(Path(sys.argv[1]))), sys.argv[2])
 """

@@ -16,10 +16,11 @@ torch.set_num_threads(1)
 
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
-from dprecipe.training import gate, noise  # noqa: E402
-from dprecipe.training.noise_check import DRAWS  # noqa: E402
-from dprecipe.training.processes import end_with_launcher  # noqa: E402
-from dprecipe.training.run import run  # noqa: E402
+from dprecipe.training.checks.noise import DRAWS  # noqa: E402
+from dprecipe.training.processes.processes import end_with_launcher  # noqa: E402
+from dprecipe.training.run import gate  # noqa: E402
+from dprecipe.training.run.start import run  # noqa: E402
+from dprecipe.training.steps import noise  # noqa: E402
 
 
 def main(recipe: str, out: str) -> None:

@@ -35,9 +35,10 @@ from dprecipe.privacy.ledger import LedgerWriter  # noqa: E402
 from dprecipe.privacy.stages.events import StageEvent  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.release import folder  # noqa: E402
-from dprecipe.training import gate, noise, stages, stepwise  # noqa: E402
-from dprecipe.training.noise_check import DRAWS  # noqa: E402
-from dprecipe.training.run import run  # noqa: E402
+from dprecipe.training.checks.noise import DRAWS  # noqa: E402
+from dprecipe.training.run import gate, stages  # noqa: E402
+from dprecipe.training.run.start import run  # noqa: E402
+from dprecipe.training.steps import noise, stepwise  # noqa: E402
 
 
 def main(recipe: str, out: str, kills: int, seed: int) -> None:

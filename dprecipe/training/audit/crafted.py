@@ -17,7 +17,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.raw import Labels
 from dprecipe.models.form import Form
-from dprecipe.training.losses import Loss, synthetic_labels
+from dprecipe.training.program.losses import Loss, synthetic_labels
 
 POOL = 48
 """Different usual records; further ones repeat them."""

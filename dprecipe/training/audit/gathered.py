@@ -15,9 +15,9 @@ from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.sharded_sum import plan_passes, sharded_clipped_sum
-from dprecipe.training.losses import cross_entropy
-from dprecipe.training.processes import Processes
-from dprecipe.training.sharded_weights import ShardedWeights
+from dprecipe.training.processes.processes import Processes
+from dprecipe.training.processes.sharded_weights import ShardedWeights
+from dprecipe.training.program.losses import cross_entropy
 
 LENGTH, TOKENS, CLASSES = 6, 20, 3
 SIZES = (5, 9)

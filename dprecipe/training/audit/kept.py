@@ -7,7 +7,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import Audit
-from dprecipe.training.folder import RunFolder
+from dprecipe.training.run.folder import RunFolder
 
 NAME = "audit.json"
 

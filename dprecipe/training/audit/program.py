@@ -29,12 +29,12 @@ from dprecipe.training.audit.rig import Rig, Seen
 from dprecipe.training.audit.sampling import draw_batches, examine_batches
 from dprecipe.training.audit.sums import ROUNDING, SumSearch
 from dprecipe.training.engine.full_precision import in_run_precision
-from dprecipe.training.losses import choose_loss
-from dprecipe.training.noisy_steps import Build
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, form_of, prepare, store_of
-from dprecipe.training.records import Store
-from dprecipe.training.runner import PythonInputs
+from dprecipe.training.program.losses import choose_loss
+from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, form_of, prepare, store_of
+from dprecipe.training.program.records import Store
+from dprecipe.training.run.runner import PythonInputs
+from dprecipe.training.steps.noisy_steps import Build
 
 PART = 8
 """Units in a part of the engine, so that batches of a few parts are fast."""
@@ -100,7 +100,7 @@ def open_bench(
     from Python is copied, and of records from there only the form is read.
 
     Raises:
-        PlanRefused, RunFailed: see `dprecipe.training.program.prepare`.
+        PlanRefused, RunFailed: see `dprecipe.training.program.program.prepare`.
     """
     rows = plan.room.copies * (1 if plan.data.unit == "record" else plan.data.unit.max_records)
     speed = {"compile": False, "processes": 1, "insecure": None, "physical_batch": PART * rows, "loggers": ()}

@@ -18,8 +18,8 @@ from dprecipe.privacy.events import Charge, Event
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import Rig
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.gate import Gate, Ticket
-from dprecipe.training.records import Store
+from dprecipe.training.program.records import Store
+from dprecipe.training.run.gate import Gate, Ticket
 
 SIZES = ((1, 4), (3, 0), (2, 7), (0, 2))
 """Units in each batch of the two programs."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dprecipe.privacy.audit.results import AttackTrials, Depth, TestEvidence
 
 if TYPE_CHECKING:
-    from dprecipe.training.runner import PythonInputs
+    from dprecipe.training.run.runner import PythonInputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,14 +28,14 @@ from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Purpose, Secrets, Stream
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.training.attempt import open_attempt
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.folder import RunFolder
-from dprecipe.training.gate import Gate, Ticket, distribution_of, multiplier_of
-from dprecipe.training.noisy_steps import Build, NoisySteps
-from dprecipe.training.program import StepwiseProgram
-from dprecipe.training.records import Store
-from dprecipe.training.runner import Start
+from dprecipe.training.program.program import StepwiseProgram
+from dprecipe.training.program.records import Store
+from dprecipe.training.run.attempt import open_attempt
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.gate import Gate, Ticket, distribution_of, multiplier_of
+from dprecipe.training.run.runner import Start
+from dprecipe.training.steps.noisy_steps import Build, NoisySteps
 
 UNBOUNDED = 1e300
 """What stands for a number that is not finite, in evidence."""

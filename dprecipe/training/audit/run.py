@@ -19,7 +19,7 @@ from dprecipe.privacy.audit.results import Audit, AuditBound, AuditTest, Depth, 
 from dprecipe.privacy.audit.verdicts import is_deterministic, judge_bound, judge_test, share_level
 from dprecipe.progress import LateProgress, report_progress
 from dprecipe.training.audit.request import Attack, AuditEvidence, AuditFinding, AuditRequest
-from dprecipe.training.runner import PythonInputs, runner_of
+from dprecipe.training.run.runner import PythonInputs, runner_of
 
 
 class ClaimRefuted(RunFailed):

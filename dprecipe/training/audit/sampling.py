@@ -26,8 +26,8 @@ from dprecipe.training.audit.rig import Rig
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.sharded_sum import Shards
-from dprecipe.training.noisy_steps import BatchSums, NoisyStep
-from dprecipe.training.records import Store, StoredBatch
+from dprecipe.training.program.records import Store, StoredBatch
+from dprecipe.training.steps.noisy_steps import BatchSums, NoisyStep
 
 MAX_STEPS = 400
 """Of both attempts together, but for epochs that are longer."""

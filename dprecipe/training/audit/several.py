@@ -30,8 +30,8 @@ from dprecipe.privacy.events import Charge, Event, charge_from_json
 from dprecipe.training.audit.gathered import compare_gathered, sum_gathered
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.gate import SumNoise, Ticket, distribution_of, multiplier_of
-from dprecipe.training.processes import FollowerGate, ProcessGroup
+from dprecipe.training.processes.processes import FollowerGate, ProcessGroup
+from dprecipe.training.run.gate import SumNoise, Ticket, distribution_of, multiplier_of
 
 UNITS, NUMBERS, ROUNDS = 101, 64, 3
 GROUP = 3

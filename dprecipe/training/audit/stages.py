@@ -46,7 +46,7 @@ from dprecipe.privacy.stages.events import (
 )
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import UNBOUNDED
-from dprecipe.training.stage_check import quantile_cdf
+from dprecipe.training.checks.stages import quantile_cdf
 
 RELEASES, MIN_RELEASES = 400, 40
 SECONDS = 2.0

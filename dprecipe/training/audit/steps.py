@@ -27,7 +27,7 @@ from dprecipe.training.audit.program import Bench, search_sums
 from dprecipe.training.audit.request import Attack, AuditEvidence
 from dprecipe.training.audit.rig import Rig, Seen
 from dprecipe.training.audit.sums import Crafted
-from dprecipe.training.gate import multiplier_of
+from dprecipe.training.run.gate import multiplier_of
 
 OTHERS = 1
 """Units beside the canary in each batch."""

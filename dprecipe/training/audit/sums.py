@@ -23,7 +23,7 @@ from dprecipe.training.audit.crafted import CraftedRecords, list_broken, list_ca
 from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import UNBOUNDED, Rig, move_between
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.losses import Loss, synthetic_labels
+from dprecipe.training.program.losses import Loss, synthetic_labels
 
 SCALES = (1.0, 30.0, 0.01)
 """What the first weights are multiplied by: long gradients, and saturated ones, wherever training may lead."""

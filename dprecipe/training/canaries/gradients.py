@@ -37,7 +37,7 @@ from dprecipe.training.canaries.coins import Coins
 from dprecipe.training.canaries.placement import Floats, Layout, Numbers, Placement, place_canaries
 from dprecipe.training.engine.clipped_sum import ClippedSum, add_sparse_units, group_slices
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.gate import distribution_of, multiplier_of
+from dprecipe.training.run.gate import distribution_of, multiplier_of
 
 WITHIN = 1 - 2.0**-20
 """The length of a gradient that just is within the clip norm, over it."""

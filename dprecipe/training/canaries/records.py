@@ -26,7 +26,7 @@ from dprecipe.training.canaries.placement import Floats, Numbers, generator_of
 from dprecipe.training.engine.clipped_sum import ClippedSum, Loss
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.losses import synthetic_labels
+from dprecipe.training.program.losses import synthetic_labels
 
 Indices = NDArray[np.int64]
 

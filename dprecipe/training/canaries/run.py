@@ -24,8 +24,8 @@ from dprecipe.training.canaries.contract import RunCanaries
 from dprecipe.training.canaries.gradients import GradientCanaries
 from dprecipe.training.canaries.placement import Floats
 from dprecipe.training.canaries.records import RecordCanaries, WithCanaries, losses_on
-from dprecipe.training.losses import choose_loss
-from dprecipe.training.records import RecordSource
+from dprecipe.training.program.losses import choose_loss
+from dprecipe.training.program.records import RecordSource
 
 
 def add_canaries(plan: Plan, records: RecordSource) -> RecordSource:

@@ -23,7 +23,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.release import tuned
 
 if TYPE_CHECKING:
-    from dprecipe.training.evaluate import Score
+    from dprecipe.training.program.evaluate import Score
 
 
 @final

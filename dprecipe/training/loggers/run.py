@@ -15,7 +15,6 @@ from dprecipe.contract.plan import Plan
 from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.language.loggers import LoggerBlock, MlflowLog
 from dprecipe.libraries import check_libraries, is_installed
-from dprecipe.training.folder import WHEN, RunFolder
 from dprecipe.training.loggers.background import BackgroundSink
 from dprecipe.training.loggers.points import (
     CoveredPoint,
@@ -25,9 +24,10 @@ from dprecipe.training.loggers.points import (
     make_private_point,
 )
 from dprecipe.training.loggers.sinks import Identity, Sink, Status, close_to_others, open_sink
+from dprecipe.training.run.folder import WHEN, RunFolder
 
 if TYPE_CHECKING:
-    from dprecipe.training.evaluate import Score
+    from dprecipe.training.program.evaluate import Score
 
 FOLDER, STATE = "logs", "loggers.json"
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, final
 
 from dprecipe.language.loggers import CsvLog, LoggerBlock, MlflowLog, TensorBoardLog, WandbLog
 from dprecipe.libraries import importing_libraries
-from dprecipe.training import log
+from dprecipe.training.run import log
 
 Status = Literal["finished", "interrupted", "failed"]
 MLFLOW_DEFAULTS = {

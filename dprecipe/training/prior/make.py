@@ -26,8 +26,8 @@ from dprecipe.priors.schema import Prior
 from dprecipe.progress import Progress
 from dprecipe.release.facts import list_versions
 from dprecipe.training.prior.learn import PriorLearner
-from dprecipe.training.program import device_of
-from dprecipe.training.provenance import device_name
+from dprecipe.training.program.program import device_of
+from dprecipe.training.publish.provenance import device_name
 
 CLASSES = 2
 """Of the network while it learns: its last layer is not learned, and not in the file."""

@@ -26,8 +26,8 @@ from dprecipe.models.modules.frozen_draws import freeze_generators
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.kinks import KINKS, MAX_DIFFERENCE, MOVED
-from dprecipe.training.losses import synthetic_labels
 from dprecipe.training.probe.place import name_failure
+from dprecipe.training.program.losses import synthetic_labels
 
 ROUNDING = 1e-5
 TOLERANCE = 1e-4

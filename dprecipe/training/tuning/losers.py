@@ -22,7 +22,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.libraries import check_libraries, importing_libraries
 from dprecipe.planning.candidates import Point
 from dprecipe.release.untrusted import ContentError, read_bytes
-from dprecipe.training.trial_result import locate_result
+from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning.trials import Trials
 
 LOSERS = "losers.age"

@@ -19,9 +19,9 @@ from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.candidates import Point
 from dprecipe.release.facts import commit_to_data
-from dprecipe.training.gather import Gathered
-from dprecipe.training.provenance import as_bytes, private_of
-from dprecipe.training.trial_result import locate_result
+from dprecipe.training.program.gather import Gathered
+from dprecipe.training.publish.provenance import as_bytes, private_of
+from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning.parcel import pack_fault, pack_loss, pack_model, pack_refusal
 from dprecipe.training.tuning.scratch import make_scratch
 from dprecipe.training.tuning.trials import Constants, Trials, describe_error

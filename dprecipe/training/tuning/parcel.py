@@ -16,7 +16,7 @@ from dprecipe.models.library_files import ADAPTERS, WEIGHTS, name_weights
 from dprecipe.release import folder as release_folder
 from dprecipe.release.tensors import read_header
 from dprecipe.release.untrusted import ContentError, parse_object
-from dprecipe.training.trial_result import DRAFT, read_result
+from dprecipe.training.run.trial_result import DRAFT, read_result
 from dprecipe.training.tuning.score import SCORE, read_score
 
 SCHEMA = "dprecipe.trial/v1"

@@ -22,7 +22,7 @@ from dprecipe.contract.plan import RecipeSource
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.library_warnings import ignore_all_warnings
 from dprecipe.planning.candidates import Point
-from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.run.signals import stopping_on_signals
 from dprecipe.training.tuning.draws import DrawnRuns
 from dprecipe.training.tuning.trials import Constants, Trials
 

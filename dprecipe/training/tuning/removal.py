@@ -15,7 +15,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.screen import write_note
-from dprecipe.training.folder import RunFolder
+from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load
 from dprecipe.training.tuning.losers import LOSERS, keep_losers
 from dprecipe.training.tuning.plot import draw_trials

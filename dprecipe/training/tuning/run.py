@@ -33,17 +33,17 @@ from dprecipe.release.facts import PublicScore
 from dprecipe.release.folder import load_signing_key
 from dprecipe.release.stages import digest_constants
 from dprecipe.screen import is_watched, write_note
-from dprecipe.training.account_run import check_account, digest_data
-from dprecipe.training.attempt import Attempt, open_attempt
-from dprecipe.training.cluster import LOCAL, check_address
-from dprecipe.training.file_digests import holding_still
-from dprecipe.training.folder import RunFolder, hold_to_policies
-from dprecipe.training.gather import Gathered, gather_records
-from dprecipe.training.private_report import write_private_report
-from dprecipe.training.provenance import RunProvenance, private_of
-from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Start, runner_of, show_run
-from dprecipe.training.spend_once import check_affordable, is_reserved, is_settled, spend_once
-from dprecipe.training.stages import list_missing
+from dprecipe.training.processes.cluster import LOCAL, check_address
+from dprecipe.training.program.file_digests import holding_still
+from dprecipe.training.program.gather import Gathered, gather_records
+from dprecipe.training.publish.private_report import write_private_report
+from dprecipe.training.publish.provenance import RunProvenance, private_of
+from dprecipe.training.run.account_run import check_account, digest_data
+from dprecipe.training.run.attempt import Attempt, open_attempt
+from dprecipe.training.run.folder import RunFolder, hold_to_policies
+from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Start, runner_of, show_run
+from dprecipe.training.run.spend_once import check_affordable, is_reserved, is_settled, spend_once
+from dprecipe.training.run.stages import list_missing
 from dprecipe.training.tuning.draws import DRAWS, DrawnRuns, load_or_draw
 from dprecipe.training.tuning.losers import load_recipient
 from dprecipe.training.tuning.pool import TrialPool

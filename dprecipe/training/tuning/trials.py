@@ -31,10 +31,10 @@ from dprecipe.planning.candidates import Point
 from dprecipe.planning.trials import planner_of
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.progress import silence_progress
-from dprecipe.training.folder import RunFolder
-from dprecipe.training.gather import Gathered, gather_records
-from dprecipe.training.runner import PythonInputs, Start, runner_of
-from dprecipe.training.trial_result import locate_result
+from dprecipe.training.program.gather import Gathered, gather_records
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.runner import PythonInputs, Start, runner_of
+from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning.score import SCORE, find_score_event, keep_score
 
 Constants = tuple[StageConstants, ...]

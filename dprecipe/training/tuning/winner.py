@@ -19,9 +19,9 @@ from dprecipe.privacy.ledger import lock_ledger
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
 from dprecipe.release.untrusted import ContentError
-from dprecipe.training.folder import RunFolder
-from dprecipe.training.publish import release_run, state_times
-from dprecipe.training.trial_result import locate_result, read_result
+from dprecipe.training.publish.publish import release_run, state_times
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.trial_result import locate_result, read_result
 from dprecipe.training.tuning.draws import DrawnRuns, choose
 from dprecipe.training.tuning.score import read_score
 from dprecipe.training.tuning.trials import Trials
@@ -104,7 +104,7 @@ def publish_winner(
     they took.
 
     Raises:
-        RunFailed, UsageFault: see `dprecipe.training.publish.publish`.
+        RunFailed, UsageFault: see `dprecipe.training.publish.publish.publish`.
     """
     chosen = replace(planner_of(plan.source).plan_chosen(winner.point), policies=plan.policies)
     began, ended = state_times(chosen, started)

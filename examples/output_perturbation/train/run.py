@@ -22,17 +22,17 @@ from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_gaussian, draw_noise
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.training.attempt import open_attempt
-from dprecipe.training.draft import check_publishable
-from dprecipe.training.evaluate import HeldOut
-from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe.program import Check
-from dprecipe.training.program import Sets, Synthetic, check_width, declared_records
-from dprecipe.training.provenance import RunProvenance, private_of
-from dprecipe.training.publish import Finished
-from dprecipe.training.records import RecordSource
-from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
-from dprecipe.training.spend_once import check_affordable, is_settled, spend_once
+from dprecipe.training.program.evaluate import HeldOut
+from dprecipe.training.program.program import Sets, Synthetic, check_width, declared_records
+from dprecipe.training.program.records import RecordSource
+from dprecipe.training.publish.draft import check_publishable
+from dprecipe.training.publish.provenance import RunProvenance, private_of
+from dprecipe.training.publish.publish import Finished
+from dprecipe.training.run.attempt import open_attempt
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.runner import PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.run.spend_once import check_affordable, is_settled, spend_once
 from output_perturbation.certificate import PART
 from output_perturbation.plan import OutputPerturbationPlan
 

@@ -16,7 +16,7 @@ from dprecipe.data.load import load
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault
 from dprecipe.planning.public import share_records
-from dprecipe.training.file_digests import digest_files
+from dprecipe.training.program.file_digests import digest_files
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -21,7 +21,7 @@ from dprecipe.data.load import load, read
 from dprecipe.data.query import FUNCTIONS
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault
-from dprecipe.training.file_digests import digest_files
+from dprecipe.training.program.file_digests import digest_files
 from tests.data.test_query import BY_ROW, OTHER
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")

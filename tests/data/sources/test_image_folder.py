@@ -17,7 +17,7 @@ from dprecipe.data.load import load, read
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault
 from dprecipe.planning.public import share_records
-from dprecipe.training.file_digests import digest_files
+from dprecipe.training.program.file_digests import digest_files
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
 

@@ -13,7 +13,7 @@ from dprecipe.data.disjoint import check_files
 from dprecipe.data.load import load, read
 from dprecipe.faults import DataFault
 from dprecipe.planning.public import share_records
-from dprecipe.training.file_digests import digest_files
+from dprecipe.training.program.file_digests import digest_files
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -210,7 +210,7 @@ def test_digests_cover_all_files(tmp_path: Path, kind: str, block, monkeypatch: 
     digests = digest_files(data.train, tmp_path)
     assert list(digests) == [f"other.{kind}", f"a.{kind}", f"b.{kind}", f"a.{kind} (4)"]
     assert len(set(digests.values())) == 4
-    monkeypatch.setattr("dprecipe.training.file_digests.MAX_FILES", 3)
+    monkeypatch.setattr("dprecipe.training.program.file_digests.MAX_FILES", 3)
     (whole,) = digest_files(data.train, tmp_path).items()
     write(tmp_path / f"visits/2024/a.{kind}", [51])
     (changed,) = digest_files(data.train, tmp_path).items()

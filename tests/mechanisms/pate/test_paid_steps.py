@@ -26,8 +26,8 @@ from dprecipe.privacy.ledger import read
 from dprecipe.privacy.stages.events import StageEvent
 from dprecipe.recipe.read import read_text
 from dprecipe.release.untrusted import to_bytes
-from dprecipe.training.run import run
-from tests.training.test_kill import hold_killed
+from dprecipe.training.run.start import run
+from tests.training.run.test_kill import hold_killed
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -195,7 +195,7 @@ def test_a_release_that_leaves_out_a_step_does_not_verify(done: Path, tmp_path: 
 def test_a_filtered_run_holds_its_whole_limit_beside_a_step_that_is_drawn_again(paid: Planned, tmp_path: Path) -> None:
     plan = paid("mechanism.aggregator.noise.multiplier=3")  # all that the budget holds is planned
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dprecipe.training.stages.release_stage", die)
+        patch.setattr("dprecipe.training.run.stages.release_stage", die)
         with pytest.raises(KeyboardInterrupt):
             run(plan, tmp_path / "run")
     done = run(plan, tmp_path / "run", resume=True)

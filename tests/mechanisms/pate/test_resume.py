@@ -23,8 +23,8 @@ from dprecipe.mechanisms.pate.train import teachers
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
-from dprecipe.training import attempt
-from dprecipe.training.run import run
+from dprecipe.training.run import attempt
+from dprecipe.training.run.start import run
 
 Planned = Callable[..., Plan]
 DRIVER = Path(__file__).resolve().parents[2] / "training" / "kill_driver.py"

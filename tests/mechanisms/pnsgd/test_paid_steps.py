@@ -24,9 +24,9 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import read
 from dprecipe.recipe.read import read_text
 from dprecipe.release.untrusted import sha256_of, to_bytes
-from dprecipe.training.run import run
+from dprecipe.training.run.start import run
 from tests.sweeps import sweep
-from tests.training.test_kill import hold_killed
+from tests.training.run.test_kill import hold_killed
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -222,7 +222,7 @@ def test_a_lost_step_without_room_for_another_is_not_drawn_and_ends_the_run(paid
     """The run has one price, so that it can't be shortened: the whole has to fit again."""
     plan = paid()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dprecipe.training.stages.release_stage", _die)
+        patch.setattr("dprecipe.training.run.stages.release_stage", _die)
         with pytest.raises(KeyboardInterrupt):
             run(plan, tmp_path / "lost")
     done = run(plan, tmp_path / "lost", resume=True)

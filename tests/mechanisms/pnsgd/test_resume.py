@@ -27,9 +27,9 @@ from dprecipe.mechanisms.pnsgd.train.descent import Descent, State
 from dprecipe.mechanisms.pnsgd.train.encrypted_state import EncryptedState
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.ledger import Ledger, read
-from dprecipe.training import attempt
-from dprecipe.training.run import run
-from dprecipe.training.runner import PythonInputs
+from dprecipe.training.run import attempt
+from dprecipe.training.run.runner import PythonInputs
+from dprecipe.training.run.start import run
 
 Planned = Callable[..., Plan]
 DRIVER = Path(__file__).resolve().parents[2] / "training" / "kill_driver.py"
@@ -240,7 +240,7 @@ from dprecipe.mechanisms.pnsgd.train.descent import Descent
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
 from dprecipe import progress
-from dprecipe.training.run import run
+from dprecipe.training.run.start import run
 progress.LINE_SECONDS = 0.0
 honest, seen = Descent.advance, []
 def advance(self, most=None):

@@ -13,7 +13,7 @@ import torch
 import dprecipe
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
-from dprecipe.training.run import run
+from dprecipe.training.run.start import run
 from tests.pretend_cuda.cases.recipes import Start
 
 

@@ -10,7 +10,7 @@ import pytest
 from dprecipe.faults import Interrupted
 from dprecipe.mechanisms.encoded.train import encoded_sum
 from dprecipe.privacy.ledger import read
-from dprecipe.training.noisy_steps import NoisySteps
+from dprecipe.training.steps.noisy_steps import NoisySteps
 from tests.pretend_cuda.cases.recipes import CNN, ENCODED, IMAGES, SMALL_DPSGD, TRAINING, Start
 from tests.recipe_texts import DIGITS, DPSGD
 

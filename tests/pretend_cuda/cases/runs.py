@@ -12,8 +12,8 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
-from dprecipe.training.losses import cross_entropy
-from dprecipe.training.noise import add_noise
+from dprecipe.training.program.losses import cross_entropy
+from dprecipe.training.steps.noise import add_noise
 from tests.pretend_cuda.cases.recipes import CNN, ENCODED, PATE, TRAINING, Start, read_score
 from tests.pretend_cuda.counting import recording
 from tests.recipe_texts import DIGITS, PNSGD, SPLIT_DIGITS

@@ -20,15 +20,17 @@ from dprecipe.faults import RunFailed
 from dprecipe.models.form import Form
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
-from dprecipe.training import gate, noisy_steps, program
 from dprecipe.training.audit.kept import join_audits, keep_audit, read_audit
 from dprecipe.training.audit.program import Bench, remark_on
 from dprecipe.training.audit.request import AuditEvidence
 from dprecipe.training.audit.run import Audited, audit, judge, make_request, require_sound
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.folder import RunFolder
-from dprecipe.training.optimise import FlatGradient
 from dprecipe.training.probe.program import Check
+from dprecipe.training.program import program
+from dprecipe.training.run import gate
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.steps import noisy_steps
+from dprecipe.training.steps.optimise import FlatGradient
 
 RECIPE = """
 recipe: dprecipe/v1

@@ -22,7 +22,7 @@ from dprecipe.training.audit.several import (
     _compare_shards,
     examine_processes,
 )
-from dprecipe.training.processes import SingleProcess
+from dprecipe.training.processes.processes import SingleProcess
 from tests.planted.recipes import RECIPES
 
 PARTS = [[unit for unit in range(UNITS) if unit // GROUP % 2 == rank] for rank in range(2)]

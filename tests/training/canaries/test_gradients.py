@@ -30,7 +30,7 @@ from dprecipe.training.canaries.gradients import GradientCanaries
 from dprecipe.training.engine import clipped_sum as sums
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.gate import multiplier_of
+from dprecipe.training.run.gate import multiplier_of
 
 KEY = "sha256:" + "5a" * 32
 MODEL = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))

@@ -14,11 +14,11 @@ import pytest
 import dprecipe
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.audit.results import Guesses
-from dprecipe.training import checkpoint
 from dprecipe.training.canaries.coins import FILE, Coins
 from dprecipe.training.canaries.gradients import GradientCanaries
+from dprecipe.training.run import checkpoint
 from tests.training.canaries.test_run import hidden_texts, is_public
-from tests.training.test_kill import DPSGD, RECIPE, hold_killed
+from tests.training.run.test_kill import DPSGD, RECIPE, hold_killed
 
 AUDIT = "audit: {program: false, canaries: 200}\naccept: {P226: the audit is what it is for}\n"
 

@@ -13,7 +13,7 @@ from dprecipe.data.records import Records
 from dprecipe.data.targets import ClassTarget, NumberTarget
 from dprecipe.training.canaries.coins import Coins
 from dprecipe.training.canaries.records import RecordCanaries, WithCanaries, losses_on
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.program.losses import cross_entropy
 
 KEY = "sha256:" + "17" * 32
 FACTS = DataFacts((4,), ClassTarget(3), (4,))

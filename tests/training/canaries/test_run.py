@@ -22,13 +22,13 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.audit.results import Guesses
 from dprecipe.privacy.ledger import read
 from dprecipe.release.verify import verify
-from dprecipe.training import gate
 from dprecipe.training.audit.run import ClaimRefuted
 from dprecipe.training.canaries.coins import FILE, Coins, open_coins
 from dprecipe.training.canaries.run import count_guesses
-from dprecipe.training.folder import RunFolder
-from dprecipe.training.noise_check import DRAWS
-from dprecipe.training.run import run
+from dprecipe.training.checks.noise import DRAWS
+from dprecipe.training.run import gate
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.start import run
 
 CANARIES = "audit: {program: false, canaries: %d, canary: %s}\n"
 Small = Callable[..., Plan]

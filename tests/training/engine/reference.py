@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.program.losses import cross_entropy
 
 CLASSES = 4
 TOKENS = 11

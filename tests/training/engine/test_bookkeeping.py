@@ -15,7 +15,7 @@ from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.clipping import layer_numbers as clipped_layers
 from dprecipe.training.engine.taps import Taps, Unplanned
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.program.losses import cross_entropy
 from tests.training.engine.reference import CLASSES, TOKENS, WHOLE, check_sums, classified, ids, looped
 
 

@@ -26,7 +26,7 @@ from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sizes import STEP, size_for
 from dprecipe.training.engine.synthetic import synthetic_records
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
-from dprecipe.training.losses import NextTokenLoss, cross_entropy
+from dprecipe.training.program.losses import NextTokenLoss, cross_entropy
 from tests.decoders import DECODERS, LENGTH, VOCABULARY
 from tests.sweeps import sweep
 

@@ -23,7 +23,7 @@ from dprecipe.training.engine.shares import shares_of
 from dprecipe.training.engine.strategies import GradientStore, Weights
 from dprecipe.training.engine.terms import Products
 from dprecipe.training.engine.tiles import add_lookups, tile_shape
-from dprecipe.training.losses import NextTokenLoss
+from dprecipe.training.program.losses import NextTokenLoss
 from tests.decoders import DECODERS, LENGTH, VOCABULARY
 
 CPU, CUDA, SHAPES = torch.device("cpu"), torch.device("cuda", 0), torch.device("meta")

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from dprecipe.faults import RunFailed
 from dprecipe.models.modules.frozen_draws import without_cudnn
+from dprecipe.training.checks.precision import single_precision
 from dprecipe.training.engine import full_precision
 from dprecipe.training.engine.full_precision import PLACES, in_full_precision, largest_error
-from dprecipe.training.precision_check import single_precision
 
 CPU = torch.device("cpu")
 newer = pytest.mark.skipif(not hasattr(torch._C, "_get_fp32_precision_getter"), reason="torch 2.9 has this interface")

@@ -13,7 +13,7 @@ from torch import Tensor, nn  # noqa: E402
 from dprecipe.training.engine import gradient_rows as engine  # noqa: E402
 from dprecipe.training.engine.clipped_sum import BatchPart, per_record_gradients, per_unit_gradients  # noqa: E402
 from dprecipe.training.engine.gradient_rows import gradient_rows  # noqa: E402
-from dprecipe.training.losses import cross_entropy  # noqa: E402
+from dprecipe.training.program.losses import cross_entropy  # noqa: E402
 
 
 def images() -> nn.Module:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dprecipe.models.zoo.layers import StandardisedConv2d
 from dprecipe.training.engine import windows
 from dprecipe.training.engine.bookkeeping import describe_plan
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.program.losses import cross_entropy
 from tests.training.engine.reference import CLASSES, ISOLATED, TOKENS, Scaled, check_sums, classified, ids
 
 

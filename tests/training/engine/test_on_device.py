@@ -14,7 +14,6 @@ from torch.nn import functional
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.encoded import codebook
 from dprecipe.mechanisms.encoded.train import encoded_sum
-from dprecipe.training import records
 from dprecipe.training.engine import (
     choice,
     compilers,
@@ -35,8 +34,9 @@ from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.shares import Share
 from dprecipe.training.engine.taps import Unplanned
-from dprecipe.training.losses import cross_entropy
-from dprecipe.training.records import Store, UnitRowsBatch
+from dprecipe.training.program import records
+from dprecipe.training.program.losses import cross_entropy
+from dprecipe.training.program.records import Store, UnitRowsBatch
 
 
 class DropsElsewhere(nn.Module):

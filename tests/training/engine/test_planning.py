@@ -16,7 +16,7 @@ from dprecipe.training.engine.synthetic import synthetic_records
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.engine.terms import Rows
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.program.losses import cross_entropy
 from tests.training.engine.reference import CLASSES, check_sums, classified
 
 

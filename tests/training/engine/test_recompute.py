@@ -18,7 +18,7 @@ from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import Reduced
-from dprecipe.training.losses import NextTokenLoss, cross_entropy
+from dprecipe.training.program.losses import NextTokenLoss, cross_entropy
 from tests.decoders import DECODERS, LENGTH, VOCABULARY
 from tests.training.engine.reference import CLASSES, check_sums
 

@@ -12,7 +12,7 @@ from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.norms import row_squares
 from dprecipe.training.engine.standardised import SumStandardisation
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.program.losses import cross_entropy
 
 OUTPUTS, CHANNELS = 6, 40
 

@@ -20,8 +20,8 @@ from dprecipe.training.engine.compiled_check import check_equal
 from dprecipe.training.engine.full_precision import before_norms, in_full_precision, in_run_precision
 from dprecipe.training.engine.plan_check import check_plan
 from dprecipe.training.engine.planning import plan_of
-from dprecipe.training.losses import cross_entropy
 from dprecipe.training.probe.program import examine_module
+from dprecipe.training.program.losses import cross_entropy
 
 CPU, CLIP, COUNT = torch.device("cpu"), 0.01, 16
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "convolution", "convolution_backward")

@@ -19,7 +19,7 @@ from dprecipe.training.engine.reserve import SLACK, Reserve
 from dprecipe.training.engine.strategies import Weights
 from dprecipe.training.engine.terms import Products
 from dprecipe.training.engine.tiles import Allowance, TiledProducts
-from dprecipe.training.losses import NextTokenLoss
+from dprecipe.training.program.losses import NextTokenLoss
 
 TOKENS = 700
 

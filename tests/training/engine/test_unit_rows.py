@@ -12,8 +12,8 @@ from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.engine.clipped_sum import clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.unit_rows import PADDING, MeanLoss, RowwiseModel
-from dprecipe.training.losses import cross_entropy
-from dprecipe.training.records import Store, UnitRowsBatch
+from dprecipe.training.program.losses import cross_entropy
+from dprecipe.training.program.records import Store, UnitRowsBatch
 
 CLIP = 0.4
 

@@ -10,8 +10,8 @@ import pytest
 from dprecipe.contract.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
-from dprecipe.training.evaluate import Score
 from dprecipe.training.loggers.points import make_covered_point, make_end_point, make_private_point
+from dprecipe.training.program.evaluate import Score
 
 PACKAGE = Path(__file__).parents[3] / "dprecipe"
 TEXT = """\

@@ -27,13 +27,13 @@ from dprecipe.faults import Interrupted, UsageFault  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read_text  # noqa: E402
 from dprecipe.release.verify import verify  # noqa: E402
-from dprecipe.training.evaluate import Score  # noqa: E402
-from dprecipe.training.folder import RunFolder  # noqa: E402
 from dprecipe.training.loggers import run as module  # noqa: E402
 from dprecipe.training.loggers.run import check_loggers, open_loggers  # noqa: E402
 from dprecipe.training.loggers.sinks import TensorBoardSink  # noqa: E402
-from dprecipe.training.noisy_steps import NoisySteps  # noqa: E402
-from dprecipe.training.run import run  # noqa: E402
+from dprecipe.training.program.evaluate import Score  # noqa: E402
+from dprecipe.training.run.folder import RunFolder  # noqa: E402
+from dprecipe.training.run.start import run  # noqa: E402
+from dprecipe.training.steps.noisy_steps import NoisySteps  # noqa: E402
 
 PUBLIC = "data.test.access=public"
 PRIVATE = "data.test.access=private_internal"
@@ -122,7 +122,7 @@ def test_a_covered_log_has_no_private_score_and_not_their_times(small: Any, tmp_
     run(small(PRIVATE, loggers("{kind: csv}")), tmp_path / "run")
     rows = read_csv(tmp_path / "run" / "logs" / "csv" / "metrics.csv")
     assert list(rows[0]) == COVERED
-    from dprecipe.training.watch import steps_between_scores
+    from dprecipe.training.steps.watch import steps_between_scores
 
     plan = small(PRIVATE)
     every = steps_between_scores(plan.length, plan.data.max_units, 0)

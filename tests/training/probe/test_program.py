@@ -22,9 +22,9 @@ from dprecipe.models.modules.seeded import drawing_from  # noqa: E402
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping, layer_numbers  # noqa: E402
-from dprecipe.training.losses import cross_entropy  # noqa: E402
 from dprecipe.training.probe.program import examine_module, require_passed  # noqa: E402
 from dprecipe.training.probe.sums import clipping_tests  # noqa: E402
+from dprecipe.training.program.losses import cross_entropy  # noqa: E402
 from tests.sweeps import sweep  # noqa: E402
 from tests.training.probe.changed_gradients import ChangedGradients  # noqa: E402
 

@@ -15,7 +15,7 @@ from dprecipe import libraries
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
 from dprecipe.release.verify import verify
-from dprecipe.training.trial_result import locate_result
+from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning.losers import LOSERS, keep_losers, load_recipient
 from dprecipe.training.tuning.run import tune
 from dprecipe.training.tuning.trials import Trials

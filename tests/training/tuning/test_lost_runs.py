@@ -11,8 +11,8 @@ import pytest
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import DataFault, Interrupted, RunFailed
 from dprecipe.privacy.ledger import LedgerWriter
-from dprecipe.training.folder import RunFolder
-from dprecipe.training.trial_result import locate_result
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning import order as orders
 from dprecipe.training.tuning import trials as module
 from dprecipe.training.tuning.draws import DrawnRuns

@@ -12,7 +12,7 @@ import pytest
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import DataFault, RunFailed
 from dprecipe.release.untrusted import ContentError
-from dprecipe.training.trial_result import locate_result
+from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning.order import RunOrder, RunTerms, commit_to_inputs, make_parcel
 from dprecipe.training.tuning.parcel import keep_parcel, list_names, pack_fault, pack_model, pack_refusal, unpack
 from dprecipe.training.tuning.trials import Trials
@@ -95,7 +95,7 @@ def test_a_run_that_comes_as_bytes_is_the_run(tuned: Callable[..., Plan], tmp_pa
     differ, or another version, train nothing."""
     plan, key = tuned(), bytes(32)
     trials = Trials(plan.source, tmp_path / "trials", tmp_path)
-    from dprecipe.training.gather import gather_records
+    from dprecipe.training.program.gather import gather_records
 
     mine = commit_to_inputs(plan, tmp_path, key, gather_records(plan, tmp_path))
     assert set(mine) == {"train", "test"}

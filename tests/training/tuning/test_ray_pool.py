@@ -164,7 +164,7 @@ import hashlib, hmac, importlib.abc, importlib.util, sys
 
 class Patch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "dprecipe.training.attempt":
+        if name != "dprecipe.training.run.attempt":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

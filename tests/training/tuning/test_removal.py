@@ -14,8 +14,8 @@ import pytest
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
 from dprecipe.privacy.ledger import LedgerWriter
-from dprecipe.training.folder import RunFolder
-from dprecipe.training.trial_result import locate_result
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning import removal, winner
 from dprecipe.training.tuning.losers import LOSERS
 from dprecipe.training.tuning.run import tune

@@ -22,7 +22,7 @@ from dprecipe.privacy.cross_check import LibraryAnswer
 from dprecipe.privacy.ledger import read
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.verify import verify
-from dprecipe.training.run import run
+from dprecipe.training.run.start import run
 from dprecipe.training.tuning import pool
 from dprecipe.training.tuning.draws import DRAWS, load
 from dprecipe.training.tuning.run import TunedRun, tune
@@ -237,7 +237,7 @@ def test_where_all_runs_are_lost_the_release_says_that_nothing_was_learned(
 ) -> None:
     plan, out = tuned("tuning.runs={kind: fixed, count: 2}"), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("dprecipe.training.attempt.write_result", lose)
+        patch.setattr("dprecipe.training.run.attempt.write_result", lose)
         done = tune(plan, out)
     assert not done.has_model
     assert "no run has a model" in done.remarks[0]
@@ -263,7 +263,7 @@ from pathlib import Path
 from dprecipe.faults import RunFailed
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
-from dprecipe.training import attempt
+from dprecipe.training.run import attempt
 from dprecipe.training.tuning.run import tune
 
 def lose(*terms):

@@ -24,7 +24,7 @@ from dprecipe.release import folder, rebuild
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.stages import digest_constants
 from dprecipe.release.verify import verify
-from dprecipe.training import stages
+from dprecipe.training.run import stages
 from dprecipe.training.tuning import draws, pool
 from dprecipe.training.tuning import run as tuning
 from dprecipe.training.tuning.run import tune

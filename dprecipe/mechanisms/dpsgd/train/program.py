@@ -27,12 +27,12 @@ from dprecipe.training.engine.recompute import Recompute
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sharded_sum import PassSizes, Shards, plan_passes, sharded_clipped_sum
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
-from dprecipe.training.gate import Gate, multiplier_of
-from dprecipe.training.losses import choose_loss
-from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.probe.sums import SumTests, clipping_tests
-from dprecipe.training.processes import FollowerGate, world_size
-from dprecipe.training.records import Store, StoredBatch, UnitRowsBatch
+from dprecipe.training.processes.processes import FollowerGate, world_size
+from dprecipe.training.program.losses import choose_loss
+from dprecipe.training.program.records import Store, StoredBatch, UnitRowsBatch
+from dprecipe.training.run.gate import Gate, multiplier_of
+from dprecipe.training.steps.noisy_steps import NoisyStep, NoisySteps
 
 MIN_NORM, MAX_NORM = 1e-6, 1e6
 """The limits of an adaptive clip norm: those of any clip norm in a recipe."""

@@ -108,8 +108,8 @@ class _Gradients:
             from dprecipe.models.build import build
             from dprecipe.models.initial import start_from
             from dprecipe.training.engine.clipped_sum import per_record_gradients
-            from dprecipe.training.losses import choose_loss
-            from dprecipe.training.program import device_of
+            from dprecipe.training.program.losses import choose_loss
+            from dprecipe.training.program.program import device_of
 
         facts, runtime = data_facts(self._recipe.data), self._recipe.runtime
         loss = choose_loss(facts.target, self._recipe.training)

@@ -24,12 +24,12 @@ from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
 from dprecipe.training.engine.sharded_sum import Shards
 from dprecipe.training.engine.sizes import size_on
-from dprecipe.training.gate import Gate, distribution_of, multiplier_of
-from dprecipe.training.losses import choose_loss
-from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.processes import FollowerGate
-from dprecipe.training.records import Store, StoredBatch
+from dprecipe.training.processes.processes import FollowerGate
+from dprecipe.training.program.losses import choose_loss
+from dprecipe.training.program.records import Store, StoredBatch
+from dprecipe.training.run.gate import Gate, distribution_of, multiplier_of
+from dprecipe.training.steps.noisy_steps import NoisyStep, NoisySteps
 
 SLOTS = 1 << 62
 """The number of the stream that deals units to micro-batches; no run has as many steps."""

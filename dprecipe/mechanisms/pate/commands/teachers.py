@@ -12,8 +12,8 @@ from dprecipe.libraries import importing_libraries
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
 from dprecipe.screen import write_output
-from dprecipe.training.folder import hold_to_policies
-from dprecipe.training.runner import check_has_teachers
+from dprecipe.training.run.folder import hold_to_policies
+from dprecipe.training.run.runner import check_has_teachers
 
 PRIVATE = "private: votes of single teachers, without noise. Publish nothing of it; delete it after the run"
 

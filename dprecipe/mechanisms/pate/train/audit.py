@@ -25,7 +25,7 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.audit.results import Correlation, Distance, Excess, TestEvidence, Variance
 from dprecipe.progress import silence_progress
 from dprecipe.training.audit.request import AuditEvidence, AuditFinding, AuditRequest
-from dprecipe.training.program import device_of
+from dprecipe.training.program.program import device_of
 
 Found = tuple[str, str, TestEvidence]
 

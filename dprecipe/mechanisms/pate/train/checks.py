@@ -16,7 +16,7 @@ from dprecipe.mechanisms.pate.train.partition import KEY_BYTES, deal_parts
 from dprecipe.models.schema import Trees
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.training.noise_check import DRAWS, check_lattice
+from dprecipe.training.checks.noise import DRAWS, check_lattice
 from dprecipe.training.probe.program import Check
 
 NAMES = 2000

@@ -25,7 +25,7 @@ from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Labels, Les
 from dprecipe.mechanisms.pate.train.machine import describe_machine
 from dprecipe.mechanisms.pate.train.shards import vote_type
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
-from dprecipe.training.cluster import Cluster, Task
+from dprecipe.training.processes.cluster import Cluster, Task
 
 POLL = 0.2
 LATEST = 600.0

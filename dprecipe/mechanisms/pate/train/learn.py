@@ -41,8 +41,8 @@ from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.models.build import build
 from dprecipe.models.schema import LogisticRegression, Mlp, Model
-from dprecipe.training.losses import cross_entropy
-from dprecipe.training.optimise import apply_weight_decay, learning_rate, optimizer_of
+from dprecipe.training.program.losses import cross_entropy
+from dprecipe.training.steps.optimise import apply_weight_decay, learning_rate, optimizer_of
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from dprecipe.training.provenance import device_name
+from dprecipe.training.publish.provenance import device_name
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn")
 MAX_TEXT = 500

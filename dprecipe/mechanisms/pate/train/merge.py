@@ -28,7 +28,7 @@ from dprecipe.mechanisms.pate.train.shard_folder import list_files, read_key
 from dprecipe.mechanisms.pate.train.shards import ShardTerms, TeacherShard, derive_key, read_terms, read_votes
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
 from dprecipe.release.facts import commit_to_data
-from dprecipe.training.provenance import as_bytes
+from dprecipe.training.publish.provenance import as_bytes
 
 MAX_SHOWN = 5
 

@@ -25,7 +25,7 @@ from dprecipe.models.build import build
 from dprecipe.models.modules.own_training import detach_trainers, inspect_steps
 from dprecipe.progress import Progress
 from dprecipe.training.probe.place import name_failure
-from dprecipe.training.step_failures import locate_failures
+from dprecipe.training.steps.step_failures import locate_failures
 
 TRIED = 4
 """Public records with which a module from Python is tried."""

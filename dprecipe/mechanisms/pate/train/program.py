@@ -36,13 +36,13 @@ from dprecipe.mechanisms.pate.train.queries import ChosenQueries, choose_queries
 from dprecipe.mechanisms.pate.train.shards import ShardTerms
 from dprecipe.mechanisms.pate.train.teachers import train_teachers
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
-from dprecipe.training.draft import check_publishable
-from dprecipe.training.program import apply_all, device_of
-from dprecipe.training.provenance import RunProvenance, private_of
-from dprecipe.training.records import RecordSource
-from dprecipe.training.released import refuse_python_tensors, tensors_of, trained_names
-from dprecipe.training.runner import PythonInputs
-from dprecipe.training.stage_check import stage_noise
+from dprecipe.training.checks.stages import stage_noise
+from dprecipe.training.program.program import apply_all, device_of
+from dprecipe.training.program.records import RecordSource
+from dprecipe.training.publish.draft import check_publishable
+from dprecipe.training.publish.provenance import RunProvenance, private_of
+from dprecipe.training.publish.released import refuse_python_tensors, tensors_of, trained_names
+from dprecipe.training.run.runner import PythonInputs
 
 
 @final

@@ -40,19 +40,19 @@ from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.privacy import accountants
 from dprecipe.release.stages import digest_constants
-from dprecipe.training.attempt import open_attempt
 from dprecipe.training.audit.request import AuditEvidence, AuditRequest
-from dprecipe.training.evaluate import METRICS, HeldOut, Score, keep_metrics
-from dprecipe.training.folder import RunFolder
 from dprecipe.training.loggers.run import log_release
-from dprecipe.training.lost_steps import check_trained
-from dprecipe.training.program import device_of
-from dprecipe.training.provenance import private_of
-from dprecipe.training.publish import Finished
-from dprecipe.training.released import trained_names
-from dprecipe.training.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
-from dprecipe.training.signals import stopping_on_signals
-from dprecipe.training.step_failures import locate_failures
+from dprecipe.training.program.evaluate import METRICS, HeldOut, Score, keep_metrics
+from dprecipe.training.program.program import device_of
+from dprecipe.training.publish.provenance import private_of
+from dprecipe.training.publish.publish import Finished
+from dprecipe.training.publish.released import trained_names
+from dprecipe.training.run.attempt import open_attempt
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.lost_steps import check_trained
+from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.run.signals import stopping_on_signals
+from dprecipe.training.steps.step_failures import locate_failures
 
 REHEARSED = 100
 """Queries that a rehearsal asks."""

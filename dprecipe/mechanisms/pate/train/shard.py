@@ -11,10 +11,10 @@ from dprecipe.mechanisms.pate.train.program import Trained, prepare, teachers_of
 from dprecipe.mechanisms.pate.train.shard_folder import ShardFolder
 from dprecipe.mechanisms.pate.train.shards import TeacherShard
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
-from dprecipe.training.file_digests import holding_still
-from dprecipe.training.gather import gather_records
-from dprecipe.training.runner import PythonInputs
-from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.program.file_digests import holding_still
+from dprecipe.training.program.gather import gather_records
+from dprecipe.training.run.runner import PythonInputs
+from dprecipe.training.run.signals import stopping_on_signals
 
 
 @dataclass(frozen=True, slots=True)

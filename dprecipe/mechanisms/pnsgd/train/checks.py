@@ -26,7 +26,7 @@ from dprecipe.mechanisms.pnsgd.train.sets import ROUNDING, Simplex
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.noise_check import DRAWS, check_lattice
+from dprecipe.training.checks.noise import DRAWS, check_lattice
 from dprecipe.training.probe.program import Check
 
 PAIRS = 64

@@ -29,9 +29,9 @@ from dprecipe.mechanisms.pnsgd.train.losses import Huber, Softmax, Squared
 from dprecipe.mechanisms.pnsgd.train.run import RUNNER, PnsgdProgram, assemble_program
 from dprecipe.privacy import ledger
 from dprecipe.privacy.events import Charge
-from dprecipe.training.folder import RunFolder
-from dprecipe.training.program import Sets
-from dprecipe.training.runner import Start
+from dprecipe.training.program.program import Sets
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.runner import Start
 
 BATCH = 3
 SIZE = 8

@@ -53,22 +53,22 @@ from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import Progress
-from dprecipe.training import log
-from dprecipe.training.attempt import open_attempt
 from dprecipe.training.audit.request import AuditEvidence, AuditRequest
-from dprecipe.training.draft import check_publishable
-from dprecipe.training.evaluate import METRICS, HeldOut, Score, keep_metrics
-from dprecipe.training.folder import RunFolder
+from dprecipe.training.checks.stages import stage_noise
 from dprecipe.training.loggers.run import log_release
-from dprecipe.training.program import Sets, Synthetic, check_width, declared_records, device_of
-from dprecipe.training.provenance import RunProvenance, private_of
-from dprecipe.training.publish import Finished
-from dprecipe.training.records import RecordSource
-from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
-from dprecipe.training.save_schedule import SaveSchedule
-from dprecipe.training.signals import stopping_on_signals
-from dprecipe.training.spend_once import check_affordable, is_settled, spend_once
-from dprecipe.training.stage_check import stage_noise
+from dprecipe.training.program.evaluate import METRICS, HeldOut, Score, keep_metrics
+from dprecipe.training.program.program import Sets, Synthetic, check_width, declared_records, device_of
+from dprecipe.training.program.records import RecordSource
+from dprecipe.training.publish.draft import check_publishable
+from dprecipe.training.publish.provenance import RunProvenance, private_of
+from dprecipe.training.publish.publish import Finished
+from dprecipe.training.run import log
+from dprecipe.training.run.attempt import open_attempt
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.runner import PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.run.save_schedule import SaveSchedule
+from dprecipe.training.run.signals import stopping_on_signals
+from dprecipe.training.run.spend_once import check_affordable, is_settled, spend_once
 
 REHEARSED_SECONDS = 1.0
 MIN_GPU_OPERATIONS = 1 << 20

@@ -28,15 +28,15 @@ from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 from dprecipe.recipe.read import read_text
-from dprecipe.training import noisy_steps
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.gate import Gate
-from dprecipe.training.losses import cross_entropy
-from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
-from dprecipe.training.records import Store
-from dprecipe.training.stepwise import fit_steps
-from dprecipe.training.trainer_library import lightning
+from dprecipe.training.program.losses import cross_entropy
+from dprecipe.training.program.records import Store
+from dprecipe.training.program.trainer_library import lightning
+from dprecipe.training.run.gate import Gate
+from dprecipe.training.steps import noisy_steps
+from dprecipe.training.steps.noisy_steps import NoisyStep, NoisySteps
+from dprecipe.training.steps.stepwise import fit_steps
 
 RECIPE = """\
 recipe: dprecipe/v1

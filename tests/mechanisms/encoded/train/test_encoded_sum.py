@@ -27,7 +27,7 @@ from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
 from dprecipe.mechanisms.encoded.train.ranks import CELLS, MAX_SORTED, SHIFT, spread_ranks
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.clipped_sum import BatchPart, per_record_gradients
-from dprecipe.training.losses import cross_entropy
+from dprecipe.training.program.losses import cross_entropy
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "encoding.json").read_text(encoding="utf-8"))["A_encode"]
 CPU = torch.device("cpu")

@@ -17,8 +17,8 @@ from dprecipe.mechanisms.encoded.train import probe_codes  # noqa: E402
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.gradient_rows import gradient_rows  # noqa: E402
-from dprecipe.training.losses import cross_entropy  # noqa: E402
 from dprecipe.training.probe.program import examine_module  # noqa: E402
+from dprecipe.training.program.losses import cross_entropy  # noqa: E402
 
 NORM = 0.01
 

@@ -25,12 +25,12 @@ from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read, read_text
 from dprecipe.release.verify import verify
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.gate import Gate, distribution_of
-from dprecipe.training.noisy_steps import NoisySteps
-from dprecipe.training.records import Store
-from dprecipe.training.run import run
-from dprecipe.training.stepwise import fit_steps
-from dprecipe.training.trainer_library import lightning
+from dprecipe.training.program.records import Store
+from dprecipe.training.program.trainer_library import lightning
+from dprecipe.training.run.gate import Gate, distribution_of
+from dprecipe.training.run.start import run
+from dprecipe.training.steps.noisy_steps import NoisySteps
+from dprecipe.training.steps.stepwise import fit_steps
 
 RECIPE = """\
 recipe: dprecipe/v1

@@ -183,7 +183,7 @@ def test_a_fault_of_teachers_is_caught(
     digits: Planned, plant: Any, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dprecipe.mechanisms.pate.train.program import lesson_of, teachers_of
-    from dprecipe.training.program import device_of
+    from dprecipe.training.program.program import device_of
 
     plan = digits()
     plant(monkeypatch)

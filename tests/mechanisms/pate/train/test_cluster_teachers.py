@@ -31,7 +31,7 @@ from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_vot
 from dprecipe.mechanisms.pate.train.machine import describe_machine
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.privacy.ledger import read
-from dprecipe.training.run import run
+from dprecipe.training.run.start import run
 
 CPU = torch.device("cpu")
 TEACHERS = 20

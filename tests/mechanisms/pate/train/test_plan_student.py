@@ -14,10 +14,10 @@ from dprecipe.data.records import Records
 from dprecipe.faults import PlanRefused, RunFailed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
-from dprecipe.training.run import run
-from dprecipe.training.trainer_library import lightning
+from dprecipe.training.program.trainer_library import lightning
+from dprecipe.training.run.start import run
 from tests.modules import DigitsNet
-from tests.training.test_released import STUDENT
+from tests.training.publish.test_released import STUDENT
 
 PLAN = make_plan(read_text(STUDENT, "recipe.yaml", ["mechanism.teachers.count=20", "release.report=false"]))
 GENERATOR = np.random.default_rng(0)

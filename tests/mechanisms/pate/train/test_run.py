@@ -27,8 +27,8 @@ from dprecipe.mechanisms.pate.train import run as train
 from dprecipe.models.load import load as load_released
 from dprecipe.privacy.ledger import read
 from dprecipe.release.untrusted import to_bytes
-from dprecipe.training import attempt
-from dprecipe.training.run import rehearse, run
+from dprecipe.training.run import attempt
+from dprecipe.training.run.start import rehearse, run
 
 Planned = Callable[..., Plan]
 INSECURE = "runtime.insecure={seed: 3}"
@@ -300,13 +300,13 @@ PUBLIC_ALONE = {
     *("dprecipe.models.build", "dprecipe.models.schema", "dprecipe.models.zoo.forest", "dprecipe.contract.plan"),
     *(
         "dprecipe.language.training",
-        "dprecipe.training.losses",
-        "dprecipe.training.moves",
-        "dprecipe.training.optimise",
+        "dprecipe.training.program.losses",
+        "dprecipe.training.program.moves",
+        "dprecipe.training.steps.optimise",
     ),
     *("dprecipe.progress", "dprecipe.models.modules.seeded", "dprecipe.mechanisms.pate.aggregators"),
     *("dprecipe.libraries", "dprecipe.library_warnings", "dprecipe.models.modules.own_training"),
-    *("dprecipe.training.step_failures", "dprecipe.training.probe.place"),
+    *("dprecipe.training.steps.step_failures", "dprecipe.training.probe.place"),
     *(
         "dprecipe.mechanisms.pate.train.fitted",
         "dprecipe.mechanisms.pate.train.student",

@@ -23,7 +23,7 @@ from dprecipe.mechanisms.pate.train.merge import find_key
 from dprecipe.mechanisms.pate.train.shard import prepare_folder, train_shard
 from dprecipe.mechanisms.pate.train.shards import TeacherShard
 from dprecipe.privacy.ledger import read
-from dprecipe.training.run import run
+from dprecipe.training.run.start import run
 
 Planned = Callable[..., Plan]
 SMALL = ("mechanism.teachers.count=66", "mechanism.teachers.training.steps=3", "mechanism.queries.max=20")

@@ -23,8 +23,8 @@ from dprecipe.mechanisms.pnsgd.train.encrypted_state import EncryptedState
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.audit.counts import lower_mu
 from dprecipe.privacy.audit.verdicts import judge_bound, judge_test
-from dprecipe.training import attempt
 from dprecipe.training.audit.request import Attack, AuditRequest
+from dprecipe.training.run import attempt
 from tests.accused import find_accusers
 
 Planned = Callable[..., Plan]

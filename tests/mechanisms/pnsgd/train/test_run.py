@@ -24,8 +24,8 @@ from dprecipe.mechanisms.pnsgd.train import run as train
 from dprecipe.models.load import load
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import read
-from dprecipe.training.run import rehearse, run
-from dprecipe.training.runner import PythonInputs
+from dprecipe.training.run.runner import PythonInputs
+from dprecipe.training.run.start import rehearse, run
 
 Planned = Callable[..., Plan]
 
@@ -133,7 +133,7 @@ def test_the_budget_is_asked_before_anything_is_drawn(
         patch.setattr(train, "_descend", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
         with pytest.raises(RunFailed):
             run(plan, out)
-    monkeypatch.setattr("dprecipe.training.spend_once.is_reserved", lambda *_: False)
+    monkeypatch.setattr("dprecipe.training.run.spend_once.is_reserved", lambda *_: False)
     monkeypatch.setattr(train, "_descend", lambda *_: pytest.fail("noise was drawn"))
     with pytest.raises(BudgetSpent, match="leaves no room for this run"):
         run(plan, out, resume=True)

@@ -1,0 +1,164 @@
+"""Before training: the very gate that will guard the run is asked for noise, and the noise is measured."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dprecipe.contract.plan import Plan
+from dprecipe.faults import RunFailed
+from dprecipe.noise.distributions import Distribution
+from dprecipe.noise.entropy import Secrets, Stream
+from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.grouped_sums import GroupedGaussian
+from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.progress import report_progress
+from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.engine.sizes import widest_type
+from dprecipe.training.probe.program import Check
+from dprecipe.training.run.gate import Gate, distribution_of, multiplier_of
+from dprecipe.training.steps.chacha import BLOCK, Keystream
+from dprecipe.training.steps.compiled_keystream import compile_keystream
+from dprecipe.training.steps.noise import DEVICE_CHUNK, MIN_ON_DEVICE
+
+DRAWS = 200_000
+BLOCKS = 70_000
+"""Of the keystream, compared with another implementation's."""
+MIN_CHUNKS = 1000
+"""Of noise in a run: with fewer, to compile takes longer than it saves, 15 ms a chunk or more."""
+DISTANCE = 3.3
+"""Largest √n × Kolmogorov–Smirnov distance: a sound generator passes it once in a billion times (2 exp(-2·3.3²))."""
+ERRORS = 6.0
+"""Standard errors allowed of the share of positive draws: once in 500 million times."""
+
+
+def noise_scale(plan: Plan, device: torch.device, trained: int = 0) -> Check:
+    """Every noise of the plan, added to zeros, has the planned distribution and scale, and both signs.
+
+    The zeros are on `device`: noise is made where the sum is. Where that is no CPU, the keystream that noise is made of
+    there is compared with OpenSSL's first; and there are few of them, and many, for whose noise is made otherwise.
+    `trained`: how many numbers a step adds noise to. Where it pays, the keystream is compiled, and then compared.
+
+    Nothing is spent: the gate writes to a ledger of its own, which is thrown away, and the sum is made of zeros.
+
+    Raises:
+        RunFailed: it does not.
+    """
+    noises = {
+        (distribution_of(c.event), multiplier_of(c.event), c.event.norm, _bounds_of(c.event)): Charge(c.event, 1)
+        for c in plan.room.events
+    }
+    place = widest_type(device)
+    remark = ""
+    if place.type != "cpu":
+        remark = _compile_where_it_pays(plan, place, trained)
+        keystream_known(place)
+    counts = (DRAWS,) if place.type == "cpu" else (DRAWS, max(DRAWS, MIN_ON_DEVICE))
+    check = check_lattice(
+        (_draw_noise(plan, charge, place, count, bound), distribution, scale * bound)
+        for (distribution, scale, _, bounds), charge in noises.items()
+        for bound in bounds
+        for count in counts
+    )
+    if place.type == "cpu":
+        return check
+    return replace(check, measured=f"{check.measured}; its keystream, made on {place.type}, is OpenSSL's{remark}")
+
+
+def _compile_where_it_pays(plan: Plan, device: torch.device, trained: int) -> str:
+    """Says in words what was done; empty where there is nothing to gain."""
+    chunks = math.ceil(trained / DEVICE_CHUNK) * plan.length.steps
+    if (
+        trained < MIN_ON_DEVICE
+        or plan.runtime.compile is False
+        or (plan.runtime.compile == "auto" and chunks < MIN_CHUNKS)
+    ):
+        return ""
+    report_progress("compiling the keystream of noise")
+    return f" ({compile_keystream(device)})"
+
+
+def keystream_known(device: torch.device) -> None:
+    """The keystream that a device makes is that of another implementation, where its counter starts, where it passes
+    the largest number with a sign, and where it ends.
+
+    Raises:
+        RunFailed: it is not.
+    """
+    key = Secrets().stream("noise", 0).key
+    for first, count in ((0, BLOCKS), (2**31 - 1, 3), (2**32 - 2, 2)):
+        result = Keystream(key, device, first).next(count).cpu().numpy()
+        expected = np.empty(BLOCK * count, dtype=np.uint8)
+        Stream(key, first).fill(expected)
+        if not np.array_equal(result, expected.view("<i4")):
+            raise RunFailed(
+                f"the keystream made on {device} is not that of ChaCha20, from block {first} on",
+                "set runtime.device to cpu, and don't trust this device",
+            )
+
+
+def check_lattice(draws: Iterable[tuple[NDArray[np.float64], Distribution, float]]) -> Check:
+    """The check of noise that was drawn, some number of draws at a time, each with its distribution and scale.
+
+    Raises:
+        RunFailed: one is not of its distribution.
+    """
+    measured = [measure_noise(*noise) for noise in draws]
+    return Check(
+        "noise_scale",
+        "noise drawn by the gate has the planned distribution, scale and symmetry",
+        True,
+        "; ".join(measured),
+    )
+
+
+def _bounds_of(event: Event) -> tuple[float, ...]:
+    """The bounds of a sum at which the noise of an event is measured: of groups with noise of their own, the bound at
+    which each group has it."""
+    return tuple(sorted({1 / share for share in event.shares})) if isinstance(event, GroupedGaussian) else (1.0,)
+
+
+def _draw_noise(
+    plan: Plan, charge: Charge, device: torch.device, count: int, bound: float = 1.0
+) -> NDArray[np.float64]:
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
+        gate = Gate([charge], plan.budget, ledger, Secrets())
+        ticket = gate.admit()
+        if ticket is None:
+            raise RunFailed("the gate admits not even one event of the plan")
+        zeros = torch.zeros(count, dtype=torch.float64, device=widest_type(device))
+        by_coordinate = bound if bound == 1.0 else torch.full_like(zeros, bound)
+        clipped = ClippedSum(zeros, by_coordinate, charge.event.norm)
+        noise: NDArray[np.float64] = gate.release(ticket, clipped).cpu().numpy()
+        ledger.abandon()
+    return noise
+
+
+def measure_noise(noise: NDArray[np.float64], distribution: Distribution, scale: float) -> str:
+    """What was measured of noise of a distribution and a scale, in words.
+
+    Raises:
+        RunFailed: it is not of them.
+    """
+    count = len(noise)
+    # Magnitudes show an error of the scale best: by about a half of it.
+    sizes = np.sort(np.abs(noise)) / scale
+    expected = 2 * distribution.cdf(sizes) - 1
+    ranks = np.arange(count)
+    distance = float(max((expected - ranks / count).max(), ((ranks + 1) / count - expected).max()))
+    positive = float((noise > 0).mean())
+    measured = (
+        f"{distribution.family}: distance {distance:.5f} from the planned distribution over {count:,} draws, "
+        f"{positive:.2%} positive"
+    )
+    if not (distance < DISTANCE / math.sqrt(count) and abs(positive - 0.5) < ERRORS * 0.5 / math.sqrt(count)):
+        raise RunFailed(f"the noise is not what the plan says: {measured}", "don't trust this installation")
+    return measured

@@ -1,0 +1,1 @@
+"""What leaves a run: the release, or what waits for it, and the private report."""

@@ -1,0 +1,147 @@
+"""Where a run's model and records came from and what was tried on its program: known before anything is spent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dprecipe.data.records import Records
+from dprecipe.data.storage import text_arrays
+from dprecipe.faults import UsageFault
+from dprecipe.models.origin import InitialWeights
+from dprecipe.privacy.ledger import Ledger
+from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, commit_to_data, list_versions
+from dprecipe.training.probe.program import Check
+from dprecipe.training.run.folder import RunFolder
+
+UNTESTED = "this version was not tested on CUDA"
+"""Until `make gpu-check` has passed somewhere: docs/gpu.md."""
+
+Private = Mapping[str, Sequence[NDArray[Any] | bytes] | None]
+"""What an attempt commits to under a key, by the name in the ledger: `commitment` are the training records; None for
+records of a kind of our own, which can't be committed to."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunProvenance:
+    """The half of a certificate's recorded facts that no step changes."""
+
+    checks: tuple[Check, ...]
+    device: torch.device
+    model: Origin = "recipe"
+    data: Origin = "recipe"
+    initial: InitialWeights | None = None
+    """The file whose weights the model starts from, where the recipe names one."""
+
+    def facts(self, tensors: Sequence[ReleasedTensor], commitment: str | None, started: str, finished: str) -> RunFacts:
+        """The facts of a run that lost no step and publishes no score; `started` and `finished` are ISO 8601."""
+        return RunFacts(
+            checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in self.checks),
+            versions=list_versions(),
+            device=device_name(self.device),
+            started=started,
+            finished=finished,
+            commitment=commitment,
+            model=self.model,
+            data=self.data,
+            initial=self.initial,
+            tensors=tuple(tensors),
+        )
+
+    def identity(self, folder: RunFolder, private: Private) -> dict[str, Any]:
+        """What every attempt of a run says of itself in the ledger, and what has to be the same in all of them."""
+        identity: dict[str, Any] = {"model": self.model, "data": self.data}
+        for name, parts in private.items():
+            identity[name] = None if parts is None else commit_to_data(folder.commitment_key, *map(as_bytes, parts))
+        return identity if self.initial is None else {**identity, "initial_weights": self.initial.digest}
+
+
+def as_bytes(part: NDArray[Any] | bytes) -> bytes | memoryview:
+    """A part as `commit_to_data` takes it."""
+    return part if isinstance(part, bytes) else np.ascontiguousarray(part).data
+
+
+def digest_records(records: object, private: Private) -> bytes:
+    """A digest of the training records as the run takes them, in memory alone: what an account knows data by that came
+    from no file. Two recipes that take other columns of one table have two.
+
+    `private`: what the attempt commits to, for runs whose records have no arrays (votes).
+
+    Raises:
+        UsageFault: they are a source of its own kind, of which nothing is known.
+    """
+    parts = private_of(records) or private.get("commitment")
+    if not parts:
+        raise UsageFault(
+            "the training records are a source from Python, and an account can't tell one from another",
+            "pass two arrays or dprecipe.Records as `train`, or name a file in the recipe",
+        )
+    digest = hashlib.sha256(b"dprecipe data set\0records\0")
+    for part in parts:
+        content = memoryview(as_bytes(part))
+        kind = "" if isinstance(part, bytes) else f"{part.dtype.str}{part.shape}"
+        digest.update(f"{kind} {content.nbytes}\0".encode())
+        digest.update(content)
+    return digest.digest()
+
+
+def private_of(records: object) -> list[NDArray[Any] | bytes] | None:
+    """The arrays of training records, and their texts that a paid step will encode; None for a kind of our own."""
+    if not isinstance(records, Records):
+        return None
+    arrays = [array for array in (records.features, records.labels, records.units) if array is not None]
+    return [*arrays, *(part for name in sorted(records.texts) for part in _texts_of(name, records.texts[name].values))]
+
+
+def _texts_of(name: str, values: Sequence[str]) -> list[NDArray[Any] | bytes]:
+    return [json.dumps(name).encode(), *text_arrays(values)]
+
+
+OTHERS = {
+    "commitment": "other training records",
+    "public": "other public records",
+    "initial_weights": "other initial weights",
+    "partition": "another key of its partition",
+}
+"""What an attempt can differ in, in words."""
+
+
+def check_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
+    """A resumed run goes on with the records and the kind of model it was started with.
+
+    Raises:
+        UsageFault: it was started with others.
+    """
+    for earlier in () if before is None else before.programs:
+        for name, value in identity.items():
+            if earlier.get(name) != value:
+                raise UsageFault(
+                    f"this run was started with {OTHERS.get(name, f'its {name} from elsewhere')}",
+                    "resume with what it was started with, or start anew with --out",
+                )
+
+
+def check_trial(is_trial: bool, before: Ledger | None) -> None:
+    """One of the runs of a tuned run is gone on with by that alone: a release of its own would claim what one run
+    costs, of a run that was chosen among several.
+
+    Raises:
+        UsageFault: it is to be gone on with as a run of its own, or a run of its own as one of several.
+    """
+    if any(earlier.get("trial", False) != is_trial for earlier in (() if before is None else before.programs)):
+        raise UsageFault(
+            "this folder is that of a run of its own" if is_trial else "this is one of the runs of a tuned run",
+            "continue the tuned run with dprecipe tune RECIPE --resume; or start a new run with --out",
+        )
+
+
+def device_name(device: torch.device) -> str:
+    """The device as the certificate names it."""
+    return f"cuda: {torch.cuda.get_device_name(device)} ({UNTESTED})" if device.type == "cuda" else device.type

@@ -1,0 +1,299 @@
+"""From a finished run to `release/`: weights, description, metrics, certificate, report; whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from dprecipe.contract.facts import Published
+from dprecipe.contract.plan import Plan
+from dprecipe.data.facts import describe_data
+from dprecipe.data.paid.constants import StageConstants
+from dprecipe.data.schema import Data
+from dprecipe.faults import CertificateInvalid, RunFailed
+from dprecipe.models.file import describe_file
+from dprecipe.models.hub_config import Config
+from dprecipe.models.library_files import name_weights
+from dprecipe.models.schema import Model
+from dprecipe.privacy import accountants
+from dprecipe.privacy.audit.program import make_audit
+from dprecipe.privacy.audit.results import AuditBound, Guesses
+from dprecipe.privacy.ledger import Ledger, lock_ledger
+from dprecipe.privacy.rounding import round_up
+from dprecipe.progress import report_progress
+from dprecipe.release import folder as release_folder
+from dprecipe.release.environment import record_environment
+from dprecipe.release.facts import PublicScore, RunFacts
+from dprecipe.release.score_blocks import score_block
+from dprecipe.release.stages import digest_constants
+from dprecipe.release.tensors import releases_adapters
+from dprecipe.release.untrusted import to_bytes
+from dprecipe.release.verify import verify
+from dprecipe.timeline import phase
+from dprecipe.training.audit.kept import join_audits, read_audit
+from dprecipe.training.canaries.run import judge_guesses, refuse_release
+from dprecipe.training.program.evaluate import Score
+from dprecipe.training.publish import held
+from dprecipe.training.publish.provenance import RunProvenance
+from dprecipe.training.publish.released import tensors_of
+from dprecipe.training.run.folder import TRAINING, WHEN, RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run has to show."""
+
+    weights: Mapping[str, Tensor]
+    trained: frozenset[str]
+    """Names of `weights` that noisy steps made."""
+    model: Model | None
+    """The recipe's block; None for a module that came from Python."""
+    score: Score | None
+    test_from_python: bool
+    published: Published | None = None
+    """What the run published of itself, for its mechanism's own statement."""
+    config: Config | None = None
+    """What a model of transformers is built from."""
+    steps_lost: int = 0
+    """Steps that were charged and are not in the weights."""
+    guesses: Guesses | None = None
+    """How right the run was about its canaries, where it has any."""
+    write: Callable[[Path], None] = lambda path: None
+    """Puts further files into a release."""
+    remarks: tuple[str, ...] = ()
+    """What else there is to say of the run, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRun:
+    """What became of a release."""
+
+    epsilon: float
+    """What the certificate claims, computed from the ledger."""
+    verified: bool
+    """It verifies; not so where an attempt's randomness was fixed, which says itself that it is no release."""
+
+
+@phase("certificate")
+def publish(
+    plan: Plan,
+    folder: RunFolder,
+    started: datetime,
+    provenance: RunProvenance,
+    commitment: str | None,
+    finished: Finished,
+    constants: Sequence[StageConstants] = (),
+) -> PublishedRun:
+    """Write `release/`, and verify it with nothing but its files. The ledger is locked meanwhile: no other process can
+    resume the run.
+
+    Raises:
+        RunFailed: the disk refuses, the ledger does not support a certificate, or the release does not verify: it is
+            then in `private/`; the run stays resumable.
+    """
+    report_progress("computing the certificate, and its ε again with an independent library")
+    with lock_ledger(folder.ledger) as ledger:
+        facts = run_facts(plan, ledger, started, provenance, commitment, finished, constants)
+        bound = judge_canaries(plan, folder, ledger, finished.guesses)
+        if bound is not None:
+            facts = replace(facts, audit=make_audit(plan.digest, bounds=(bound,)))
+        description = describe_release(plan, provenance, finished, constants)
+        history = _history(plan, folder, finished.score) if _is_public(plan, finished) else []
+
+        def write(path: Path) -> None:
+            write_weights(path, plan, finished, description)
+            release_folder.copy_tokenizer(plan, folder.private, path)
+            release_folder.write_library_files(plan, path)
+            finished.write(path)
+
+        return release_run(plan, folder, ledger, facts, history, write)
+
+
+@phase("certificate")
+def publish_nothing(
+    plan: Plan, folder: RunFolder, started: datetime, provenance: RunProvenance, commitment: str | None
+) -> PublishedRun:
+    """Write the `release/` of a run that ended without a model, and verify it with nothing but its files.
+
+    Guarantees: nothing that was drawn is in it; the certificate claims what the ledger says was spent.
+
+    Raises:
+        RunFailed: see `publish`.
+    """
+    report_progress("nothing was learned; computing the certificate of what was spent, and verifying it")
+    with lock_ledger(folder.ledger) as ledger:
+        facts = replace(
+            provenance.facts((), commitment, *state_times(plan, started)), insecure_seed=ledger.insecure_seed
+        )
+        return release_run(plan, folder, ledger, facts, [], lambda path: None)
+
+
+def judge_canaries(plan: Plan, folder: RunFolder, ledger: Ledger, guesses: Guesses | None) -> AuditBound | None:
+    """What the run's canaries show, beside what its certificate claims; None where there are none.
+
+    Raises:
+        RunFailed: they refute the claim.
+    """
+    if guesses is None:
+        return None
+    budget = plan.budget
+    spent = accountants.epsilon(ledger.charges, budget.delta, budget.neighbouring, budget.accountant)
+    bound = judge_guesses(plan, guesses, round_up(spent))
+    if bound.refuted:
+        raise refuse_release(folder.refuted, bound)
+    return bound
+
+
+def release_run(
+    plan: Plan,
+    folder: RunFolder,
+    ledger: Ledger,
+    facts: RunFacts,
+    history: Sequence[Mapping[str, float]],
+    write: Callable[[Path], None],
+) -> PublishedRun:
+    """Settle the run in its account, if it has one, and write `release/`; the ledger is locked meanwhile.
+
+    Raises:
+        ReleaseHeldBack: the account can't be reached; see `dprecipe.training.publish.held`.
+        RunFailed: see `publish`.
+    """
+
+    def check(draft: Path) -> None:
+        report_progress("verifying the release from its folder alone")
+        check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
+
+    with suppress(OSError):  # no release waits for it
+        record_environment(folder.private, plan.digest)
+    facts = replace(facts, audit=join_audits(read_audit(folder), facts.audit))
+
+    def settle(recorded: RunFacts, release: str) -> RunFacts:
+        told = held.settle_or_hold(plan, folder, ledger, recorded, history, write, release)
+        return replace(recorded, account=told)
+
+    epsilon = release_folder.publish_draft(folder.release, plan, ledger, facts, history, write, check, settle)
+    held.discard(folder)
+    return PublishedRun(epsilon, ledger.insecure_seed is None)
+
+
+def run_facts(
+    plan: Plan,
+    ledger: Ledger,
+    started: datetime,
+    provenance: RunProvenance,
+    commitment: str | None,
+    finished: Finished,
+    constants: Sequence[StageConstants] = (),
+) -> RunFacts:
+    """What a finished run recorded about itself; a score only where the recipe declares its records public."""
+    tensors = tensors_of(
+        finished.weights, finished.trained, provenance.model == "python", provenance.initial is not None
+    )
+    return replace(
+        provenance.facts(tensors, commitment, *state_times(plan, started)),
+        steps_lost=finished.steps_lost,
+        insecure_seed=ledger.insecure_seed,
+        score=select_public(finished.score, plan.data) if _is_public(plan, finished) else None,
+        published=finished.published,
+        stages=tuple(map(digest_constants, constants)),
+    )
+
+
+def state_times(plan: Plan, started: datetime) -> tuple[str, str]:
+    """When a run that ends now began and ended, as its certificate says: ISO 8601. Where its duration is secret, the
+    end is the beginning."""
+    # A clock that was set back meanwhile has no say.
+    ended = started if plan.hides_duration else max(started, datetime.now(UTC))
+    return started.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")
+
+
+def _is_public(plan: Plan, finished: Finished) -> bool:
+    return plan.publishes_scores and not finished.test_from_python
+
+
+@phase("verify")
+def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
+    """The release in `draft` verifies; but for its fixed randomness, where that is `insecure`.
+
+    Raises:
+        RunFailed: it does not; it is moved to `rejected`, in private/, for whoever looks into it.
+    """
+    try:
+        verify(draft, max_seconds=None, max_memory=None)  # nobody else made it
+    except CertificateInvalid as invalid:
+        failures = [line for line in invalid.failures if not insecure or not line.startswith(INSECURE)]
+        if not failures:
+            return
+        shutil.rmtree(rejected, ignore_errors=True)
+        os.rename(draft, rejected)
+        raise RunFailed(
+            f"the release does not verify, so there is none: {'; '.join(failures)}",
+            f"don't publish it (it is in {rejected}); see to what is named, then continue with --resume, which spends "
+            "nothing more; if it stays, please report this",
+        ) from None
+
+
+def describe_release(
+    plan: Plan, provenance: RunProvenance, finished: Finished, constants: Sequence[StageConstants]
+) -> dict[str, Any]:
+    """The content of `model.json`. Adapters name the weights that they belong to."""
+    base = provenance.initial.digest if releases_adapters(plan) and provenance.initial is not None else None
+    return describe_file(finished.model, plan.data, finished.config, constants, base)
+
+
+def write_weights(path: Path, plan: Plan, finished: Finished, description: Mapping[str, Any]) -> None:
+    """The weights and `model.json`. Raises `OSError`."""
+    name, metadata = name_weights(finished.model, adapters=releases_adapters(plan))
+    cpu = {name: value.detach().to("cpu").contiguous() for name, value in finished.weights.items()}
+    try:
+        save_file(cpu, path / name, None if metadata is None else dict(metadata))
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error)) from None
+    (path / "model.json").write_bytes(to_bytes(description))
+
+
+INSECURE = "randomness.insecure_seed"
+
+
+def _history(plan: Plan, folder: RunFolder, score: Score | None) -> list[dict[str, float]]:
+    """The public scores along the run that are whole; what is damaged in the log is left out, and told."""
+    lines, damaged = folder.history()
+    points = [{name: value for name, value in line.items() if not name.startswith(TRAINING)} for line in lines]
+    names = {*WHEN, *(() if score is None else score.metrics)}
+    sound = [point for point in points if names <= point.keys() and _possible(plan, point)]
+    damaged += len(points) - len(sound)
+    if damaged:
+        report_progress(f"{folder.metrics}: damaged lines, left out of metrics.json: {damaged}")
+    return [point for point in sound if all(map(math.isfinite, point.values()))]
+
+
+def _possible(plan: Plan, point: Mapping[str, float]) -> bool:
+    return point["step"] <= plan.length.steps and 0 <= point["epsilon"] <= plan.budget.epsilon
+
+
+STATED = frozenset({"accuracy", "loss", "mean_absolute_error"})
+"""Scores that a `PublicScore` has fields for."""
+
+
+def select_public(score: Score | None, data: Data) -> PublicScore | None:
+    """What is stated of a score on public records. A diverged model has no loss or no perplexity that could be stated:
+    it is released without a score."""
+    if score is None or not all(map(math.isfinite, (score.loss, score.full.get("perplexity", 0.0)))):
+        return None
+    known = score_block(describe_data(data).target).model_fields
+    others = {name: value for name, value in score.full.items() if name in known and name not in STATED}
+    # The square of a range overflows.
+    full = {name: value for name, value in others.items() if not isinstance(value, float) or math.isfinite(value)}
+    return PublicScore(score.accuracy, score.loss, score.records, score.mean_absolute_error, full)

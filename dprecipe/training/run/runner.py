@@ -1,0 +1,256 @@
+"""What carries out the plans of a mechanism, as the trunk calls it; and what goes in and comes out. No torch."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+
+from dprecipe import notebook
+from dprecipe.contract.facts import NO_MODEL
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
+from dprecipe.data.facts import Role
+from dprecipe.data.paid.constants import StageConstants
+from dprecipe.data.records import RecordSource
+from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.training.processes.cluster import Cluster
+from dprecipe.training.program.gather import Gathered, gather_records
+from dprecipe.training.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dprecipe.training.audit.request import AuditEvidence, AuditRequest
+    from dprecipe.training.probe.program import Check
+    from dprecipe.training.program.evaluate import Score
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+    release: Path
+    plan: Plan
+    epsilon: float
+    stop_reason: str
+    score: Score | None
+    seconds: float
+    remarks: tuple[str, ...] = ()
+    """What else there is to say of it, in words."""
+    verified: bool = True
+    """The release verifies. Not so where an attempt's randomness was fixed: it is none, and says so."""
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}: {self.stop_reason}, ε = {self.epsilon:g})"
+
+    def _repr_html_(self) -> str:
+        return show_run(self.plan, self.folder, self.release, self.epsilon, self.remarks, self.verified)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether there is a model in the release (see `dprecipe.release.no_model`)."""
+        return self.stop_reason != NO_MODEL
+
+
+def show_run(plan: Plan, folder: Path, release: Path, epsilon: float, remarks: Sequence[str], verified: bool) -> str:
+    """A finished run as a card of a notebook. A notebook may be passed on: it has the released score alone."""
+    score = _read_released_score(release)
+    kind, text = "good", "The release verifies from its folder alone."
+    if not verified:
+        kind, text = "error", "This is no release: its randomness was fixed, so nobody is protected."
+    return notebook.render_card(
+        f"Run of {plan.name}",
+        notebook.render_numbers(
+            [
+                *score,
+                (f"ε = {epsilon:g}", f"spent, of {plan.budget.epsilon:g}"),
+                (f"δ = {plan.budget.delta:g}", f"protects each {plan.guarantee.unit}"),
+            ]
+        ),
+        notebook.render_text(text, kind),
+        *(notebook.render_text(remark, "warning") for remark in remarks),
+        notebook.render_rows(
+            [
+                ("publish", str(release)),
+                ("for people", str(release / "report.html") if plan.release.report else "no report was asked for"),
+                ("keep private", str(folder / "private")),
+            ]
+        ),
+    )
+
+
+def _read_released_score(release: Path) -> list[tuple[str, str]]:
+    """The score that the release has, as a tile; none where it has none."""
+    try:
+        content = json.loads((release / "metrics.json").read_bytes())["public_evaluation"]
+        name, value = next((name, value) for name, value in content.items() if name != "records")
+        shown = f"{value:.2%}" if name == "accuracy" else f"{value:.4g}"
+        return [(shown, f"{name.replace('_', ' ')} on {content['records']:,} records declared public")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        return []
+
+
+class EndedWithoutModel(Exception):
+    """The attempt has ended and published `run`, which has no model."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.stop_reason)
+        self.run = run
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How an attempt begins."""
+
+    moment: datetime
+    accept_lost_steps: bool = False
+    """Release a model that lacks most of the steps charged, rather than none: see `training.lost_steps`."""
+    trial: bool = False
+    """It is one of several runs of which the best is released: what it made is kept, and no release is made."""
+    constants: tuple[StageConstants, ...] = ()
+    """Of a trial: what the paid steps of preprocessing released, once, before all runs."""
+    data: bytes | None = None
+    """What an account knows the data by (`account_run.digest_data`); None where the plan names no account."""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonInputs:
+    """What came from Python in the place of what the recipe names, and all records, wherever they came from."""
+
+    model: nn.Module | None = None
+    train: object | None = None
+    public: object | None = None
+    test: object | None = None
+    gathered: Gathered | None = None
+    teachers: tuple[Path, ...] = ()
+    """Folders of teachers that have voted elsewhere; of a mechanism with teachers alone."""
+    cluster: Cluster | None = None
+    """Machines that train teachers."""
+
+    def check_used(self, plan: Plan) -> None:
+        """The mechanism of the plan has a use for what was given.
+
+        Raises:
+            UsageFault: it has none.
+        """
+        mechanism = mechanism_of(plan.mechanism)
+        if self.model is not None and mechanism.is_convex:
+            raise UsageFault(
+                f"mechanism {plan.mechanism} takes no model from Python: its constants are not proved",
+                "leave `model` out: the recipe names the model",
+            )
+        if self.public is not None and not mechanism.has_student:
+            raise UsageFault(f"mechanism {plan.mechanism} uses no public records", "leave `public` out")
+
+    def records(self, role: Role, plan: Plan, root: Path) -> RecordSource | None:
+        """The records of a role, prepared; read now where that has not been done.
+
+        Raises:
+            UsageFault, DataFault: see `dprecipe.training.program.gather.gather_records`.
+        """
+        gathered = self.gathered
+        if gathered is None:
+            objects: dict[Role, object | None] = {"train": self.train, "public": self.public, "test": self.test}
+            gathered = gather_records(plan, root, objects)
+        return gathered.prepared(role)
+
+
+def check_has_teachers(plan: Plan) -> None:
+    """The run of a plan trains teachers, which can be trained elsewhere.
+
+    Raises:
+        UsageFault: it trains none.
+    """
+    if not mechanism_of(plan.mechanism).has_teachers:
+        raise UsageFault(
+            f"mechanism {plan.mechanism} has no teachers, which `dprecipe teachers`, --teachers and --ray are about",
+            "leave the option out",
+        )
+    if not plan.room.reads_training_records:
+        raise UsageFault(
+            "the votes come from a file, so there are no teachers to train",
+            "run the recipe without --teachers and --ray",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a rehearsal found out."""
+
+    done: str
+    """What was tried, and how fast it was, in words."""
+    seconds: float
+    """How long the whole run will take."""
+    checks: tuple[Check, ...]
+    remarks: tuple[str, ...] = ()
+    """How gradients are taken, where it makes a difference, in words."""
+
+
+P = TypeVar("P")
+"""What a runner's `prepare` makes, and its `attempt` takes."""
+
+
+class Runner(Protocol[P]):
+    """Runs exactly the events of a plan, each recorded in the ledger before its noise is drawn.
+
+    A mechanism's is `RUNNER` of its module `train.run`.
+    """
+
+    @abstractmethod
+    def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> P:
+        """Try the program on synthetic records, and only then bring in the run's own. Nothing is spent, no file is
+        written.
+
+        `root`: where relative paths of data start. `inputs`: what came from Python.
+
+        Raises:
+            UsageFault: no certificate could state this run.
+            DataFault: the data is not what the recipe declares.
+            PlanRefused, RunFailed: the program does not do what the accounting assumes.
+        """
+
+    @abstractmethod
+    def attempt(self, plan: Plan, folder: RunFolder, program: P, start: Start) -> Run:
+        """Go on from where the folder is to the end of the plan or of the budget, and publish: see
+        `dprecipe.training.run.attempt.open_attempt`.
+
+        Raises:
+            Interrupted: the user stopped it; `resume` continues.
+            RunFailed, BudgetSpent, UsageFault: the ledger says what was spent.
+        """
+
+    def follow(self, plan: Plan, program: P) -> Run:
+        """Take part in an attempt that another process leads; only of a mechanism that `several` processes can run."""
+        raise RunFailed(f"internal fault: {plan.mechanism} runs in one process", "please report this")
+
+    @abstractmethod
+    def rehearse(self, plan: Plan) -> Rehearsal:
+        """Try a little of a run on synthetic records: reads no data, spends nothing, leaves nothing.
+
+        Raises:
+            PlanRefused, RunFailed: as `prepare` would.
+        """
+
+    def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
+        """Attack the program of a plan with synthetic records, at the depths that are asked for: reads no data, spends
+        nothing, leaves nothing. Only of a mechanism with `audit_depths`, and asked for no other depth.
+
+        Raises:
+            PlanRefused, RunFailed: as `prepare` would: the probe is part of the program.
+        """
+        raise RunFailed(f"internal fault: {plan.mechanism} has no audit", "please report this")
+
+
+def runner_of(plan: Plan) -> Runner[object]:
+    """The runner of a plan; imports torch.
+
+    Raises:
+        RunFailed: a library that it needs can't be imported.
+    """
+    return cast("Runner[object]", mechanism_of(plan.mechanism).import_runner())

@@ -1,0 +1,100 @@
+"""A module from Python as it was before its first private record: what noise alone may move, and what nothing may.
+
+Its code runs on private records, and could write them into a weight, into a buffer, or under a new name. Guarantees:
+`weights` has the names from before; behind those that are trained stand the very parameters that the optimiser moves,
+behind the others the values from before. `refuse_moves` refuses a sum in whose making a trained weight moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from dprecipe.faults import RunFailed
+from dprecipe.release.origins import quote_names
+from dprecipe.training.publish.released import trained_parameters
+
+
+@final
+class TensorSnapshot:
+    """See the module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        """Make it before the first private record is brought in; what is not trained is copied, to the CPU."""
+        self._module = module
+        self._names = tuple(module.state_dict())
+        self._trained = trained_parameters(module)
+        self._untrained = {
+            name: value.detach().to("cpu", copy=True)
+            for name, value in module.state_dict().items()
+            if name not in self._trained
+        }
+
+    def weights(self) -> dict[str, Tensor]:
+        """What may be released, in the order of the module's `state_dict`; trained tensors are not copied."""
+        device = next(self._module.parameters()).device
+        return {
+            name: self._trained[name].detach() if name in self._trained else self._untrained[name].to(device, copy=True)
+            for name in self._names
+        }
+
+    def moved(self) -> tuple[str, ...]:
+        """The names of tensors that are there anew, are gone, or differ, and that no noisy step makes."""
+        result = self._module.state_dict()
+        names = dict.fromkeys((*self._names, *result))
+        return tuple(
+            name
+            for name in names
+            if not (name in self._trained and name in result)
+            and not (
+                name in self._untrained
+                and name in result
+                and _equal(self._untrained[name], result[name].detach().cpu())
+            )
+        )
+
+    @contextmanager
+    def refuse_moves(self) -> Iterator[None]:
+        """No trained weight moves, nor is replaced, within.
+
+        Raises:
+            RunFailed: one did, or was; names them.
+        """
+        before = {name: parameter.detach().clone() for name, parameter in _trainable(self._module).items()}
+        objects = _trainable(self._module)
+        try:
+            yield
+        finally:  # also where the module raised after it had written
+            self._check_unmoved(before, objects)
+
+    def _check_unmoved(self, before: Mapping[str, Tensor], objects: Mapping[str, nn.Parameter]) -> None:
+        after = _trainable(self._module)
+        moved = [
+            name
+            for name in dict.fromkeys((*objects, *after))
+            if after.get(name) is not objects.get(name) or not _equal(before[name], after[name].detach())
+        ]
+        if moved:
+            raise RunFailed(
+                f"the module from Python wrote to its own trained weights while it saw private records: "
+                f"{quote_names(moved)}; the sum of this step is not used",
+                "write to no weight in forward, nor to the `.data` of one; the step stays charged: continue with "
+                "--resume once the module is mended",
+            )
+
+
+def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: p for name, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    """Alike number for number; what is not a number is like itself."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if torch.equal(one, other):
+        return True
+    return bool(((one == other) | ((one != one) & (other != other))).all())

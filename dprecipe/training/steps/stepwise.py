@@ -1,0 +1,393 @@
+"""Runs of the mechanisms that take steps on noisy sums: the program under its trainer, attempt by attempt."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from dprecipe import __version__
+from dprecipe.contract.facts import NO_MODEL
+from dprecipe.contract.plan import Plan
+from dprecipe.contract.table import mechanism_of
+from dprecipe.data.paid.stage import size_share
+from dprecipe.faults import Interrupted, NothingLearned, RunFailed
+from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.canaries import canaries_of
+from dprecipe.privacy.events import Charge, count_by_event, drop_first, take_first
+from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.progress import report_progress
+from dprecipe.release.origins import quote_names
+from dprecipe.training.audit.request import AuditEvidence, AuditRequest
+from dprecipe.training.canaries.coins import open_coins
+from dprecipe.training.canaries.run import guess_coins, make_canaries
+from dprecipe.training.checks.initial_weights import check_initial_weights
+from dprecipe.training.checks.memory import check_memory, rehearse_step
+from dprecipe.training.checks.memory_meter import SMALLER_PARTS, explain_out_of_memory
+from dprecipe.training.engine.full_precision import in_run_precision
+from dprecipe.training.loggers.run import open_loggers
+from dprecipe.training.probe.sums import SumTests
+from dprecipe.training.processes.processes import FollowerGate, Processes, is_worker, join_processes
+from dprecipe.training.processes.set_digest import digest_of, digest_set
+from dprecipe.training.processes.sharded_weights import check_in_blocks, gathers_weights, whole_on
+from dprecipe.training.processes.shards import check_divisible
+from dprecipe.training.program.evaluate import METRICS, HeldOut, Sample, Scored, keep_metrics
+from dprecipe.training.program.physical_batch import agree_on_size, measure_physical_batch, with_size
+from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, declared_records, measure_base
+from dprecipe.training.program.program import prepare as program_of
+from dprecipe.training.program.trainer_library import lightning
+from dprecipe.training.publish.draft import check_publishable
+from dprecipe.training.publish.provenance import private_of
+from dprecipe.training.publish.publish import Finished
+from dprecipe.training.publish.released import released_names, released_state, tensors_of
+from dprecipe.training.publish.usable import check_learned
+from dprecipe.training.run import checkpoint
+from dprecipe.training.run.attempt import open_attempt
+from dprecipe.training.run.folder import RunFolder
+from dprecipe.training.run.gate import Gate
+from dprecipe.training.run.lost_steps import check_trained
+from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.steps.noisy_steps import Build, NoisySteps
+from dprecipe.training.steps.snapshot import TensorSnapshot
+from dprecipe.training.steps.step_failures import StepFailed
+from dprecipe.training.steps.watch import SpentCurve, Stopping, Watch
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StepwiseRunner(Runner[StepwiseProgram]):
+    """The runner of every mechanism that takes steps on noisy sums, given its module and the tests of its sums."""
+
+    build: Build
+    tests: Callable[[Plan, nn.Module], SumTests]
+    """The probe's tests of its sums."""
+
+    def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> StepwiseProgram:
+        """The program of a plan, on its own records or on those from Python: see `training.program.prepare`."""
+        program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
+        if gathers_weights(plan):
+            check_in_blocks(program.model, program.device, from_python=program.custom_model)
+        elif is_worker() and plan.runtime.sharding != "none":
+            check_divisible([parameter for parameter in program.model.parameters() if parameter.requires_grad])
+        if inputs.train is None:
+            check_initial_weights(plan, root, program.initial)
+        if not gathers_weights(plan):  # a synthetic step has the weights whole
+            program, plan = self._measure(plan, program)
+            check_memory(plan, self.build, program)
+            rehearse_step(plan, self.build, program)
+        rows, target = plan.runtime.physical_batch_size, program.facts.target
+        base = measure_base(program.model, program.sets.test, whole_on(plan, program.device), rows, target)
+        program = replace(program, base_perplexity=base)
+        weights = released_state(plan, program.model, program.model.state_dict())
+        trained = released_names(plan, program.model)
+        tensors = tensors_of(weights, trained, program.custom_model, program.initial is not None)
+        check_publishable(plan, program.provenance, tensors)
+        return program
+
+    def _measure(self, plan: Plan, program: StepwiseProgram) -> tuple[StepwiseProgram, Plan]:
+        """Both with the physical batch that memory allows, where the recipe leaves it to be measured."""
+        if plan.runtime.physical_batch != "auto":
+            return program, plan
+        size = measure_physical_batch(plan, self.build, program)
+        return replace(program, physical_batch=size), with_size(plan, size)
+
+    def attempt(self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start) -> Run:
+        """Train from the folder's last state to the end of the plan or of the budget, and publish."""
+        processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
+        plan = agree_on_size(plan, program.physical_batch, processes, folder)
+        state: dict[str, Any] | None = None
+
+        def check(before: Ledger | None) -> None:
+            nonlocal state
+            state = checkpoint.of_ledger(checkpoint.load(folder.checkpoint), before)
+            if before is not None:
+                charged, trained = part.count_steps_charged(before.charges), checkpoint.steps_of(state)
+                check_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
+
+        private = {"commitment": private_of(program.sets.train)}
+        rest = partial(_find_rest, plan, lambda: state)
+        opened = open_attempt(plan, folder, start, program.provenance, private, check, program.sets.train, rest)
+        with telling_end(processes), opened as attempt:
+            program = program.with_constants(plan, attempt.constants)
+            gate = Gate(
+                plan.room.events,
+                attempt.plan.budget,
+                attempt.ledger,
+                attempt.secrets,
+                attempt.charged,
+                stages=plan.stage_charges,
+            )
+            module = self.build(plan, program.model, program.store, gate, attempt.secrets)
+            scored = copies_to_score(plan, program)
+            module.join(processes)
+            coins = None
+            if canaries_of(plan):
+                has_state = state is not None
+                coins = open_coins(folder.private, canaries_of(plan), attempt.secrets, has_state=has_state)
+                module.canaries = make_canaries(plan, coins, program.store.records, program.model, program.device)
+            if state is not None:
+                checkpoint.restore(module, state, folder.checkpoint)
+            module.snapshot = take_snapshot(program)
+            module.size_share = size_share(plan.data, attempt.constants)
+            trained = released_names(plan, program.model)
+            processes.agree(lambda: (attempt.secrets, state, attempt.constants, coins))
+            curve = SpentCurve(plan, attempt.charged, module.events_done)
+            with open_loggers(plan, folder, program.sets.custom_test) as loggers:
+                watch = Watch(
+                    plan,
+                    curve,
+                    *scored,
+                    folder.record,
+                    lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": attempt.ledger.head}),
+                    loggers,
+                )
+                try:
+                    fit_steps(module, watch, program.device, module.steps_left)
+                except StepFailed:
+                    if module.is_whole and module.is_between_events:
+                        watch.save(module)
+                    gate.close(interrupted=True)  # else all events of its block would count as spent
+                    raise
+                module.gather()
+                watch.save(module)
+                interrupted = module.stop_requested and gate.stop_reason is None
+                try:
+                    if not interrupted:
+                        check_learned(plan, program, module.released_state())
+                except NothingLearned as nothing:
+                    if start.trial:
+                        raise  # one run of several: the others go on
+                    gate.settle()
+                    processes.agree(lambda: NO_MODEL)
+                    raise EndedWithoutModel(attempt.publish_nothing(nothing.message)) from None
+                reason = gate.close(interrupted)
+                processes.agree(lambda: reason)
+                if reason == "interrupted":
+                    raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")
+                score = watch.score(module, final=True)
+                if score is not None:
+                    keep_metrics(score, folder.private / METRICS)
+                watch.log_covered(module)
+        report_moved(module)
+        finished = Finished(
+            weights=released_state(plan, program.model, module.released_state()),
+            trained=trained,
+            model=None if program.custom_model else plan.model,
+            score=score,
+            test_from_python=program.sets.custom_test,
+            config=program.config,
+            steps_lost=part.count_steps_charged(gate.spent) - module.steps_done,
+            guesses=None if module.canaries is None else guess_coins(plan, module.canaries, module.released_state()),
+        )
+        done = attempt.publish(finished)
+        with suppress(RunFailed):  # the release is there, and a process that is lost by now takes nothing from it
+            processes.agree(lambda: done)
+        return done
+
+    def follow(self, plan: Plan, program: StepwiseProgram) -> Run:
+        """Take part in an attempt that another process leads; returns the leader's run.
+
+        Raises:
+            Interrupted: the leader was stopped.
+        """
+        processes = processes_of(plan, program)
+        plan = agree_on_size(plan, program.physical_batch, processes, None)
+        # The leader sends its secrets, its checkpoint and released constants; this process reads no files of its own.
+        begun = processes.agree(refuse_answer)
+        if isinstance(begun, Run):
+            return begun  # it ended without a model
+        secrets, state, constants, coins = begun
+        program = program.with_constants(plan, constants)
+        module = self.build(plan, program.model, program.store, FollowerGate(secrets), secrets)
+        module.join(processes)
+        if coins is not None:
+            module.canaries = make_canaries(plan, coins, program.store.records, program.model, program.device)
+        if state is not None:
+            module.restore(state)
+        module.snapshot = take_snapshot(program)
+        module.size_share = size_share(plan.data, constants)
+        fit_steps(module, lightning.Callback(), program.device, module.steps_left)
+        module.gather()
+        if processes.agree(refuse_answer) == "interrupted":
+            raise Interrupted("stopped by the leading process")
+        done: Run = processes.agree(refuse_answer)
+        return done
+
+    def rehearse(self, plan: Plan, steps: int = 5) -> Rehearsal:
+        """Take a few steps on synthetic records."""
+        program, plan = self._measure(plan, program_of(plan, self.tests, lambda: Sets(Synthetic(plan))))
+        with tempfile.TemporaryDirectory() as folder:
+            ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
+            secrets = Secrets()
+            gate = Gate(take_first(plan.room.events, steps), plan.budget, ledger, secrets)
+            module = self.build(plan, program.model, program.store, gate, secrets)
+            stopwatch = Stopwatch()
+            fit_steps(module, stopwatch, program.device, steps)
+            ledger.abandon()
+        seconds = stopwatch.seconds_per_step
+        done = f"{module.steps_done} steps on synthetic records: {seconds * 1000:.0f} ms per step"
+        with in_run_precision():
+            remarks = module.remarks()
+        return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
+
+    def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
+        """Attack the program of a plan with synthetic records."""
+        from dprecipe.training.audit.program import examine_program, open_bench, remark_on
+        from dprecipe.training.audit.steps import audit_steps
+
+        parts = []
+        with open_bench(plan, self.build, self.tests, lambda: request.show("program", 0, 0), request.inputs) as bench:
+            if request.asks("program"):
+                tests = tuple(examine_program(bench, plan.runtime.physical_batch_size))
+                parts.append(AuditEvidence(tests, remarks=remark_on(bench.program.device)))
+            if request.asks("steps"):
+                parts.append(audit_steps(bench, request.steps, lambda done: request.show("steps", done, request.steps)))
+        return AuditEvidence.joined(parts)
+
+
+def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: Ledger | None) -> tuple[Charge, ...]:
+    """What the attempt has still to draw: stages that were never charged, and the steps that its state lacks."""
+    kept = state()
+    done = 0 if kept is None else kept.get("events_done")
+    charged = count_by_event(() if before is None else before.charges)
+    stages = count_by_event(plan.stage_charges) - charged
+    own = drop_first(plan.room.events, done if isinstance(done, int) else 0)
+    return (*(Charge(event, count) for event, count in stages.items()), *own)
+
+
+@contextmanager
+def telling_end(processes: Processes) -> Iterator[None]:
+    """Let the other processes of a run know that it has ended without a model, where they wait for its beginning."""
+    try:
+        yield
+    except EndedWithoutModel as ended:
+        run = ended.run
+        processes.agree(lambda: run)
+        raise
+
+
+def report_moved(module: NoisySteps) -> None:
+    """Name the tensors that a module from Python changed by itself; their current values are not released."""
+    moved = () if module.snapshot is None else module.snapshot.moved()
+    if moved:
+        report_progress(
+            f"the module from Python changed tensors outside the noisy steps: {quote_names(moved)}; the release has "
+            "their values from before training, and no tensor that was added later"
+        )
+
+
+def take_snapshot(program: StepwiseProgram) -> TensorSnapshot | None:
+    """The tensors of a module from Python before this attempt's first step; our own modules never change theirs."""
+    return TensorSnapshot(program.model) if program.custom_model else None
+
+
+def refuse_answer() -> Any:
+    """The answer of a process that is not the leader; it is never requested."""
+    raise RunFailed("internal fault: a process that is not the leader was asked", "please report this")
+
+
+def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
+    """The processes of this run, once all of them hold the same plan, weights and records.
+
+    Raises:
+        UsageFault: they hold different ones.
+        RunFailed: they can't reach each other.
+    """
+    processes = join_processes(program.device)
+    if processes.count > 1:
+        processes.check_same("plan", plan.digest)
+        # It is outside the plan, and decides what processes send each other and who adds noise.
+        processes.check_same("runtime.sharding", plan.runtime.sharding)
+        processes.check_same("runtime.physical_batch", plan.runtime.physical_batch)
+        processes.check_same("model", digest_of(p.detach().cpu().numpy() for p in program.model.state_dict().values()))
+        processes.check_same("version of dprecipe", __version__)
+        processes.check_same("set of records", digest_set(program.sets.train))
+    return processes
+
+
+def copies_to_score(plan: Plan, program: StepwiseProgram) -> tuple[HeldOut | None, HeldOut]:
+    """The held-out records, and a sample of the training records, each with a copy of the model, which has to be whole
+    yet."""
+
+    def copied(records: Scored) -> HeldOut:
+        rows, own = plan.runtime.physical_batch_size, program.custom_model
+        return HeldOut(
+            program.model,
+            records,
+            whole_on(plan, program.device),
+            rows,
+            program.facts.target,
+            from_python=own,
+            base=program.base_perplexity if records is program.sets.test else None,
+        )
+
+    held_out = None if program.sets.test is None else copied(program.sets.test)
+    return held_out, copied(Sample(program.sets.train))
+
+
+def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
+    """Run the program under a trainer with fixed arguments: a caller can't pass one that breaks privacy."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"lightning\..*")
+        trainer = lightning.Trainer(
+            accelerator={"cuda": "gpu"}.get(device.type, device.type),
+            devices=1,
+            strategy=lightning.strategies.SingleDeviceStrategy(device),  # `Processes` communicate beside it
+            max_epochs=1,
+            precision="32-true",
+            logger=False,
+            callbacks=[watch, Stopping(module.request_stop)],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
+        # The trainer only counts steps, one more than planned: the gate's refusal ends the run.
+        counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
+        try:
+            with explain_out_of_memory("in a step", SMALLER_PARTS, StepFailed), in_run_precision():
+                trainer.fit(module, counter)
+        except SystemExit:  # the trainer's reaction to a second Ctrl-C
+            raise KeyboardInterrupt from None
+        finally:
+            move_back(module, device)
+
+
+def move_back(module: Any, device: torch.device) -> None:
+    """Move the module and the state of its optimisers to the device: the trainer moves them to the CPU when it ends.
+
+    Step counters stay on the CPU, where optimisers read them.
+    """
+    module.to(device)
+    for state in module.configure_optimizers().state.values():
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and name != "step":
+                state[name] = value.to(device)
+
+
+class Stopwatch(lightning.Callback):
+    """Times the steps after the first, which warms up."""
+
+    def __init__(self) -> None:
+        self._ends: list[float] = []
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
+        if module.device.type == "cuda":
+            torch.cuda.synchronize(module.device)  # otherwise this is only when the step was queued
+        self._ends.append(time.monotonic())
+
+    @property
+    def seconds_per_step(self) -> float:
+        return (self._ends[-1] - self._ends[0]) / max(1, len(self._ends) - 1)

@@ -1,0 +1,136 @@
+"""Labels that are numbers or counts, from a file to a model that predicts in its units, with a certificate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import dprecipe
+from dprecipe.models.load import load
+from dprecipe.nonprivate.plan import make_plan
+from dprecipe.planning.make import plan as plan_of
+from dprecipe.recipe.read import LoadedPublic, read_any, read_text
+from dprecipe.training.run.nonprivate import train
+from dprecipe.training.run.start import rehearse, run
+
+ROWS = 60
+NUMBER, COUNT = "{column: days, range: [-10, 30]}", "{column: visits, count: {max: 40}}"
+RECIPE = """\
+recipe: dprecipe/v1
+name: labels
+data:
+  train:
+    source: csv
+    path: train.csv
+    columns: {{age: {{kind: numeric, min: 0, max: 1}}}}
+    label: {label}
+  test: {{source: csv, path: test.csv, access: public}}
+  size: {size}
+  unit: {unit}
+model: {model}
+mechanism: {mechanism}
+budget: {{epsilon: auto, delta: 1e-3}}
+training: {{steps: 60, {training} optimizer: {{kind: sgd, lr: {lr}}}}}
+release: {{report: false}}
+"""
+DPSGD = (
+    "{kind: dpsgd, clip: {norm: 1.0}, noise: {family: gaussian, multiplier: 0.8}, "
+    "sampling: {scheme: poisson, batch_size: 30}}"
+)
+ENCODED = (
+    "{kind: encoded, codebook: {source: gaussian, size: 20}, noise: {family: gaussian, multiplier: 0.8}, "
+    "sampling: {scheme: poisson, batch_size: 30}}"
+)
+LINEAR, MLP = "{kind: linear}", "{kind: mlp, hidden: [4]}"
+
+
+def write_rows(folder: Path) -> None:
+    """Days fall from 20 to -5 with age, visits grow from 2 to 20."""
+    generator = np.random.default_rng(0)
+    for name in ("train", "test"):
+        ages = generator.uniform(size=ROWS)
+        days = 20 - 25 * ages + generator.normal(size=ROWS)
+        visits = generator.poisson(2 * np.exp(2.3 * ages))
+        lines = [
+            f"{age:.4f},{day:.3f},{count},p{row // 2}"
+            for row, (age, day, count) in enumerate(zip(ages, days, visits, strict=True))
+        ]
+        (folder / f"{name}.csv").write_text("\n".join(["age,days,visits,person", *lines]) + "\n", encoding="utf-8")
+
+
+def recipe(
+    label: str, model: str, mechanism: str = DPSGD, training: str = "", unit: str = "record", lr: float = 0.5
+) -> str:
+    size = ROWS if unit == "record" else ROWS // 2
+    return RECIPE.format(label=label, model=model, mechanism=mechanism, training=training, unit=unit, size=size, lr=lr)
+
+
+CASES = {
+    "number": recipe(NUMBER, MLP),
+    "huber": recipe(NUMBER, LINEAR, training="loss: {kind: huber, delta: 0.2},"),
+    "count": recipe(COUNT, LINEAR),
+    "units": recipe(NUMBER, LINEAR, unit="{column: person, max_records: 2}"),
+    "encoded": recipe(COUNT, LINEAR, ENCODED),
+}
+
+
+QUICK = {"number", "encoded"}
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in CASES]
+)
+def test_from_a_file_to_predictions_in_its_units(name: str, tmp_path: Path) -> None:
+    write_rows(tmp_path)
+    finished = run(plan_of(read_text(CASES[name], "recipe.yaml")), tmp_path / "run", data_root=tmp_path)
+    dprecipe.verify(finished.release)
+    score = finished.score
+    assert score is not None
+    table = np.genfromtxt(tmp_path / "test.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
+    labels = table["visits" if "count: {max" in CASES[name] else "days"]
+    model = load(finished.release)
+    predicted = model.predict([{"age": float(age)} for age in table["age"]])
+    assert predicted.dtype == np.float64
+    assert score.mean_absolute_error == pytest.approx(np.abs(predicted - labels).mean(), rel=1e-4)
+    assert score.mean_absolute_error < 0.75 * np.abs(labels - np.median(labels)).mean()
+    released = json.loads((finished.release / "certificate.json").read_text())["predicate"]["data_access"]
+    assert released["evaluation"]["released"]["mean_absolute_error"] == score.mean_absolute_error
+
+
+def test_without_privacy(tmp_path: Path) -> None:
+    write_rows(tmp_path)
+    text = recipe(COUNT, MLP, "{kind: none}", "batch_size: 20,", lr=0.02).replace(
+        "path: train.csv", "path: train.csv\n    access: public"
+    )
+    lines = [line for line in text.splitlines() if not line.startswith(("budget", "release"))]
+    (tmp_path / "recipe.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    loaded = read_any(tmp_path / "recipe.yaml")
+    assert isinstance(loaded, LoadedPublic)
+    done = train(make_plan(loaded), tmp_path, tmp_path / "out")
+    assert done.score is not None
+    assert load(done.weights).predict([{"age": 0.1}, {"age": 0.9}]).tolist() == sorted(
+        load(done.weights).predict([{"age": 0.1}, {"age": 0.9}]).tolist()
+    )
+    assert done.score.mean_absolute_error < 3.5
+
+
+def test_a_module_from_python_predicts_in_the_units_of_the_file(tmp_path: Path) -> None:
+    write_rows(tmp_path)
+    torch.manual_seed(0)
+    own = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    plan = plan_of(read_text(recipe(NUMBER, MLP), "recipe.yaml"))
+    finished = run(plan, tmp_path / "run", model=own, data_root=tmp_path)
+    dprecipe.verify(finished.release)
+    module = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    predicted = load(finished.release, module).predict([{"age": 0.0}, {"age": 1.0}])
+    assert 5 < predicted[0] < 30
+    assert predicted[1] < predicted[0] - 5
+
+
+def test_it_is_rehearsed_on_synthetic_labels() -> None:
+    rehearsal = rehearse(plan_of(read_text(CASES["count"], "recipe.yaml")))
+    assert all(check.passed for check in rehearsal.checks)

@@ -1,0 +1,203 @@
+"""The gate: record, then release; refuse before the budget would be exceeded."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from dprecipe.contract.plan import PlanBudget
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.encoded.events import EncodedSum
+from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.lattice import lattice_spacing
+from dprecipe.privacy import accountants, calibrate
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Event, count_events
+from dprecipe.privacy.ledger import LedgerWriter, read
+from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian, PoissonLaplace
+from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.engine.clipping import Norm
+from dprecipe.training.run.gate import Gate, Ticket
+
+PLAN = "sha256:" + "0" * 64
+RELATION = Neighbouring.ADD_OR_REMOVE_ONE
+BUDGET = PlanBudget(2.0, 1e-5, RELATION, "pld")
+EVENT = Gaussian(10.0)
+ROOM = calibrate.calibrate_count(EVENT, BUDGET.epsilon, BUDGET.delta, RELATION, BUDGET.accountant)
+ZERO = ClippedSum(torch.zeros(3), 1.0)
+
+
+def gate(path: Path, planned: int, event: Event = EVENT, charged: tuple[Charge, ...] = (), done: int = 0) -> Gate:
+    return Gate([Charge(event, planned)], BUDGET, LedgerWriter(path, PLAN), Secrets(1), charged, done)
+
+
+def drain(gate: Gate) -> int:
+    """Take every ticket there is; how many noisy sums came out."""
+    releases = 0
+    while (ticket := gate.admit()) is not None:
+        for _ in range(ticket.releases):
+            gate.release(ticket, ZERO)
+            releases += 1
+    return releases
+
+
+def test_a_plan_within_the_budget_runs_whole(tmp_path: Path) -> None:
+    gated = gate(tmp_path / "l", ROOM)
+    assert drain(gated) == ROOM
+    assert gated.close() == "completed"
+    assert read(tmp_path / "l").charges == (Charge(EVENT, ROOM),)
+
+
+@pytest.mark.parametrize(
+    ("event", "norm"), [(EVENT, "l1"), (PoissonLaplace(1.0, 10.0), "l2")], ids=["gaussian", "laplace"]
+)
+def test_a_sum_that_is_bounded_in_another_norm_than_the_account_says_is_not_released(
+    tmp_path: Path, event: Event, norm: Norm
+) -> None:
+    ticket = Ticket(event, 1)
+    with pytest.raises(RunFailed, match=f"bounded in the {norm} norm"):
+        gate(tmp_path / "l", 1, event).release(ticket, ClippedSum(torch.zeros(3), 1.0, norm))
+    assert ticket.used == 0
+
+
+def test_the_stop_is_a_refusal_before_the_budget_would_be_exceeded(tmp_path: Path) -> None:
+    """A ledger with room for k steps gives exactly k noisy sums, whatever was asked for."""
+    lost = (Charge(EVENT, 7),)
+    gated = gate(tmp_path / "l", ROOM, charged=lost)
+    assert drain(gated) == ROOM - 7
+    assert gated.admit() is None
+    assert gated.close() == "budget"
+    charges = (*lost, *read(tmp_path / "l").charges)
+    assert count_events(charges) == ROOM
+    assert accountants.epsilon(charges, 1e-5, RELATION, "pld") <= BUDGET.epsilon
+    assert accountants.epsilon([Charge(EVENT, ROOM + 1)], 1e-5, RELATION, "pld") > BUDGET.epsilon
+
+
+def test_a_plan_that_lies_about_its_length_is_stopped_all_the_same(tmp_path: Path) -> None:
+    lost = (Charge(Gaussian(5.0), 1),)  # an event the plan does not hold: the whole sum is asked about
+    gated = gate(tmp_path / "l", ROOM, charged=lost)
+    ran = drain(gated)
+    assert gated.close() == "budget"
+    assert accountants.epsilon((*lost, Charge(EVENT, ran)), 1e-5, RELATION, "pld") <= BUDGET.epsilon
+    assert accountants.epsilon((*lost, Charge(EVENT, ran + 1)), 1e-5, RELATION, "pld") > BUDGET.epsilon
+
+
+def test_law_1_every_event_is_on_disk_before_its_noise_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, drawn = tmp_path / "l", 0
+
+    def spying(value: torch.Tensor, law: object, scale: object, stream: object) -> torch.Tensor:
+        nonlocal drawn
+        drawn += 1
+        assert count_events(read(path).charges) >= drawn
+        return value
+
+    monkeypatch.setattr("dprecipe.training.run.gate.add_noise", spying)
+    assert drain(gate(path, 200, PoissonGaussian(0.01, 5.0))) == 200 == drawn
+
+
+def test_t6_no_ticket_no_noise_and_no_ticket_twice(tmp_path: Path) -> None:
+    gated = gate(tmp_path / "l", 3)
+    ticket = gated.admit()
+    assert ticket is not None
+    gated.release(ticket, ZERO)
+    with pytest.raises(RunFailed, match="ledger does not hold"):
+        gated.release(ticket, ZERO)
+
+
+def test_an_epoch_of_batches_is_one_event_and_one_ticket(tmp_path: Path) -> None:
+    event = PartitionedGaussian(10.0, 4)
+    gated = gate(tmp_path / "l", 5, event)
+    assert drain(gated) == 20
+    gated.close()
+    assert read(tmp_path / "l").charges == (Charge(event, 5),)
+
+
+def test_t13_t15_noise_has_the_recorded_multiplier_times_the_sums_own_bound(tmp_path: Path) -> None:
+    """Variance of 60,000 draws within five standard errors (6e-7), for two bounds."""
+    gated = gate(tmp_path / "l", 2)
+    for bound in (0.1, 3.0):
+        ticket = gated.admit()
+        assert ticket is not None
+        noise = gated.release(ticket, ClippedSum(torch.full((60_000,), 2.0), bound)) - 2.0
+        expected = (EVENT.noise_multiplier * bound) ** 2
+        assert abs(float(noise.var()) / expected - 1) < 5 * math.sqrt(2 / 60_000)
+
+
+def test_a_release_is_on_the_lattice_of_its_own_noise(tmp_path: Path) -> None:
+    """Whatever the sum, and for the bound of each coordinate: 2^-21 to 2^-20 of the noise's scale."""
+    bounds = torch.tensor([0.1, 0.1, 0.1, 0.1, 7.0]).repeat(4000).double()
+    for bound, least in ((0.1, 0.1), (3.0, 3.0), (bounds, 0.1)):
+        step = lattice_spacing(EVENT.noise_multiplier * least)
+        for value in (torch.zeros(20_000), torch.rand(20_000) / 3, torch.randn(20_000).double() * 1e3):
+            gated = gate(tmp_path / "l", 1)
+            ticket = gated.admit()
+            assert ticket is not None
+            steps = gated.release(ticket, ClippedSum(value, bound)) / step
+            assert torch.equal(steps, steps.round())
+            assert len(set((steps.long() % 8).tolist())) == 8  # and on no coarser one
+            (tmp_path / "l").unlink()
+
+
+def test_t12_no_two_releases_share_noise(tmp_path: Path) -> None:
+    gated = gate(tmp_path / "l", 40, PartitionedGaussian(10.0, 3))
+    seen = set()
+    while (ticket := gated.admit()) is not None:
+        seen |= {gated.release(ticket, ZERO).numpy().tobytes() for _ in range(ticket.releases)}
+    assert len(seen) == 120
+
+
+def test_t24_an_interrupted_gate_settles_what_ran_and_a_new_one_charges_what_did_not(tmp_path: Path) -> None:
+    path, faint = tmp_path / "l", Gaussian(100.0)
+    first = gate(path, 100, faint)
+    for _ in range(5):
+        assert first.admit() is not None
+    assert first.close(interrupted=True) == "interrupted"
+    assert read(path).charges == (Charge(faint, 5),)
+    second = gate(path, 100, faint, charged=read(path).charges, done=5)
+    for _ in range(5):
+        assert second.admit() is not None
+    second._ledger.abandon()  # a crash
+    charged = read(path).charges
+    assert 10 <= count_events(charged) <= 12  # the last block is spent whole
+    third = gate(path, 100, faint, charged=charged, done=8)
+    assert drain(third) == 92
+    third.close()
+    assert count_events(read(path).charges) == count_events(charged) + 92
+
+
+def test_a_ledger_that_cant_be_written_stops_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gated = gate(tmp_path / "l", 10)
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunFailed, match="No space left"):
+        gated.admit()
+
+
+def test_heterogeneous_plans_keep_their_order(tmp_path: Path) -> None:
+    events = [Charge(Gaussian(20.0), 3), Charge(Gaussian(30.0), 2)]
+    gated = Gate(events, BUDGET, LedgerWriter(tmp_path / "l", PLAN), Secrets(1))
+    seen = []
+    while (ticket := gated.admit()) is not None:
+        seen.append(ticket.event)
+    gated.close()
+    assert seen == [Gaussian(20.0)] * 3 + [Gaussian(30.0)] * 2
+    assert read(tmp_path / "l").charges == tuple(events)
+
+
+def test_events_with_long_lines_are_reserved_several_at_a_time(tmp_path: Path) -> None:
+    """An event of 256 bounds takes kilobytes of ledger: four of them share a line, one of few bounds has its own."""
+    for shifts, reserved in ((256, 4), (3, 1)):
+        table = tuple((0.001 * (i + 1), 1) for i in range(shifts))
+        event = EncodedSum(0.001, 20.0, "laplace", None, table, False, PLAN)
+        path = tmp_path / f"{shifts}"
+        gated = gate(path, 400, event)
+        assert gated.admit() is not None
+        assert read(path).charges == (Charge(event, reserved),)
