@@ -93,7 +93,7 @@ def main() -> None:
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
             remaining_budget = RemainingBudget(plan, ledger)
             answers = AnswersFile(Path(folder) / "answers.jsonl", None, QUERIES, CLASSES)
-            chosen = aggregator_of(plan.room_as(PatePlan))
+            chosen = aggregator_of(plan.as_plan_of(PatePlan))
             ballot = Ballot(counts, chosen, QUERIES, remaining_budget, noise_streams(Secrets()), answers)
             scores = expected if name.startswith("Interactive") else None
 

@@ -115,7 +115,7 @@ def alone(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> flo
     """Seconds a step of the engine."""
     model, clock, secrets = program.model.train(), Clock(), Secrets()
     optimizer, gradient = optimizer_of(plan.training.descent, model), FlatGradient(list(model.parameters()))
-    size, rows = math.ceil(plan.room.largest_expected_batch), plan.runtime.physical_batch_size
+    size, rows = math.ceil(plan.mechanism_plan.largest_expected_batch), plan.runtime.physical_batch_size
     generator = np.random.default_rng(0)
     drawn = [generator.integers(plan.data.size, size=size) for _ in range(min(steps, BATCHES))]
     batches = [BatchPart(*map(torch.from_numpy, program.sets.train.batch(some))) for some in drawn]

@@ -37,8 +37,8 @@ class Palette:
     torch_edge: str
     private_box: str
     private_edge: str
-    room_box: str
-    room_edge: str
+    mechanism_box: str
+    mechanism_edge: str
 
 
 LIGHT = Palette(
@@ -46,14 +46,14 @@ LIGHT = Palette(
     panel="#f1f5fb", box="#ffffff", edge="#5b87c5",
     torch_panel="#fdf3e7", torch_box="#ffffff", torch_edge="#c9772b",
     private_box="#fbeaea", private_edge="#b8484a",
-    room_box="#eaf5ec", room_edge="#4c9261",
+    mechanism_box="#eaf5ec", mechanism_edge="#4c9261",
 )  # fmt: skip
 DARK = Palette(
     paper="#0d1117", ink="#e6edf3", faint="#9aa5b1", line="#9aa5b1",
     panel="#141d2b", box="#0f1724", edge="#5a8fd6",
     torch_panel="#241a0f", torch_box="#1a130b", torch_edge="#d98b45",
     private_box="#2a1415", private_edge="#d8696b",
-    room_box="#12241a", room_edge="#5cab76",
+    mechanism_box="#12241a", mechanism_edge="#5cab76",
 )  # fmt: skip
 
 
@@ -165,7 +165,15 @@ def draw_path(p: Palette) -> Drawing:
     d.text(115, 176, "file:line:column", 12, colour=p.faint)
     d.text(320, 170, "frozen, typed", 12, colour=p.faint)
 
-    d.card(245, 210, 370, "Events and accountants", ["privacy/", "mechanism: events, theory"], p.room_box, p.room_edge)
+    d.card(
+        245,
+        210,
+        370,
+        "Events and accountants",
+        ["privacy/", "mechanism: events, theory"],
+        p.mechanism_box,
+        p.mechanism_edge,
+    )
     d.arrow((532, 210), (532, 153))
     d.text(520, 187, "solve what is auto", 12, colour=p.faint, anchor="end")
     d.arrow((320, 286), (320, 352))
@@ -203,19 +211,16 @@ def draw_path(p: Palette) -> Drawing:
 
 
 LAYERS: list[tuple[str, str, str]] = [
-    ("mechanisms/<name>/commands", "commands of one mechanism", "room"),
+    ("mechanisms", "one package each, reached by name", "mechanism"),
     ("api cli schemas", "Python, command line, JSON Schemas", "box"),
-    ("mechanisms/<name>/train", "runs the planned events", "torch"),
     ("training", "attempt, gate, engine, probe", "torch"),
     ("nonprivate", "recipes without privacy", "box"),
-    ("policy standings", "an organisation's rules; comparisons", "box"),
+    ("policy comparison", "an organisation's rules; comparisons", "box"),
     ("release", "certificate, verify, sign, report", "box"),
     ("planning", "Recipe to Plan, rules across blocks", "box"),
     ("recipe", "root of the recipe, reading, wording", "box"),
-    ("contract/table", "one line a mechanism", "room"),
-    ("mechanisms/<name>", "schema, events, account, theory", "room"),
     ("noisy_sum", "shared: noise on sums", "box"),
-    ("contract/mechanism contract/plan", "what a mechanism gives", "box"),
+    ("contract", "what a mechanism gives; their table", "box"),
     ("models", "sizes, checks; modules with torch", "box"),
     ("data", "sources, preprocessing, units", "box"),
     ("account", "what all runs on one data set spend", "box"),
@@ -243,7 +248,7 @@ def draw_packages(p: Palette) -> Drawing:
     d.text(90, 38, "A package imports only from packages below it, lazy imports included.", 14, anchor="start")
     colours = {
         "box": (p.box, p.edge),
-        "room": (p.room_box, p.room_edge),
+        "mechanism": (p.mechanism_box, p.mechanism_edge),
         "torch": (p.torch_box, p.torch_edge),
     }
     bottom = top + row * len(LAYERS)
@@ -255,7 +260,7 @@ def draw_packages(p: Palette) -> Drawing:
         d.box(90, y, 890, row - 8, fill, edge)
         d.text(106, y + 22, name, 13, anchor="start", mono=True, bold=True)
         d.text(690, y + 22, what, 13, anchor="start", colour=p.faint)
-    legend = [("no torch", p.edge), ("knows a mechanism", p.room_edge), ("torch", p.torch_edge)]
+    legend = [("no torch", p.edge), ("knows a mechanism", p.mechanism_edge), ("torch", p.torch_edge)]
     for number, (words, edge) in enumerate(legend):
         x = 106 + 180 * number
         d.parts.append(f'<rect x="{x}" y="{bottom + 4}" width="12" height="12" rx="3" fill="{edge}"/>')
@@ -267,7 +272,7 @@ def draw_attacks(p: Palette) -> Drawing:
     """Membership inference by `benchmarks/attack.py`: true positives over false ones, beside what claims allow."""
     tasks: list[dict[str, Any]] = json.loads((FOLDER / "attacks.json").read_text(encoding="utf-8"))["tasks"]
     groups = {"all": "all records", "wrong": "wrong labels"}
-    colours = (p.private_edge, p.torch_edge, p.edge, p.room_edge)
+    colours = (p.private_edge, p.torch_edge, p.edge, p.mechanism_edge)
     side, left, top, across, down = 190, 66, 56, 232, 246
     d = Drawing(
         left + across * len(tasks) + 6,

@@ -56,7 +56,7 @@ from dprecipe.account.requests import (
     make_settlement,
     refuse_older,
     refuse_other_data,
-    refuse_without_room,
+    refuse_what_does_not_fit,
     spent_with,
 )
 from dprecipe.account.standing import AccountState, Reservation, Settlement, find_cost
@@ -270,9 +270,9 @@ class DataAccount:
                 books.append(act)
                 return make_reservation(books, books.get_run(run))
             state = AccountState(facts, books.totals)
-        raise refuse_without_room(state, spent, cost, charges)
+        raise refuse_what_does_not_fit(state, spent, cost, charges)
 
-    def check_room(self, charges: Sequence[Charge], claim: RunClaim | None = None, slots: str | None = None) -> None:
+    def check_fits(self, charges: Sequence[Charge], claim: RunClaim | None = None, slots: str | None = None) -> None:
         """Whether a new run of these charges would be admitted now; nothing is reserved.
 
         Raises:
@@ -287,7 +287,7 @@ class DataAccount:
             return
         spent = spent_with(state.totals, None, cost)
         if not admits(spent, self.facts.cap):
-            raise refuse_without_room(state, spent, cost, charges)
+            raise refuse_what_does_not_fit(state, spent, cost, charges)
 
     def settle(
         self, run: str, attempt: int, charges: Sequence[Charge], final: bool, release: str | None = None

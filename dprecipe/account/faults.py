@@ -14,9 +14,9 @@ class AccountRefused(BudgetSpent):
     `room`: the share of the run's cost that would fit, where the cap is what refuses; None otherwise.
     """
 
-    def __init__(self, message: str, remedy: str = "", room: float | None = None) -> None:
+    def __init__(self, message: str, remedy: str = "", affordable_share: float | None = None) -> None:
         super().__init__(message, remedy)
-        self.room = room
+        self.affordable_share = affordable_share
 
 
 class AccountUnavailable(RunFailed):

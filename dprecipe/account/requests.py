@@ -19,7 +19,7 @@ from dprecipe.account.sums import Sums
 from dprecipe.faults import UsageFault
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.filters.cap import Spent
-from dprecipe.privacy.filters.filter import mixture_epsilon, room
+from dprecipe.privacy.filters.filter import affordable_share, mixture_epsilon
 
 
 def commit(secret: bytes, data_digest: bytes) -> str:
@@ -143,7 +143,7 @@ def check_slots(facts: AccountFacts, group: GroupState, before: RunSlots | None,
             f"group {group.group} of account {facts.name} has no slots for this run: "
             f"{count_events(group.left):,} of {count_events(group.charges):,} are left, and they don't dominate it",
             remedy,
-            room=0.0,
+            affordable_share=0.0,
         ) from None
 
 
@@ -165,10 +165,12 @@ def refuse_older(facts: AccountFacts, run: str) -> AccountRefused:
     )
 
 
-def refuse_without_room(state: AccountState, spent: Spent, cost: Spent, charges: tuple[Charge, ...]) -> AccountRefused:
+def refuse_what_does_not_fit(
+    state: AccountState, spent: Spent, cost: Spent, charges: tuple[Charge, ...]
+) -> AccountRefused:
     """Of a run for which the filter has no room; `spent`: what would be counted with it."""
     facts, events = state.facts, count_events(charges)
-    share = min(room(state.spent, cost, facts.cap), 1.0)
+    share = min(affordable_share(state.spent, cost, facts.cap), 1.0)
     fits = int(share * events)
     after = mixture_epsilon(spent, facts.cap)
     held = f"; {state.totals.opened} open reservations count in full" if state.totals.opened else ""
@@ -183,7 +185,7 @@ def refuse_without_room(state: AccountState, spent: Spent, cost: Spent, charges:
         f"account {facts.name} has no room for this run: with it, ε would be {after:.4g}, and the cap is "
         f"{facts.epsilon:g}{part} (δ = {facts.delta:g}; counted so far: {state.filter_epsilon:.4g}{held})",
         can,
-        room=share,
+        affordable_share=share,
     )
 
 

@@ -166,10 +166,10 @@ def describe_plan(plan: Plan) -> list[str]:
             f"{state.epsilon:.4g} of {state.facts.epsilon:g} is counted, groups included"
         ]
     after = state.spent + cost_in(plan, state)
-    room = "" if admits(after, state.facts.cap) else ": there is no room for it; see dprecipe account plan"
+    note = "" if admits(after, state.facts.cap) else ": there is no room for it; see dprecipe account plan"
     return [
         f"  account {state.facts.name}: ε = {state.epsilon:.4g} of {state.facts.epsilon:g} is counted, with this run "
-        f"{mixture_epsilon(after, state.facts.cap) + state.totals.groups.epsilon:.4g}{room}"
+        f"{mixture_epsilon(after, state.facts.cap) + state.totals.groups.epsilon:.4g}{note}"
     ]
 
 

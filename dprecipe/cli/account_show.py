@@ -22,7 +22,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.privacy import gdp
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.filters.cap import round_up_cost
-from dprecipe.privacy.filters.filter import count_runs, mixture_epsilon, room
+from dprecipe.privacy.filters.filter import affordable_share, count_runs, mixture_epsilon
 from dprecipe.privacy.rounding import round_down, round_up_finite
 from dprecipe.screen import as_json, make_printable, show_document, write_output
 
@@ -121,7 +121,7 @@ def find_left(state: AccountState, rows: Sequence[RunRow]) -> dict[str, Any]:
     many runs like the latest one that counts something."""
     facts, spent = state.facts, state.spent
     unit_gaussian = round_up_cost([order / 2 for order in facts.orders], 0.0)
-    squared_mu = room(spent, unit_gaussian, facts.cap)
+    squared_mu = affordable_share(spent, unit_gaussian, facts.cap)
     epsilon = gdp.epsilon(math.sqrt(squared_mu), facts.delta) if squared_mu > 0 else 0.0
     latest = next((row for row in rows if not row.state.in_filter.is_nothing), None)
     fits = None if latest is None else count_runs(spent, latest.state.counted, facts.cap, MAX_COUNTED)

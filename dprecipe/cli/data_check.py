@@ -112,7 +112,7 @@ def _training_reads(loaded: Loaded | LoadedPublic) -> tuple[bool, str | None]:
     if isinstance(loaded, LoadedPublic):
         return True, None
     try:
-        room = make_plan(loaded).room
+        room = make_plan(loaded).mechanism_plan
     except PlanRefused:
         return True, None
     return room.reads_training_records, room.identity

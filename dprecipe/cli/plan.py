@@ -82,11 +82,11 @@ def plan_lines(plan: Plan) -> list[str]:
     rows = [
         ("mechanism", plan.mechanism),
         *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
-        *plan.room.describe(),
+        *plan.mechanism_plan.describe(),
         *_size_rows(plan),
         *_memory_rows(plan),
         *describe_canaries(plan),
-        ("spends", f"{describe_spent(guarantee.epsilon, budget)}{plan.room.epsilon_note}"),
+        ("spends", f"{describe_spent(guarantee.epsilon, budget)}{plan.mechanism_plan.epsilon_note}"),
         (
             "accountant",
             f"{guarantee.accountant}; {guarantee.alternative_accountant} gives {guarantee.alternative_epsilon:g}",

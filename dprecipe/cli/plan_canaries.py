@@ -42,22 +42,23 @@ def describe_canaries(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _describe_share(plan: Plan, count: int, units: int) -> str:
-    inside = count / 2 * plan.room.expected_batch / units
-    return f"{inside:.3g} of them in a batch of {plan.room.expected_batch:,.10g}, as expected"
+    inside = count / 2 * plan.mechanism_plan.expected_batch / units
+    return f"{inside:.3g} of them in a batch of {plan.mechanism_plan.expected_batch:,.10g}, as expected"
 
 
 def _describe_cost(plan: Plan, count: int, units: int) -> str:
     """What canaries take from the records, and what their gradients add to the noise."""
-    rate = plan.room.sampling_rate
+    rate = plan.mechanism_plan.sampling_rate
     part = f"a batch has {count / units:.2%} fewer records"
     if rate is not None:
-        part += f" (the sampling rate is {rate:.6g}, and was {plan.room.expected_batch / (units - count):.6g} without)"
+        before = plan.mechanism_plan.expected_batch / (units - count)
+        part += f" (the sampling rate is {rate:.6g}, and was {before:.6g} without)"
     if plan.audit is None or plan.audit.canary != "gradient":
         return part
     weights = _count_weights(plan)
     if not weights:
         return part
-    multiplier = min(charge.event.multipliers[0] for charge in plan.room.events)
+    multiplier = min(charge.event.multipliers[0] for charge in plan.mechanism_plan.events)
     share = count / 2 * (1.0 if rate is None else rate) / (weights * multiplier**2)
     return f"{part}; their gradients add about {share:.2%} to the variance of the noise on a weight"
 

@@ -79,7 +79,7 @@ class CertificatePart(Protocol[F, N, P]):
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: N | None) -> F:
         """The block `mechanism`: what the room's plan says under the same names. A room with numbers of its own takes
         them from `numbers`, without arithmetic on them: `verify` passes the stated ones."""
-        return self.facts(**{name: getattr(plan.room, name) for name in self.facts.model_fields})
+        return self.facts(**{name: getattr(plan.mechanism_plan, name) for name in self.facts.model_fields})
 
     @abstractmethod
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
@@ -139,7 +139,7 @@ class CertificatePart(Protocol[F, N, P]):
 
     def count_reservable(self, plan: Plan) -> int:
         """Events (or steps) of the run; the gate reserves at most a fiftieth of them at once."""
-        return count_events(plan.room.events)
+        return count_events(plan.mechanism_plan.events)
 
     def is_adaptive(self, plan: Plan) -> bool:
         """Whether released results decide when the run ends, so that the run is charged a limit fixed in advance."""

@@ -237,11 +237,11 @@ def _scale(values: Sequence[float], limits: Limits, start: float, end: float, *,
     low, high = (min(top, max(bottom, e if limit is None else limit)) for e, limit in zip(ends, limits, strict=True))
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-280):
         low, high = (low / 10, low * 10) if is_log else (low - (abs(low) or 1.0) / 2, low + (abs(low) or 1.0) / 2)
-    room = (high / low) ** 0.05 if is_log else (high - low) * 0.05
+    margin = (high / low) ** 0.05 if is_log else (high - low) * 0.05
     if limits[0] is None:
-        low = max(bottom, low / room if is_log else low - room)
+        low = max(bottom, low / margin if is_log else low - margin)
     if limits[1] is None:
-        high = min(top, high * room if is_log else high + room)
+        high = min(top, high * margin if is_log else high + margin)
     return AxisScale(low, high, start, end, is_log)
 
 

@@ -226,7 +226,7 @@ class Plan:
     source: RecipeSource
     resolved: Mapping[str, Any]
     """The recipe with every default filled in and `auto` as written, JSON types only."""
-    room: MechanismPlan
+    mechanism_plan: MechanismPlan
     """What the mechanism will do, in a type of its own."""
     solved: Mapping[str, float | int]
     guarantee: Guarantee
@@ -252,22 +252,22 @@ class Plan:
     @property
     def mechanism(self) -> str:
         """Its kind."""
-        return self.room.kind
+        return self.mechanism_plan.kind
 
-    def room_as(self, kind: type[P]) -> P:
+    def as_plan_of(self, kind: type[P]) -> P:
         """What the mechanism will do, in the type that its own modules read.
 
         Raises:
             TypeError: it is a plan of another mechanism.
         """
-        if not isinstance(self.room, kind):
+        if not isinstance(self.mechanism_plan, kind):
             raise TypeError(f"a plan of {self.mechanism} is not a {kind.__name__}")
-        return self.room
+        return self.mechanism_plan
 
     @property
     def events(self) -> tuple[Charge, ...]:
         """What the run releases, in order: all that an accountant sees of it."""
-        own = self.room.events if self.tuning is None else (self.tuning.charge,)
+        own = self.mechanism_plan.events if self.tuning is None else (self.tuning.charge,)
         return run_lengths((*self.stage_charges, *own)) if self.stages else own
 
     @property
@@ -279,18 +279,19 @@ class Plan:
     @property
     def indivisible(self) -> tuple[Charge, ...]:
         """What the run is charged after its stages whenever it begins, however it ends."""
-        return self.room.indivisible if self.tuning is None else (self.tuning.charge,)
+        return self.mechanism_plan.indivisible if self.tuning is None else (self.tuning.charge,)
 
     @property
     def length(self) -> Length:
         """The length of the run."""
-        return self.room.length
+        return self.mechanism_plan.length
 
     @property
     def released(self) -> tuple[str, ...]:
         """What it publishes."""
         stages = ("constants of preprocessing",) if self.stages else ()
-        return (*self.room.released, *stages, *(("chosen hyper-parameters",) if self.tuning is not None else ()))
+        chosen = ("chosen hyper-parameters",) if self.tuning is not None else ()
+        return (*self.mechanism_plan.released, *stages, *chosen)
 
     @property
     def publishes_scores(self) -> bool:
@@ -301,7 +302,7 @@ class Plan:
     def hides_duration(self) -> bool:
         """How long the run takes tells of a number that is secret, of runs, of training units or of steps: no release
         and no log states it."""
-        return self.tuning is not None or self.data.hides_training_units or self.room.hides_duration
+        return self.tuning is not None or self.data.hides_training_units or self.mechanism_plan.hides_duration
 
     @property
     def digest(self) -> str:
@@ -318,7 +319,7 @@ class Plan:
             "mechanism": self.mechanism,
             "solved": dict(self.solved),
             "steps": self.length.steps,
-            "sampling_rate": self.room.sampling_rate,
+            "sampling_rate": self.mechanism_plan.sampling_rate,
             "events": [charge.to_json() for charge in self.events],
             "guarantee": self.guarantee.to_json(),
             "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
@@ -332,8 +333,9 @@ class Plan:
 
     def _details(self) -> Any:
         """The fields of the mechanism's own plan."""
-        places = _places(self.events if self.tuning is None else self.room.events)
-        return plan_adapter(type(self.room)).dump_python(self.room, mode="json", by_alias=True, context=places)
+        places = _places(self.events if self.tuning is None else self.mechanism_plan.events)
+        own = self.mechanism_plan
+        return plan_adapter(type(own)).dump_python(own, mode="json", by_alias=True, context=places)
 
     def __repr__(self) -> str:
         budget = self.budget
@@ -360,7 +362,7 @@ def show_plan(plan: Plan) -> str:
     other = f"{guarantee.alternative_accountant} gives {guarantee.alternative_epsilon:g}"
     rows = [
         *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
-        *plan.room.describe(),
+        *plan.mechanism_plan.describe(),
         ("accountant", f"{guarantee.accountant}; {other}"),
         *((f"{part.name} alone", f"ε = {part.epsilon:g}") for part in plan.spending),
         ("releases", ", ".join(plan.released)),
@@ -371,7 +373,7 @@ def show_plan(plan: Plan) -> str:
         notebook.render_text(plan.description, "soft"),
         notebook.render_numbers(
             [
-                (f"ε = {guarantee.epsilon:g}", f"to be spent, of {budget.epsilon:g}{plan.room.epsilon_note}"),
+                (f"ε = {guarantee.epsilon:g}", f"to be spent, of {budget.epsilon:g}{plan.mechanism_plan.epsilon_note}"),
                 (f"δ = {budget.delta:g}", f"protects {protected}"),
                 (f"{plan.length.steps:,}", f"steps or queries of {plan.mechanism}"),
             ]

@@ -77,7 +77,7 @@ class LanguageModel:
         if not 1 <= count <= MAX_COUNT:
             raise UsageFault(f"{count} texts can't be generated", f"choose 1 to {MAX_COUNT:,}")
         start = self.begin(prompt)
-        sampling = Sampling(self.room(start) if max_tokens is None else max_tokens, temperature, top_p)
+        sampling = Sampling(self.count_left(start) if max_tokens is None else max_tokens, temperature, top_p)
         generator = torch.Generator().manual_seed(check_seed(seed))
         texts: list[str] = []
         while len(texts) < count:
@@ -107,7 +107,7 @@ class LanguageModel:
             )
         return result
 
-    def room(self, start: Sequence[int]) -> int:
+    def count_left(self, start: Sequence[int]) -> int:
         """New tokens up to the length of training; one at least."""
         return max(1, min(self.places, self.step.max_length) - len(start))
 

@@ -111,7 +111,7 @@ class RecordWriter:
             )
         start = self._model.begin(prompt)
         most, temperature, top_p = sampling
-        chosen = Sampling(self._model.room(start) if most is None else most, temperature, top_p)
+        chosen = Sampling(self._model.count_left(start) if most is None else most, temperature, top_p)
         own, done = Tally(), 0
         while done < count:
             for one in self._model.write(start, BATCH, chosen, generator):

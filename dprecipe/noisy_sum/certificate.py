@@ -48,7 +48,7 @@ def aggregation_facts(divisor: float, bound: str) -> AggregationFacts:
 def describe_clipping(plan: Plan, copies: int) -> str:
     """How the gradients of one unit's records are clipped as one, with `copies` augmented copies of each record."""
     averaged = f"; the gradients of its {copies} augmented copies are averaged first" if copies > 1 else ""
-    of_record, of_unit = PARTICIPATION[plan.room.scheme]
+    of_record, of_unit = PARTICIPATION[plan.mechanism_plan.scheme]
     unit = plan.data.unit
     if unit == "record":
         return f"each record's gradient is clipped by itself, and {of_record}{averaged}"

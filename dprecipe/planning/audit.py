@@ -65,7 +65,7 @@ def _describe_steps(plan: Plan, steps: int, confidence: float) -> str:
     from dprecipe.privacy.audit.power import smallest_fault
     from dprecipe.privacy.audit.results import AttackTrials
 
-    claims = [mu for charge in plan.room.events if (mu := step_mu(charge.event)) is not None]
+    claims = [mu for charge in plan.mechanism_plan.events if (mu := step_mu(charge.event)) is not None]
     if not claims:
         return f"{steps:,} steps, held against the claimed curve of a step"
     half = max(1, steps // 2)

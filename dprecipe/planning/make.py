@@ -58,7 +58,7 @@ def plan(loaded: Loaded) -> Plan:
         description=recipe.description,
         source=loaded.source,
         resolved=recipe.model_dump(mode="json", by_alias=True),
-        room=planned.plan,
+        mechanism_plan=planned.plan,
         solved={**prices, **planned.solved},
         guarantee=guarantee,
         budget=PlanBudget(

@@ -245,7 +245,7 @@ def check_point(recipe: Recipe, tuned: Plan, point: Point) -> list[Finding]:
     """Why a run with these values is not the mechanism that the tuned plan was solved for."""
     attached = tuned.source.attachments
     solved = {**pin_prices(recipe, tuned.stages), **tuned.solved}
-    events = (*tuned.stage_charges, *tuned.room.events)
+    events = (*tuned.stage_charges, *tuned.mechanism_plan.events)
     finding = _check_point(recipe, point, solved, events, attached, lambda trial, attached: [])
     return [] if finding is None else [replace(finding, path="tuning.over")]
 

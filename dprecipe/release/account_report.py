@@ -112,10 +112,10 @@ def list_account_figures(account: ChargedAccount | None) -> list[Figure]:
 
 
 def _draw(axes: Axes, account: ChargedAccount, label: str) -> None:
-    from dprecipe.privacy.filters.filter import mixture_epsilon, room
+    from dprecipe.privacy.filters.filter import affordable_share, mixture_epsilon
 
     cap, counted, after = account.filter_cap, to_spent(account.counted), to_spent(account.after)
-    last = max(1, min(math.ceil(room(after, counted, cap)), MAX_RUNS))
+    last = max(1, min(math.ceil(affordable_share(after, counted, cap)), MAX_RUNS))
     numbers = sorted({round(last * share / POINTS) for share in range(POINTS + 1)})
     points = [(float(n), mixture_epsilon(after + counted.times(n), cap)) for n in numbers]
     axes.draw_level(cap.epsilon)

@@ -169,7 +169,7 @@ def _check_canaries(bound: AuditBound, stated: Predicate, plan: Plan) -> Iterato
 
 
 def _check_step(bound: AuditBound, plan: Plan) -> Iterator[str]:
-    events = [charge.event for charge in plan.room.events]
+    events = [charge.event for charge in plan.mechanism_plan.events]
     if bound.curve is not None:
         curve = [(point.epsilon, point.delta) for point in bound.curve]
         if not any(_are_close(curve, step_curve(event)) for event in dict.fromkeys(events)):
@@ -179,7 +179,9 @@ def _check_step(bound: AuditBound, plan: Plan) -> Iterator[str]:
         yield "claimed: not what a step of this recipe claims"
         return
     relation, delta = plan.budget.neighbouring, plan.budget.delta
-    implied = implied_epsilon(plan.stage_charges, plan.room.events, relation, delta, bound.claimed, bound.lower)
+    implied = implied_epsilon(
+        plan.stage_charges, plan.mechanism_plan.events, relation, delta, bound.claimed, bound.lower
+    )
     if not _is_close(bound.implied_epsilon, implied):
         yield f"implied_epsilon: {bound.implied_epsilon!r} stated, the bound implies {implied!r}"
 

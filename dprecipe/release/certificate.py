@@ -144,7 +144,7 @@ def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: N
 
 def _sampling(plan: Plan, spent: SpentBudget, steps_lost: int) -> schema.SamplingFacts:
     part = mechanism_of(plan.mechanism).certificate
-    details, charged = plan.room, part.count_steps_charged(spent.charges)
+    details, charged = plan.mechanism_plan, part.count_steps_charged(spent.charges)
     trained = 0 if spent.stop_reason == NO_MODEL else charged - steps_lost
     return schema.SamplingFacts(
         scheme=details.scheme,

@@ -54,7 +54,9 @@ class Rebuilt:
 def rebuild_predicate(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     """Plan again from the texts in the certificate. On failure, append to `failures` and return None."""
     plan = _plan_again(stated, failures)
-    if plan is not None and sorted(name for name, _ in plan.source.attachments) != sorted(plan.room.attachments):
+    if plan is not None and sorted(name for name, _ in plan.source.attachments) != sorted(
+        plan.mechanism_plan.attachments
+    ):
         failures.append("provenance.recipe.attachments: not the files that this recipe reads")
         return None
     charges = _read_charges(stated, failures)

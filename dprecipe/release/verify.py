@@ -280,7 +280,7 @@ def _record_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
             "certificate says the account counts; its ε after this run was computed again"
         )
         case.notes.append(charged_account.NOTE)
-    attachments = rebuilt.plan.room.attachments
+    attachments = rebuilt.plan.mechanism_plan.attachments
     if attachments:
         case.notes.append(
             f"what the certificate says about other files ({', '.join(sorted(attachments))}) was not compared "

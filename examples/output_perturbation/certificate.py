@@ -33,7 +33,7 @@ class Part(CertificatePart[OutputPerturbationFacts, None, None]):
     hides_iterates = True
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        own = plan.room_as(OutputPerturbationPlan)
+        own = plan.as_plan_of(OutputPerturbationPlan)
         moved = f"features are clipped to {own.feature_norm:g}, so that one record moves the minimum by at most"
         return PrivacyUnit(name="record", max_records=1, enforced_by=f"{moved} {own.sensitivity:g}")
 

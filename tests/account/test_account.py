@@ -143,7 +143,7 @@ def test_the_cap_refuses_and_says_what_fits(account: DataAccount) -> None:
         account.reserve("two", 1, (Charge(STEP, 4000),), "recipe", nonce="b")
     fits = int(caught.value.remedy.partition("about ")[2].partition(" of its 4000 events")[0])
     assert 0 < fits < 4000
-    assert caught.value.room == pytest.approx(fits / 4000, abs=1e-3)
+    assert caught.value.affordable_share == pytest.approx(fits / 4000, abs=1e-3)
     assert account.find_run("two") is None
     account.reserve("two", 1, (Charge(STEP, fits),), "recipe", nonce="b")  # the remedy works
     with pytest.raises(AccountRefused):
@@ -164,7 +164,7 @@ def test_what_can_never_fit_is_refused_so(account: DataAccount) -> None:
     with pytest.raises(AccountRefused, match="has no room for this run") as caught:
         account.reserve("one", 1, (Charge(Gaussian(0.001), 1),), "recipe")
     assert "nothing more fits" in caught.value.remedy
-    assert caught.value.room == 0
+    assert caught.value.affordable_share == 0
     assert account.state().totals.runs == 0
 
 

@@ -142,10 +142,10 @@ def test_less_noise_more_steps_or_another_group_is_refused(account: DataAccount)
     for charges in ((Charge(STEP, 51),), (Charge(PoissonGaussian(0.02, 1.5), 1),), (Charge(Gaussian(50.0), 1),)):
         with pytest.raises(AccountRefused, match="has no slots for this run") as refused:
             account.reserve("b", 1, charges, "x", slots="year")
-        assert refused.value.room == 0.0
+        assert refused.value.affordable_share == 0.0
         with pytest.raises(AccountRefused, match="50 of 300 are left"):
-            account.check_room(charges, slots="year")
-    account.check_room((Charge(STEP, 50),), slots="year")
+            account.check_fits(charges, slots="year")
+    account.check_fits((Charge(STEP, 50),), slots="year")
     with pytest.raises(AccountRefused, match="no group of slots other") as unknown:
         account.reserve("b", 1, RUN, "x", slots="other")
     assert "name one of its own: year" in unknown.value.remedy

@@ -205,7 +205,7 @@ class Case:
         if not any("ledger beside it" in line for line in verified.checked):
             self.add_failure("the ledger is not beside the release")
         predicate = verified.statement.predicate
-        scheme = str(self.target.plan.room.scheme)
+        scheme = str(self.target.plan.mechanism_plan.scheme)
         events, draws = predicate.events.total, self.draws.stat().st_size
         per_event = self.target.plan.length.steps_per_epoch if scheme == "shuffle" else 1
         if self.target.plan.mechanism != "pnsgd" and events * per_event < draws:
@@ -244,7 +244,7 @@ def count_draws(plan: Plan, path: Path) -> None:
         return add(value, *terms)
 
     def counted_votes(event: Any, stream: Any, count: int) -> Any:
-        classes = plan.room.classes if isinstance(event, NoisyMax) else 1
+        classes = plan.mechanism_plan.classes if isinstance(event, NoisyMax) else 1
         os.write(counter, b"." * (count // classes))
         return votes(event, stream, count)
 

@@ -25,7 +25,7 @@ def test_what_does_not_move_is_no_range() -> None:
     rows = {line.split()[0]: line for line in plan_lines(result) if line.startswith("  ")}
     assert "2 to 0.5 in 256 stages" in rows["learning"]
     assert "stages" not in rows["noise"]
-    assert f"({result.room.noise_phases[0].multiplier:.6g} × L)" in rows["noise"]
+    assert f"({result.mechanism_plan.noise_phases[0].multiplier:.6g} × L)" in rows["noise"]
 
 
 def test_an_unknown_format_is_wrong_usage() -> None:

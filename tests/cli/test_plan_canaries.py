@@ -30,7 +30,7 @@ def test_a_plan_says_what_canaries_cost_and_show(canary: str) -> None:
         == f"63, each a {canary}, in the run by a secret coin: 31.5 of them in a batch of 1,500, as expected"
     )
     assert rows["they cost"].startswith("a batch has 4.20% fewer records")
-    variance = 31.5 / (650 * plan.room.events[0].event.multipliers[0] ** 2)
+    variance = 31.5 / (650 * plan.mechanism_plan.events[0].event.multipliers[0] ** 2)
     assert (f"about {variance:.2%} to the variance of the noise on a weight" in rows["they cost"]) is (
         canary == "gradient"
     )

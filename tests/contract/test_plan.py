@@ -31,7 +31,7 @@ def plan_recipe(name: str) -> Plan:
 def test_there_is_one_of_each() -> None:
     assert {plan_recipe(name).mechanism for name in ONE_OF_EACH} == set(MECHANISMS)
     for name in ONE_OF_EACH:
-        assert type(plan_recipe(name).room) is MECHANISMS[plan_recipe(name).mechanism].plan_type
+        assert type(plan_recipe(name).mechanism_plan) is MECHANISMS[plan_recipe(name).mechanism].plan_type
 
 
 @pytest.mark.slow
@@ -84,12 +84,12 @@ def changed(value: Any) -> Any:
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_digest_covers_every_constant(name: str) -> None:
     whole, tried = plan_recipe(name), 0
-    for field in fields(whole.room):  # type: ignore[arg-type]
-        other = changed(getattr(whole.room, field.name))
+    for field in fields(whole.mechanism_plan):  # type: ignore[arg-type]
+        other = changed(getattr(whole.mechanism_plan, field.name))
         if other is None:
             continue
         try:
-            digest = replace(whole, room=replace(whole.room, **{field.name: other})).digest  # type: ignore[type-var]
+            digest = replace(whole, mechanism_plan=replace(whole.mechanism_plan, **{field.name: other})).digest  # type: ignore[type-var]
         except ValueError:
             continue  # a plan that contradicts its own events can't be made
         assert digest != whole.digest, field.name

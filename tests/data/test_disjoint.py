@@ -134,7 +134,7 @@ def test_a_run_refuses_them_before_anything_is_built(block, tmp_path: Path) -> N
     plan = SimpleNamespace(
         data=data,
         mechanism="dpsgd",
-        room=SimpleNamespace(reads_training_records=True, identity=None),
+        mechanism_plan=SimpleNamespace(reads_training_records=True, identity=None),
         runtime=SimpleNamespace(prepared=None),
         source=SimpleNamespace(file="recipe.yaml"),
         budget=SimpleNamespace(account=None),

@@ -57,7 +57,7 @@ def test_how_many_phases_a_schedule_has() -> None:
 
 def test_the_parameters_that_a_recipes_comment_counts() -> None:
     file = ROOT / "recipes" / "mnist-pnsgd.yaml"
-    parameters = plan(read(file)).room.descent.proven.parameters
+    parameters = plan(read(file)).mechanism_plan.descent.proven.parameters
     assert f"{parameters:,} parameters" in file.read_text("utf-8").splitlines()[1]
 
 

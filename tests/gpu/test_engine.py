@@ -371,7 +371,7 @@ def test_27_the_way_taken_is_the_fastest(cuda: torch.device, positions: int, wid
     answered = find_terms(model, cross_entropy, features, labels, plan)
     terms = [term for call in answered for name, term in call if name == "0.weight"]
     size = width * width
-    tried = list_candidates(terms, 64, size, features, plan.room, GradientStore())
+    tried = list_candidates(terms, 64, size, features, plan.storable, GradientStore())
     assert len(tried) == 2
     weights = Weights(torch.ones(64, dtype=torch.float64, device=cuda), sound=True, block_size=1)
     total = torch.zeros(size, dtype=torch.float64, device=cuda)

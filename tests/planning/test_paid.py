@@ -56,7 +56,7 @@ def plan_of(first: str, second: str, *overrides: str, mechanism: str = DPSGD) ->
 
 def ask_library(plan: Plan) -> float:
     """ε of the plan's Gaussian events by an independent library, at the scales that this test works out."""
-    rate, training = 128 / 1438, plan.room.events[0]
+    rate, training = 128 / 1438, plan.mechanism_plan.events[0]
     ((moments,), (covariance,)) = (stage.charges for stage in plan.stages)
     accountant = PLDAccountant()
     # 64 columns, each moved by (u, u² - 1) of norm 1 at most; noise of one scale on 128 numbers
@@ -101,8 +101,8 @@ def test_a_share_beside_a_noise_that_is_solved_is_a_share_of_the_budget() -> Non
 
 def test_the_length_and_the_budget_are_solved_for_everything_together() -> None:
     longest = plan_of("share: 0.1", "share: 0.2", f"{NOISE}=2.0", "training.steps=auto")
-    events = longest.room.events[0]
-    charges = [*longest.stage_charges, *longest.room.events]
+    events = longest.mechanism_plan.events[0]
+    charges = [*longest.stage_charges, *longest.mechanism_plan.events]
     budget = longest.budget
     terms = (budget.delta, budget.neighbouring, budget.accountant)
     assert accountants.epsilon(charges, *terms) <= 3
@@ -115,7 +115,7 @@ def test_the_length_and_the_budget_are_solved_for_everything_together() -> None:
 @pytest.mark.parametrize("mechanism", [DPSGD, ENCODED], ids=["dpsgd", "encoded"])
 def test_the_events_of_a_plan_are_those_of_its_steps_and_then_the_mechanisms(mechanism: str) -> None:
     plan = plan_of("share: 0.1", "share: 0.2", mechanism=mechanism)
-    assert plan.events == run_lengths([*plan.stages[0].charges, *plan.stages[1].charges, *plan.room.events])
+    assert plan.events == run_lengths([*plan.stages[0].charges, *plan.stages[1].charges, *plan.mechanism_plan.events])
     assert plan.length.steps == 60
     assert plan.released[-1] == "constants of preprocessing"
     content = json.loads(json.dumps(plan.to_json()))
@@ -221,7 +221,7 @@ def compose_by_library(plan: Plan) -> float:
     # three columns, each moved by (u, u² - 1) of norm 1 at most; a matrix x xᵀ of norm 1
     parts.append(gaussian(moments.event.noise_scale / math.sqrt(3)))  # type: ignore[attr-defined]
     parts.append(gaussian(matrix.event.noise_scale))  # type: ignore[attr-defined]
-    (step,) = plan.room.events
+    (step,) = plan.mechanism_plan.events
     training = gaussian(step.event.multipliers[0], sampling_prob=400 / 20000).self_compose(step.count)
     return float(functools.reduce(lambda one, other: one.compose(other), parts, training).get_epsilon_for_delta(1e-6))
 

@@ -26,7 +26,7 @@ def plan_of(name: str, *overrides: str) -> Plan:
 def test_rates_and_lengths_are_planned_from_size_and_share() -> None:
     whole = plan_of("fine-split", "data.test=null", "data.size=7650")
     split = plan_of("fine-split")
-    assert split.room.sampling_rate == whole.room.sampling_rate == 256 / 7650
+    assert split.mechanism_plan.sampling_rate == whole.mechanism_plan.sampling_rate == 256 / 7650
     assert (split.length, split.guarantee.epsilon) == (whole.length, whole.guarantee.epsilon)
     assert (split.hides_duration, whole.hides_duration) == (True, False)
 
@@ -48,7 +48,7 @@ def test_the_plan_says_how_the_split_is_made_and_what_it_leaves_open() -> None:
 def test_a_protected_size_and_a_split_together() -> None:
     count = "data.preprocess=[{dp_count: {share: 0.05}}]"
     both = plan_of("fine-split", "data.size={max: 9000}", count)
-    assert both.room.sampling_rate == 256 / 7650
+    assert both.mechanism_plan.sampling_rate == 256 / 7650
     (size,) = [assumption.text for assumption in both.assumptions if assumption.id == "size"]
     assert size.startswith("there are from 1 to 9000 units in the training source; how many is protected")
 

@@ -59,14 +59,14 @@ def test_the_budget_is_for_all_runs_and_one_run_costs_less(tuned: Plan) -> None:
     assert 2.99 < tuned.guarantee.epsilon <= 3
     assert 2.0 < tuned.tuning.epsilon < 2.2
     terms = (1e-5, tuned.budget.neighbouring, "pld")
-    assert accountants.epsilon(tuned.room.events, *terms) <= tuned.tuning.epsilon
+    assert accountants.epsilon(tuned.mechanism_plan.events, *terms) <= tuned.tuning.epsilon
     assert "chosen hyper-parameters" in tuned.released
 
 
 def test_a_run_has_the_events_that_were_solved_for_and_its_own_cost_as_its_budget(loaded: Loaded, tuned: Plan) -> None:
     trial = plan_trial(loaded, tuned, POINT)
     assert tuned.tuning is not None
-    assert trial.events == tuned.room.events
+    assert trial.events == tuned.mechanism_plan.events
     assert trial.tuning is None
     assert trial.budget.epsilon == trial.guarantee.epsilon == tuned.tuning.epsilon
     assert trial.training.optimizer is not None
@@ -78,7 +78,7 @@ def test_a_length_that_is_solved_is_that_of_every_run() -> None:
     loaded = read(RECIPE, ("mechanism.noise.multiplier=20.0", "training.steps=auto"))
     tuned = plan(loaded)
     assert tuned.guarantee.epsilon <= 3
-    assert plan_trial(loaded, tuned, POINT).events == tuned.room.events
+    assert plan_trial(loaded, tuned, POINT).events == tuned.mechanism_plan.events
     longer = read(RECIPE, ("mechanism.noise.multiplier=20.0", f"training.steps={tuned.length.steps + 1}"))
     with pytest.raises(PlanRefused, match="P102"):
         plan(longer)
@@ -119,7 +119,7 @@ def test_paid_steps_come_once_before_the_runs_and_are_in_the_one_epsilon(staged:
     *stages, best = tuned.events
     assert tuple(stages) == tuned.stage_charges
     assert (best.event.kind, best.count) == ("selected_best", 1)
-    assert best.event.base == tuned.room.events  # type: ignore[attr-defined]
+    assert best.event.base == tuned.mechanism_plan.events  # type: ignore[attr-defined]
     assert 2.99 < tuned.guarantee.epsilon <= 3
     terms = (1e-5, tuned.budget.neighbouring, "pld")
     assert accountants.epsilon(tuned.events, *terms) <= 3
@@ -150,7 +150,7 @@ def test_a_run_has_the_noise_of_the_paid_steps_that_was_solved_for_all(staged: t
     loaded, tuned = staged
     trial = plan_trial(loaded, tuned, {"training.optimizer.lr": 0.5, "data.preprocess.4.clip_features.norm": 3.0})
     assert trial.stages == tuned.stages
-    assert trial.room.events == tuned.room.events
+    assert trial.mechanism_plan.events == tuned.mechanism_plan.events
     assert trial.data.preprocess[:4] == tuned.data.preprocess[:4]
     chosen = plan_chosen(loaded, {"training.optimizer.lr": 0.5, "data.preprocess.4.clip_features.norm": 3.0})
     assert (chosen.digest, chosen.events, chosen.stages) == (tuned.digest, tuned.events, tuned.stages)
@@ -195,13 +195,15 @@ def test_a_paid_score_is_part_of_what_one_run_costs_and_of_what_is_solved(tuned:
     paid = plan(read(RECIPE, PAID))
     (charge,) = paid.events
     assert isinstance(charge.event, SelectedBest)
-    assert charge.event.base == (*paid.room.events, Charge(NoisyCount(12.0), 1))
+    assert charge.event.base == (*paid.mechanism_plan.events, Charge(NoisyCount(12.0), 1))
     assert 2.99 < paid.guarantee.epsilon <= 3
     name = "mechanism.noise.multiplier"
     assert paid.solved[name] > tuned.solved[name]
     terms = (1e-5, paid.budget.neighbouring, "pld")
     assert paid.tuning is not None
-    training, both = (accountants.epsilon(charges, *terms) for charges in (paid.room.events, charge.event.base))
+    training, both = (
+        accountants.epsilon(charges, *terms) for charges in (paid.mechanism_plan.events, charge.event.base)
+    )
     assert training < both <= paid.tuning.epsilon
     assert "number of right answers" in next(a.text for a in paid.assumptions if a.id == "tuning_score")
 

@@ -60,11 +60,16 @@ def trials_of(positives_in: int, positives_out: int) -> AttackTrials:
 
 
 def bound_of(plan: Plan, trials: AttackTrials, **changes: Any) -> Any:
-    event = plan.room.events[0].event
+    event = plan.mechanism_plan.events[0].event
     claimed = step_mu(event)
     fields: dict[str, Any] = {"confidence": 0.95, "claimed": claimed, **changes}
     implied = implied_epsilon(
-        (), plan.room.events, plan.budget.neighbouring, plan.budget.delta, fields["claimed"], lower_bound(trials, 0.95)
+        (),
+        plan.mechanism_plan.events,
+        plan.budget.neighbouring,
+        plan.budget.delta,
+        fields["claimed"],
+        lower_bound(trials, 0.95),
     )
     return judge_bound("steps", "canary_in_steps", "no easier to tell", trials, implied_epsilon=implied, **fields)
 
@@ -151,7 +156,7 @@ def fail_test(audit: dict[str, Any], plan: Plan) -> None:
 
 def raise_claim(audit: dict[str, Any], plan: Plan) -> None:
     """A larger claim for a larger bound: consistent in itself."""
-    replace_bound(trials_of(340, 160), claimed=2 * step_mu(plan.room.events[0].event))(audit, plan)
+    replace_bound(trials_of(340, 160), claimed=2 * step_mu(plan.mechanism_plan.events[0].event))(audit, plan)
 
 
 def add_bound_of_program(audit: dict[str, Any], plan: Plan) -> None:
@@ -381,7 +386,7 @@ def test_steps_of_other_noise_are_held_against_the_curve_of_a_step(
     def bound(curve: Any) -> AuditBound:
         return judge_bound("steps", "canary_in_steps", "no easier", trials, confidence=0.95, curve=curve)
 
-    curve = step_curve(plan.room.events[0].event)
+    curve = step_curve(plan.mechanism_plan.events[0].event)
     finished = finish(tmp_path / "run", plan, facts_of(audit=make_audit(plan.digest, bounds=[bound(curve)])))
     assert verify(finished.release).statement.predicate.audit.bounds[0].measure == "rate"
     looser = [(2 * epsilon, delta) for epsilon, delta in curve]

@@ -138,7 +138,7 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     plan, release = released()
     event = plan.events[0].event
     stated = read_predicate(release)
-    problem, room = stated["mechanism"]["projection"], plan.room
+    problem, room = stated["mechanism"]["projection"], plan.mechanism_plan
     descent, proven = room.descent, room.descent.proven
     assert problem["constraint"] == {"kind": "ball", "radius": 2.0, "centre": None}
     for name in ("diameter", "lipschitz", "gradient_sensitivity", "smoothness", "strong_convexity"):

@@ -91,7 +91,7 @@ class Ballot:
         """`crash`: the attempt dies in the reservation of the named event after so many queries."""
         writer = LedgerWriter(self.path, self.plan.digest)
         charged = [] if writer.before is None else list(writer.before.charges)
-        limit, max_answers = self.plan.room.filter_limit, self.plan.room.answers
+        limit, max_answers = self.plan.mechanism_plan.filter_limit, self.plan.mechanism_plan.answers
         reason = "completed"
 
         def pay(event: Any, count: int, dies: bool) -> None:
@@ -147,7 +147,7 @@ def publish(facts_of: Callable[..., Any], put_release: Callable[..., Any]) -> Ca
                 ballot.run(crash, max(1, -(-plan.length.steps // 50)))
         ballot.run()
         lost_steps = count_queries(read(ballot.path).charges) - ballot.queries_put
-        if plan.room.publication is not None:
+        if plan.mechanism_plan.publication is not None:
             facts.setdefault("published", PUBLISHED)
         run = facts_of(mechanism="pate", steps_lost=lost_steps, **facts)
         put_release(where / "release", plan, read(ballot.path), run, HISTORY)
@@ -220,7 +220,7 @@ def test_the_claim_is_the_plans_whatever_was_answered(
     facts = stated(publish(tmp_path / "run", plan, passes))
     assert facts.claim.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
     assert facts.claim.epsilon <= plan.budget.epsilon
-    assert facts.mechanism.voting.filter == plan.room.filter_limit
+    assert facts.mechanism.voting.filter == plan.mechanism_plan.filter_limit
     assert facts.mechanism.voting.queries_charged == facts.sampling.steps_charged
 
 
@@ -258,7 +258,7 @@ def test_replacing_a_record_costs_what_adding_one_does(plans: Any, publish: Any,
     )
     facts = stated(publish(tmp_path / "run", plan))
     assert facts.claim.neighbouring == "replace_one"
-    assert facts.mechanism.voting.filter == plans().room.filter_limit
+    assert facts.mechanism.voting.filter == plans().mechanism_plan.filter_limit
 
 
 def test_it_says_who_voted_and_who_is_protected(published: Path, confident: Plan) -> None:
@@ -381,7 +381,7 @@ def test_fewer_answers_than_were_given_are_refused(release: Path, confident: Pla
 
     def fit(predicate: dict[str, Any]) -> None:
         runs = predicate["events"]["run_length"]
-        votes = GaussianFilter(confident.room.filter_limit)
+        votes = GaussianFilter(confident.mechanism_plan.filter_limit)
         charges = [Charge(NoisyMax("gaussian", 40.0), r["count"]) for r in runs_of(predicate, "noisy_max")]
         charges += [Charge(NoisyThreshold(150.0), r["count"]) for r in runs_of(predicate, "noisy_threshold")]
         rest = votes.rest(charges)
@@ -448,7 +448,7 @@ def test_a_rest_before_the_end_and_a_rest_in_two_are_refused(release: Path, conf
 def replace_rest(confident: Plan, checks: int, answers: int) -> list[dict[str, Any]]:
     """Charges up to the limit that no run of the recipe makes."""
     charges = [Charge(NoisyThreshold(150.0), checks), Charge(NoisyMax("gaussian", 40.0), answers)]
-    rest = GaussianFilter(confident.room.filter_limit).rest(charges)
+    rest = GaussianFilter(confident.mechanism_plan.filter_limit).rest(charges)
     charges += [] if rest is None else [Charge(rest, 1)]
     return [certificate.RUNS.validate_python(c.to_json()).model_dump(mode="json") for c in charges if c.count]
 

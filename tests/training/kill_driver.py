@@ -53,7 +53,7 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     honest = ballot.noise
 
     def counted_votes(event: object, stream: object, count: int) -> object:
-        classes = plan.room.classes if isinstance(event, NoisyMax) else 1
+        classes = plan.mechanism_plan.classes if isinstance(event, NoisyMax) else 1
         os.write(counter, b"." * (count // classes))
         return honest(event, stream, count)  # type: ignore[arg-type]
 

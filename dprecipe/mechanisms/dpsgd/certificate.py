@@ -77,34 +77,34 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None, None]):
     audit_tests = noisy_sum.AUDIT_TESTS
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> DpsgdFacts:
-        room = plan.room_as(DpsgdPlan)
-        clip, last = room.clip, room.phases[-1]
+        planned = plan.as_plan_of(DpsgdPlan)
+        clip, last = planned.clip, planned.phases[-1]
         return DpsgdFacts(
             kind="dpsgd",
             noise=NoiseFacts(
-                family=room.noise_family,
+                family=planned.noise_family,
                 multiplier=last.noise_multiplier,
-                scale=room.noise_scale(last),
-                standard_deviation=room.noise_deviation(last),
+                scale=planned.noise_scale(last),
+                standard_deviation=planned.noise_deviation(last),
                 added_to="the sum of the clipped gradients, before it is divided or used",
             ),
-            phases=_phases(room),
+            phases=_phases(planned),
             clipping=ClippingFacts(
-                norm=room.phases[0].clip_norm,
+                norm=planned.phases[0].clip_norm,
                 mode=clip.mode,
                 norm_kind=clip.norm_kind,
                 layers=clip.norms,
                 groups=clip.groups,
-                noise=room.group_multipliers(last),
+                noise=planned.group_multipliers(last),
                 stability=clip.stability,
                 count=_count(clip, last.noise_multiplier),
-                augmentations=room.augmentations,
+                augmentations=planned.augmentations,
             ),
-            aggregation=noisy_sum.aggregation_facts(room.expected_batch, BOUNDS[clip.mode]),
+            aggregation=noisy_sum.aggregation_facts(planned.expected_batch, BOUNDS[clip.mode]),
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        return unit_of(plan, noisy_sum.describe_clipping(plan, plan.room_as(DpsgdPlan).augmentations))
+        return unit_of(plan, noisy_sum.describe_clipping(plan, plan.as_plan_of(DpsgdPlan).augmentations))
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS

@@ -58,10 +58,10 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None, None]):
     audit_tests = noisy_sum.AUDIT_TESTS
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> EncodedFacts:
-        room = plan.room_as(EncodedPlan)
-        noise = room.noises[-1]
+        planned = plan.as_plan_of(EncodedPlan)
+        noise = planned.noises[-1]
         bound = "each unit's bounded rank by rank by a codeword"
-        if room.slots is not None:
+        if planned.slots is not None:
             bound = "the mean of each micro-batch bounded rank by rank by a codeword"
         return EncodedFacts(
             kind="encoded",
@@ -73,16 +73,16 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None, None]):
                 standard_deviation=noise.deviation,
                 added_to="the sum of the codes, before it is divided or used",
             ),
-            phases=_phases(room),
-            encoding=_encoding(room),
-            aggregation=noisy_sum.aggregation_facts(room.divisor, bound),
+            phases=_phases(planned),
+            encoding=_encoding(planned),
+            aggregation=noisy_sum.aggregation_facts(planned.divisor, bound),
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
         enforced_by = noisy_sum.describe_clipping(plan, copies=1)
-        if plan.room_as(EncodedPlan).slots is not None:
+        if plan.as_plan_of(EncodedPlan).slots is not None:
             participation = "is sampled, and assigned to a micro-batch, independently"
-            if plan.room.scheme == "full_batch":
+            if plan.mechanism_plan.scheme == "full_batch":
                 participation = "takes part in every step, and is assigned to a micro-batch independently"
             enforced_by = (
                 f"each {plan.guarantee.unit} {participation}; the mean gradient of a micro-batch is "

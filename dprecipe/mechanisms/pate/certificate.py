@@ -100,16 +100,16 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
     audit_tests = frozenset({"claimed_epsilon", "outcomes", "reserved", "charged", "charged_epsilon", "asked_once"})
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: VotesCost | None) -> PateFacts:
-        room, stated = plan.room_as(PatePlan), None
+        planned, stated = plan.as_plan_of(PatePlan), None
         if numbers is not None and votes.publishes_cost(plan):
             stated = cost_statement.state_cost(plan, numbers)
         return PateFacts(
             kind="pate",
             noise=NoiseFacts(
-                family=room.answer.family,
-                multiplier=room.answer.noise_multiplier,
-                scale=room.answer.noise_multiplier,
-                standard_deviation=room.noise_deviation,
+                family=planned.answer.family,
+                multiplier=planned.answer.noise_multiplier,
+                scale=planned.answer.noise_multiplier,
+                standard_deviation=planned.noise_deviation,
                 added_to="each count of the teachers' votes for a class, before the largest is chosen",
             ),
             voting=_voting(plan, charges),
@@ -124,10 +124,10 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
         return unit_of(plan, f"{_partition(plan)}; so one {plan.guarantee.unit} moves at most one vote on a query")
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
-        return CHECKS if plan.room.reads_training_records else CHECKS_OF_A_FILE
+        return CHECKS if plan.mechanism_plan.reads_training_records else CHECKS_OF_A_FILE
 
     def list_unprotected(self, plan: Plan) -> Sequence[str]:
-        teachers = plan.room_as(PatePlan).ensemble.count
+        teachers = plan.as_plan_of(PatePlan).ensemble.count
         return (
             f"the number of teachers, {teachers}, and which public records they were asked about",
             "the votes, what they cost, the teachers, and the key that dealt the records: they stay in private/",
@@ -136,7 +136,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
     def describe_training(self, plan: Plan) -> str:
         paid = "paid steps of preprocessing, each of which is among the events, and by " if plan.stages else ""
         readers = f"private records are read by {paid}teachers alone"
-        if not plan.room.reads_training_records:
+        if not plan.mechanism_plan.reads_training_records:
             readers = "private records were read by teachers alone, before this run, and are not opened in it"
         return f"{readers}, and teachers speak through noisy votes alone, each of which is one of the events"
 
@@ -279,21 +279,21 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
 
 
 def _voting(plan: Plan, charges: Sequence[Charge]) -> VotingFacts:
-    room = plan.room_as(PatePlan)
+    planned = plan.as_plan_of(PatePlan)
     return VotingFacts(
-        teachers=room.ensemble.count,
-        teachers_from="recipe" if room.reads_training_records else "file",
+        teachers=planned.ensemble.count,
+        teachers_from="recipe" if planned.reads_training_records else "file",
         partition=_partition(plan),
-        classes=room.classes,
-        aggregator=room.aggregator,
-        threshold=room.threshold,
-        selection_multiplier=None if room.check is None else room.check.noise_multiplier,
-        interaction=None if room.interaction is None else _interaction(room.interaction),
-        queries_planned=room.queries,
+        classes=planned.classes,
+        aggregator=planned.aggregator,
+        threshold=planned.threshold,
+        selection_multiplier=None if planned.check is None else planned.check.noise_multiplier,
+        interaction=None if planned.interaction is None else _interaction(planned.interaction),
+        queries_planned=planned.queries,
         queries_charged=votes.count_queries(charges),
-        answers_planned=room.answers,
+        answers_planned=planned.answers,
         answers_charged=votes.count_charges(charges, NoisyMax),
-        filter=room.filter_limit,
+        filter=planned.filter_limit,
     )
 
 
@@ -314,11 +314,11 @@ def _interaction(planned: PlannedInteraction) -> InteractionFacts:
 
 def _partition(plan: Plan) -> str:
     """How private records came to teachers."""
-    room = plan.room_as(PatePlan)
-    if not room.reads_training_records:
+    planned = plan.as_plan_of(PatePlan)
+    if not planned.reads_training_records:
         return "declared: the votes are of teachers that were trained elsewhere, on disjoint parts of the records"
     return (
-        f"a keyed hash of the {room.partition_by}, its key kept in private/, deals each {plan.guarantee.unit} "
+        f"a keyed hash of the {planned.partition_by}, its key kept in private/, deals each {plan.guarantee.unit} "
         "to one teacher, which learns from its own part and nothing else"
     )
 

@@ -40,18 +40,18 @@ def count_queries(charges: Sequence[Charge]) -> int:
 
 def is_filtered(plan: Plan) -> bool:
     """Whether a filter decides when the run ends, so that its charges are not those of the plan."""
-    return plan.room_as(PatePlan).filter_limit is not None
+    return plan.as_plan_of(PatePlan).filter_limit is not None
 
 
 def publishes_cost(plan: Plan) -> bool:
     """Whether the run publishes what its votes cost, with noise."""
-    return plan.room_as(PatePlan).publication is not None
+    return plan.as_plan_of(PatePlan).publication is not None
 
 
 def find_contradictions(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
     """Why no run under the plan's filter can have charged these events of the plan, and ended as it says."""
     votes = [charge for charge in charges if is_of_votes(charge.event)]
-    room, limit, total = plan.room_as(PatePlan), _limit(plan), sum_filter(votes)
+    planned, limit, total = plan.as_plan_of(PatePlan), _limit(plan), sum_filter(votes)
     path = "events.run_length"
     lines = []
     if not abs(total - limit) <= ROUNDING * limit:
@@ -60,7 +60,7 @@ def find_contradictions(plan: Plan, charges: Sequence[Charge], budget: BudgetFac
     rests = [index for index, charge in enumerate(votes) if isinstance(charge.event, FilterRest)]
     if rests and (rests != [len(votes) - 1] or votes[-1].count != 1):
         lines.append(f"{path}: what a filter has left is charged once, when the votes have ended")
-    once, max_answers = budget.attempts == 1, room.answers
+    once, max_answers = budget.attempts == 1, planned.answers
     checks, answers = count_charges(votes, NoisyThreshold), count_charges(votes, NoisyMax)
     for name, number, allowed in (
         ("queries than are planned", checks, plan.length.steps),
@@ -83,7 +83,7 @@ def find_contradictions(plan: Plan, charges: Sequence[Charge], budget: BudgetFac
 
 def _limit(plan: Plan) -> float:
     """μ² at which the run stops."""
-    limit = plan.room_as(PatePlan).filter_limit
+    limit = plan.as_plan_of(PatePlan).filter_limit
     if limit is None:
         raise ValueError("no filter decides when the run ends")
     return limit
@@ -91,5 +91,5 @@ def _limit(plan: Plan) -> float:
 
 def _allows_another(plan: Plan, votes: Sequence[Charge]) -> bool:
     paid = [charge for charge in votes if not isinstance(charge.event, FilterRest)]
-    another = [Charge(event, 1) for event in plan.room_as(PatePlan).next_votes(count_queries(paid))]
+    another = [Charge(event, 1) for event in plan.as_plan_of(PatePlan).next_votes(count_queries(paid))]
     return sum_filter([*paid, *another]) <= _limit(plan) * (1 - ROUNDING)

@@ -93,7 +93,7 @@ def sanitiser_of(plan: Plan) -> Sanitiser:
         RunFailed: there are none.
         ValueError: they are out of range.
     """
-    chosen = plan.room_as(PatePlan).publication
+    chosen = plan.as_plan_of(PatePlan).publication
     if chosen is None:
         raise RunFailed("internal fault: the plan does not publish what votes cost", "please report this")
     event = chosen.event

@@ -141,7 +141,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
     ) -> PnsgdFacts:
         if numbers is None:
             raise TypeError("a certificate of a last-iterate release states its bounds, and none are given")
-        own = plan.room_as(PnsgdPlan)
+        own = plan.as_plan_of(PnsgdPlan)
         last = own.stages[-1]
         return PnsgdFacts(
             kind="pnsgd",
@@ -163,7 +163,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        own = plan.room_as(PnsgdPlan)
+        own = plan.as_plan_of(PnsgdPlan)
         norm, descent = own.feature_norm, own.descent
         clipped = "targets are clipped to their range" if norm is None else f"features are clipped to the norm {norm:g}"
         return PrivacyUnit(
@@ -182,12 +182,12 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
 
     def list_unprotected(self, plan: Plan) -> Sequence[str]:
         lines = list(HIDDEN)
-        if plan.room_as(PnsgdPlan).descent.order == "sequential":
+        if plan.as_plan_of(PnsgdPlan).descent.order == "sequential":
             lines.append("a record's position in the file, which decides how well it is protected")
         return lines
 
     def qualify_claim(self, plan: Plan, numbers: LastIterateNumbers | None) -> str:
-        descent, sentences = plan.room_as(PnsgdPlan).descent, []
+        descent, sentences = plan.as_plan_of(PnsgdPlan).descent, []
         if descent.order == "permuted":
             sentences.append(
                 "The order of the records was drawn at random, independently of the data. The guarantee is an average "
@@ -215,7 +215,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers, None]):
     def describe_training(self, plan: Plan) -> str:
         reads = "every use of the training records" if not plan.stages else "every use of them in training"
         text = f"{reads} is a step of one event, and only its last iterate is released"
-        if plan.room_as(PnsgdPlan).private_log:
+        if plan.as_plan_of(PnsgdPlan).private_log:
             text += "; the loss on them after each pass stays in private/, and no choice depended on it"
         return text
 

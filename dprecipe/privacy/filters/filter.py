@@ -102,7 +102,7 @@ def odometer(spent: Spent, cap: Cap) -> float:
     return _least_epsilon(excess)
 
 
-def room(spent: Spent, cost: Spent, cap: Cap) -> float:
+def affordable_share(spent: Spent, cost: Spent, cap: Cap) -> float:
     """The largest multiple of a cost that may still be spent, rounded down; infinite if the cost is nothing, 0 if not
     even a part of 1e-9 fits.
 
@@ -133,7 +133,7 @@ def count_runs(spent: Spent, cost: Spent, cap: Cap, at_most: int = 10**6) -> int
 
     Guarantees: `admits(spent + cost.times(result), cap)` where the result is above 0.
     """
-    count = int(min(room(spent, cost, cap) * (1 + 2 * _NEAR), float(at_most)))
+    count = int(min(affordable_share(spent, cost, cap) * (1 + 2 * _NEAR), float(at_most)))
     return count if not count or admits(spent + cost.times(count), cap) else count - 1
 
 

@@ -59,7 +59,7 @@ def _examine_unsampled(plan: Plan) -> Iterator[AuditFinding]:
     library is told μ by the events; here it is computed anew."""
     relation, owed, charged = Neighbouring(plan.budget.neighbouring), 0.0, 0.0
     moved = 2.0 if relation is Neighbouring.REPLACE_ONE else 1.0
-    for charge in plan.room.events:
+    for charge in plan.mechanism_plan.events:
         event = charge.event
         squared = event.squared_mu(charge.count, relation)
         if squared is not None and isinstance(event.sampling(), EveryUnit | Partition):

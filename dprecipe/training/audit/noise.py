@@ -64,8 +64,8 @@ def examine_divisor(seen: Sequence[Seen]) -> Iterator[AuditFinding]:
     differing, compared = 0, 0
     for each in seen:
         expected = each.noisy[: len(each.gradient)] / divisor
-        room = SINGLE * expected.abs() + 1e-300
-        differing += int((~((each.gradient - expected).abs() <= room)).sum())
+        tolerance = SINGLE * expected.abs() + 1e-300
+        differing += int((~((each.gradient - expected).abs() <= tolerance)).sum())
         compared += len(expected)
     text = "the optimiser gets the noisy sum over a constant, for batches of every size"
     yield AuditFinding("program", "divisor", text, Equality(differing=differing, compared=compared))

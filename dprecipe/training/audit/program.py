@@ -83,7 +83,7 @@ class Bench:
     @property
     def phases(self) -> tuple[tuple[int, Event], ...]:
         """The first step of the first event and of the last one, with the event, if they are two."""
-        charges = self.plan.room.events
+        charges = self.plan.mechanism_plan.events
         starts = [0, *accumulate(charge.count * charge.event.steps for charge in charges)][:-1]
         return tuple(dict.fromkeys((starts[at], charges[at].event) for at in (0, len(charges) - 1)))
 
@@ -102,7 +102,7 @@ def open_bench(
     Raises:
         PlanRefused, RunFailed: see `dprecipe.training.program.program.prepare`.
     """
-    rows = plan.room.copies * (1 if plan.data.unit == "record" else plan.data.unit.max_records)
+    rows = plan.mechanism_plan.copies * (1 if plan.data.unit == "record" else plan.data.unit.max_records)
     speed = {"compile": False, "processes": 1, "insecure": None, "physical_batch": PART * rows, "loggers": ()}
     audited = replace(
         plan,
@@ -180,7 +180,7 @@ def _search_sums(bench: Bench, physical_batch: int) -> Iterator[AuditFinding]:
         search = search_sums(bench, rig, records, store)
         yield from search.run()
     runtime = bench.plan.runtime.model_copy(update={"physical_batch": physical_batch})
-    plan, units = replace(bench.plan, runtime=runtime), round(bench.plan.room.largest_expected_batch)
+    plan, units = replace(bench.plan, runtime=runtime), round(bench.plan.mechanism_plan.largest_expected_batch)
     with bench.open(bench.store(records, plan), "planned", Charge(event, 1), plan) as rig:
         yield from search.run_planned_size(rig, max(1, min(units, records.unit_count)), PLANNED_SECONDS)
 

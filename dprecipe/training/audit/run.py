@@ -168,7 +168,9 @@ def _judge_attack(plan: Plan, attack: Attack, confidence: float) -> AuditBound:
     if not attack.of_step or attack.claimed is None:
         return bound
     relation, delta = plan.budget.neighbouring, plan.budget.delta
-    implied = implied_epsilon(plan.stage_charges, plan.room.events, relation, delta, attack.claimed, bound.lower)
+    implied = implied_epsilon(
+        plan.stage_charges, plan.mechanism_plan.events, relation, delta, attack.claimed, bound.lower
+    )
     return bound.model_copy(update={"implied_epsilon": implied})
 
 

@@ -54,7 +54,7 @@ def examine_processes(plan: Plan) -> Iterator[AuditFinding]:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        event = None if plan.runtime.sharding == "none" else plan.room.events[0].event
+        event = None if plan.runtime.sharding == "none" else plan.mechanism_plan.events[0].event
         content = None if event is None else Charge(event, 1).to_json()
         facts = {"event": content, "gathers": plan.runtime.sharding == "parameters"}
         (Path(folder) / "event.json").write_text(json.dumps(facts), encoding="utf-8")

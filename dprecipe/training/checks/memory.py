@@ -26,7 +26,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.progress import report_progress
-from dprecipe.training.checks.memory_meter import has_room
+from dprecipe.training.checks.memory_meter import fits
 from dprecipe.training.engine.full_precision import in_run_precision
 from dprecipe.training.engine.sizes import batch_size_bound, one_size
 from dprecipe.training.program.program import StepwiseProgram, Synthetic
@@ -84,10 +84,10 @@ def check_step(records: int, step: Step, device: torch.device) -> None:
     Raises:
         RunFailed: it has not; the most records that do, of half as many each time, are named.
     """
-    if has_room(partial(step, records)):
+    if fits(partial(step, records)):
         return
     fewer = records // 2
-    while fewer and not has_room(partial(step, fewer)):
+    while fewer and not fits(partial(step, fewer)):
         fewer //= 2
     raise RunFailed(
         f"a step with parts of {records} records does not fit into the memory of {device}; nothing was spent",
@@ -137,10 +137,10 @@ def run_synthetic_step(
     compiled = final and plan.runtime.compile is True
     runtime = plan.runtime.model_copy(update={"physical_batch": max_records, "compile": compiled})
     plan, device = replace(plan, runtime=runtime), program.device
-    rows = plan.room.copies * (1 if plan.data.unit == "record" else plan.data.unit.max_records)
+    rows = plan.mechanism_plan.copies * (1 if plan.data.unit == "record" else plan.data.unit.max_records)
     count = min(plan.data.max_units, max(1, max_records // rows), units or sys.maxsize)
     if one_size(device):  # all parts are alike, and of most batches no larger
-        count = min(count, math.ceil(batch_size_bound(plan.room.largest_expected_batch)))
+        count = min(count, math.ceil(batch_size_bound(plan.mechanism_plan.largest_expected_batch)))
     store = Store(
         SyntheticUnits(plan, program, count),
         device,
@@ -150,7 +150,7 @@ def run_synthetic_step(
     with tempfile.TemporaryDirectory() as folder:
         ledger, secrets = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest), Secrets()
         try:
-            gate = Gate(take_first(plan.room.events, 1), plan.budget, ledger, secrets)
+            gate = Gate(take_first(plan.mechanism_plan.events, 1), plan.budget, ledger, secrets)
             module = build(plan, program.model, store, gate, secrets)
             ticket = gate.admit()
             if ticket is None:

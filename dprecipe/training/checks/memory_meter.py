@@ -76,7 +76,7 @@ class CudaMeter:
 
     def peak(self, step: Callable[[], None]) -> int | None:
         torch.cuda.reset_peak_memory_stats(self._device)
-        return torch.cuda.max_memory_allocated(self._device) if has_room(step) else None
+        return torch.cuda.max_memory_allocated(self._device) if fits(step) else None
 
 
 @final
@@ -105,7 +105,7 @@ class ProcessMeter:
     def peak(self, step: Callable[[], None]) -> int | None:
         with suppress(OSError):  # refused: the mark is then that of the whole process so far, which is no less
             (self._proc / "clear_refs").write_text("5")
-        return _read_kilobytes(self._proc / "status", "VmHWM") if has_room(step) else None
+        return _read_kilobytes(self._proc / "status", "VmHWM") if fits(step) else None
 
 
 def meter_of(device: torch.device) -> MemoryMeter:
@@ -124,7 +124,7 @@ def meter_of(device: torch.device) -> MemoryMeter:
     )
 
 
-def has_room(step: Callable[[], None]) -> bool:
+def fits(step: Callable[[], None]) -> bool:
     """Whether a step ends without an error that says there is no memory; other errors are raised."""
     try:
         step()

@@ -53,7 +53,7 @@ def noise_scale(plan: Plan, device: torch.device, trained: int = 0) -> Check:
     """
     noises = {
         (distribution_of(c.event), multiplier_of(c.event), c.event.norm, _bounds_of(c.event)): Charge(c.event, 1)
-        for c in plan.room.events
+        for c in plan.mechanism_plan.events
     }
     place = widest_type(device)
     remark = ""

@@ -30,7 +30,7 @@ class GradientPlan:
     """The fastest strategy of each parameter that has several candidates, timed on synthetic records."""
     stores: dict[str, GradientStore] = field(default_factory=dict)
     """For each parameter, the memory for stored rows; all plans of a model share it."""
-    room: int = 1 << 25
+    storable: int = 1 << 25
     """How many numbers of rows may be stored at a time."""
     max_records: int = 1 << 30
     """How many records to take at a time, so that there is room for the rows to store."""

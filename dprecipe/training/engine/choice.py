@@ -35,7 +35,14 @@ StrategyFactory = Callable[[], Strategy]
 
 
 def list_candidates(
-    terms: Sequence[Term], count: int, size: int, like: Tensor, room: int, store: GradientStore, *, tiled: bool = True
+    terms: Sequence[Term],
+    count: int,
+    size: int,
+    like: Tensor,
+    storable: int,
+    store: GradientStore,
+    *,
+    tiled: bool = True,
 ) -> dict[str, StrategyFactory]:
     """Strategies of one parameter by name: those that may be the cheapest, with the default first.
 
@@ -53,7 +60,7 @@ def list_candidates(
         return {"sparse": lambda: Sparse(term)}
     rows: dict[str, StrategyFactory] = (
         {"kept": lambda: StoredGradients(terms, count, size, like, store)}
-        if count * size <= room
+        if count * size <= storable
         else {"twice": lambda: Recomputed(terms, count, size, like)}
     )
     if not isinstance(term, Products) or not term.paired:

@@ -68,7 +68,7 @@ class _PassGradients:
         self.padded = max(size, self._count)
         """Records of the pass."""
         calls = find_terms(model, loss, pad_records(features, size), pad_records(labels, size), plan)
-        self._by_name = collect_terms(calls, self.padded, self._device, plan.room)
+        self._by_name = collect_terms(calls, self.padded, self._device, plan.storable)
         self._places = {name: place for name, (place, _) in places_of(model, None).items()}
         trained = list(trained_of(model).values())
         self._dtype = torch.float64 if any(p.dtype == torch.float64 for p in trained) else torch.float32

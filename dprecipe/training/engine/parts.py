@@ -46,12 +46,12 @@ class Parts:
 
     def _size(self, features: Tensor, labels: Tensor, max_records: int) -> int:
         trained = sum(parameter.numel() for parameter in trained_of(self._model).values())
-        room = max(MIN_PART, max_stored_numbers(features.device) // max(1, trained))
+        storable = max(MIN_PART, max_stored_numbers(features.device) // max(1, trained))
         size = self._of(max_records)
         try:
             plan = plan_of(self._model, self._loss, features, labels, size, self.block_size(size))
         except Unplanned:  # gradients of single records, all held at once
-            return self._of(min(max_records, room))
+            return self._of(min(max_records, storable))
         return self._of(min(max_records, plan.max_records))
 
     def _of(self, max_records: int) -> int:

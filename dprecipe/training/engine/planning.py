@@ -82,12 +82,14 @@ def _build_plan(
         fewer, more = (_traced(model, *synthetic_records(features, labels, count), count) for count in TRACED)
         if len(fewer) != len(more) or any(a.layer is not b.layer for a, b in zip(fewer, more, strict=True)):
             raise Unplanned("the model calls its layers differently for other records")
-        stores, room = _STORES.setdefault(model, {}), max_stored_numbers(features.device)
-        plan = GradientPlan(tuple(_places(a, b) for a, b in zip(fewer, more, strict=True)), stores=stores, room=room)
+        stores, storable = _STORES.setdefault(model, {}), max_stored_numbers(features.device)
+        plan = GradientPlan(
+            tuple(_places(a, b) for a, b in zip(fewer, more, strict=True)), stores=stores, storable=storable
+        )
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         # Tiles take more time than rows that are kept. (A GPU takes its time to start products, and has more room.)
-        plan.tiled = one_size(features.device) or MIN_PART * trained > room
-        count = _timing_count(features.device, room // max(1, trained), expected_records)
+        plan.tiled = one_size(features.device) or MIN_PART * trained > storable
+        count = _timing_count(features.device, storable // max(1, trained), expected_records)
         if features.dim() > 3 and any(isinstance(layer, nn.Conv2d) for layer in layers_of(model)):
             plan.channels_last = _faster_last(model, loss, *synthetic_records(features, labels, count), plan)
         with freeze_generators():  # dropout does not draw twice the same
@@ -95,7 +97,7 @@ def _build_plan(
         block_size = min(sums or count, count) if one_size(features.device) else count
         shares = shares_of(model, loss, *synthetic_records(features, labels, count), plan, timed=block_size)
     stored = sum(at.stop - at.start for share in shares if share.chosen in ("kept", "twice") for at in share.slices[:1])
-    plan.max_records = _largest_part(plan.room // max(1, stored), features.device)
+    plan.max_records = _largest_part(plan.storable // max(1, stored), features.device)
     for share in shares:
         if share.chosen != "kept":  # it was tried
             stores.pop(share.names[0], None)

@@ -81,30 +81,30 @@ def shares_of_pass(
     timed: int = 0,
 ) -> list[Share]:
     """As `shares_of`, from the terms of a pass of `count` records."""
-    by_name = collect_terms(call_terms, count, device, plan.room)
+    by_name = collect_terms(call_terms, count, device, plan.storable)
     places = places_of(model, groups)
-    shares, room, like = _combine_shares(by_name, places, count), plan.room, torch.empty((), device=device)
+    shares, storable, like = _combine_shares(by_name, places, count), plan.storable, torch.empty((), device=device)
     for name, of_name in by_name.items():
         place, group = places[name]
         size = place.stop - place.start
         store = plan.stores.setdefault(name, GradientStore())
-        strategies = list_candidates(of_name, count, size, like, room, store, tiled=plan.tiled)
+        strategies = list_candidates(of_name, count, size, like, storable, store, tiled=plan.tiled)
         if timed and len(strategies) > 1:
             weights = Weights(torch.ones(count, dtype=torch.float64, device=device), sound=True, block_size=timed)
             plan.strategies[name] = choose_cheapest(strategies, weights, size)
         chosen = plan.strategies.get(name, "")
         chosen = chosen if chosen in strategies else next(iter(strategies))
         if chosen == "kept":
-            room -= count * size
+            storable -= count * size
         shares.append(Share((name,), (place,), group, chosen, strategies[chosen](), isinstance(of_name[0], OfLayer)))
     return shares
 
 
-def collect_terms(call_terms: CallTerms, count: int, device: torch.device, room: int) -> dict[str, list[Term]]:
+def collect_terms(call_terms: CallTerms, count: int, device: torch.device, storable: int) -> dict[str, list[Term]]:
     """The terms of each parameter, of a pass of `count` records; `room`: see `GradientPlan`."""
     by_name: dict[str, list[Term]] = {}
     for terms in call_terms:
-        _store_layer_rows(terms, count, device, room)
+        _store_layer_rows(terms, count, device, storable)
         for name, term in terms:
             by_name.setdefault(name, []).append(term)
     return by_name
@@ -144,10 +144,10 @@ def _combine_shares(by_name: dict[str, list[Term]], places: dict[str, tuple[slic
     return shares
 
 
-def _store_layer_rows(terms: list[tuple[str, Term]], count: int, device: torch.device, room: int) -> None:
+def _store_layer_rows(terms: list[tuple[str, Term]], count: int, device: torch.device, storable: int) -> None:
     """Differentiate a layer by itself once for all its parameters, if there is room to store the rows."""
     for _, term in terms[:1]:
         if isinstance(term, OfLayer):
             size = sum(parameter.numel() for parameter in term.layer.parameters.values())
-            if count * size <= room:
+            if count * size <= storable:
                 term.layer.store_rows(count, chunk_size(size + term.layer.row_cost, device))

@@ -41,7 +41,7 @@ def keeps_records(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def room_for_records(device: torch.device) -> int:
+def bytes_for_records(device: torch.device) -> int:
     """How many bytes of records are kept there."""
     return free_bytes(device) // SHARE
 

@@ -97,7 +97,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
     objects = objects or {}
     if objects.get("public") is not None and not mechanism_of(plan.mechanism).has_student:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-    if objects.get("train") is not None and not plan.room.reads_training_records:
+    if objects.get("train") is not None and not plan.mechanism_plan.reads_training_records:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
     train = objects.get("train")
     if train is not None and not isinstance(train, HeldRecords) and plan.data.split is not None:
@@ -133,7 +133,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
                 gathered.sources[role] = source
     declared: dict[Role, AnySource | None] = {
         # Votes that were cast elsewhere stand for the training records.
-        "train": plan.data.train if plan.room.reads_training_records else None,
+        "train": plan.data.train if plan.mechanism_plan.reads_training_records else None,
         "public": plan.data.public,
         "test": plan.data.held_out,
     }
@@ -155,7 +155,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
             block = plan.data.train.model_copy(update={"records": None})
         if block is None or (value is not None and held is None):
             continue
-        identity = plan.room.identity if role == "train" else None
+        identity = plan.mechanism_plan.identity if role == "train" else None
         both = attempt(partial(read, block, plan.data, root, role, identity, copies, held, tokens, is_compared))
         if both is not None:
             gathered.sources[role], gathered.counts[role] = both

@@ -158,7 +158,9 @@ def prepare(
         raise RunFailed("the model has no parameter that is trained", "leave requires_grad on where it should learn")
     if model is not None:
         refuse_python_tensors(plan, built)
-    device = device_for(plan.runtime.device, device, built, data_facts.shape, plan.room.largest_expected_batch)
+    device = device_for(
+        plan.runtime.device, device, built, data_facts.shape, plan.mechanism_plan.largest_expected_batch
+    )
     built.to(whole_on(plan, device))
     form = form_of(plan, data_facts, built, python_records)
     if model is not None:
@@ -167,7 +169,7 @@ def prepare(
             report_progress(f"records go through the module one by one, which is slow: {single}")
     report_progress("checking the program and its noise on synthetic records")
     sums = tests(plan, built)
-    largest, gradients = records_at_once(plan), plan.room.expected_batch * plan.length.steps
+    largest, gradients = records_at_once(plan), plan.mechanism_plan.expected_batch * plan.length.steps
     checks = require_passed(
         examine_module(
             built,
@@ -236,8 +238,8 @@ def form_of(plan: Plan, public: DataFacts, built: nn.Module, python_records: obj
 def records_at_once(plan: Plan) -> int:
     """How many records the engine may put through the model at once: a physical batch, or the most that a batch has
     in any phase."""
-    unit, expected = plan.data.unit, plan.room.largest_expected_batch
-    rows = plan.room.copies * (1 if unit == "record" else unit.max_records)
+    unit, expected = plan.data.unit, plan.mechanism_plan.largest_expected_batch
+    rows = plan.mechanism_plan.copies * (1 if unit == "record" else unit.max_records)
     expected *= plan.data.max_units / plan.data.planned_units  # a split may leave more units than are planned for
     units = min(plan.data.max_units, math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 4 * DEVIATIONS))
     given = plan.runtime.physical_batch

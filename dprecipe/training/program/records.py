@@ -14,7 +14,7 @@ from torch import Tensor
 from dprecipe.data.records import Records
 from dprecipe.data.records import RecordSource as RecordSource
 from dprecipe.training.engine.clipped_sum import BatchPart, count_of, physical_slices
-from dprecipe.training.engine.sizes import keeps_records, one_size, room_for_records
+from dprecipe.training.engine.sizes import bytes_for_records, keeps_records, one_size
 from dprecipe.training.engine.unit_rows import mark_padding
 from dprecipe.training.program.prefetch import carry_to_device, pin_array, prefetch_results, runs_asynchronously
 
@@ -34,7 +34,7 @@ def resident_batch(records: RecordSource, device: torch.device) -> tuple[Tensor,
     if records.next_stage is not None:  # what they will be is not known yet
         return None
     first, label = records.batch(slice(0, 1))
-    if len(records) * (first.nbytes + label.nbytes) > room_for_records(device):
+    if len(records) * (first.nbytes + label.nbytes) > bytes_for_records(device):
         return None
     features = torch.empty((len(records), *first.shape[1:]), dtype=torch.from_numpy(first).dtype, device=device)
     labels = torch.empty(len(records), dtype=torch.from_numpy(label).dtype, device=device)

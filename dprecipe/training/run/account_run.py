@@ -80,7 +80,7 @@ def check_account(plan: Plan, is_new: bool) -> None:
     with closing(open_account_of(plan)) as account:
         check_plan(plan, account.facts)
         if is_new:
-            account.check_room(plan.events, _claim_of(plan), plan.budget.slots)
+            account.check_fits(plan.events, _claim_of(plan), plan.budget.slots)
 
 
 @final
@@ -195,7 +195,7 @@ def reserve_plan(
                     slots=plan.budget.slots,
                 )
             except AccountRefused as refused:
-                if refused.room is None:
+                if refused.affordable_share is None:
                     raise
                 refusal = refusal or refused
                 continue

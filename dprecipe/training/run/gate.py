@@ -150,7 +150,7 @@ class Gate:
         self._charged = run_lengths(charged)
         self._block: tuple[Event, int, int] | None = None  # event, reserved, admitted
         self._admitted = 0
-        self._room: tuple[Event, int] | None = None
+        self._left: tuple[Event, int] | None = None
         self._ledger_seconds = 0.0
         self._last = time.monotonic()
         self._step_seconds = 0.0
@@ -219,8 +219,8 @@ class Gate:
         self._ledger.reserve(event, count)
         self._ledger_seconds = time.monotonic() - start
         self._block = (event, count, 0)
-        if self._room is not None:
-            self._room = (event, self._room[1] - count)
+        if self._left is not None:
+            self._left = (event, self._left[1] - count)
         return True
 
     def _affordable(self, event: Event, count: int) -> int:
@@ -229,11 +229,11 @@ class Gate:
         is_planned = count_by_event(after) <= count_by_event((*self._stages, *self.planned))
         if is_planned and self._budget.is_reserved(after):
             return count  # part of the solved plan
-        if self._room is None or self._room[0] != event:
-            self._room = (event, self._room_for(event))
-        return min(count, self._room[1])
+        if self._left is None or self._left[0] != event:
+            self._left = (event, self._count_affordable(event))
+        return min(count, self._left[1])
 
-    def _room_for(self, event: Event) -> int:
+    def _count_affordable(self, event: Event) -> int:
         """How many more of these events fit into the budget, at most all that are planned."""
         budget, planned = self._budget, count_events(self.planned)
         if budget.holds([*self._charged, Charge(event, planned)]):
@@ -241,19 +241,19 @@ class Gate:
         if not budget.holds([*self._charged, Charge(event, 1)]):
             return 0
         terms = (budget.delta, budget.neighbouring, budget.accountant)
-        room = calibrate.calibrate_count(event, budget.epsilon, *terms, self._charged)
-        return self._count_reserved(event, room)
+        affordable = calibrate.calibrate_count(event, budget.epsilon, *terms, self._charged)
+        return self._count_reserved(event, affordable)
 
-    def _count_reserved(self, event: Event, room: int) -> int:
+    def _count_reserved(self, event: Event, affordable: int) -> int:
         """How many of `room` further events the reservation in the account covers: all of them without an account."""
         is_reserved = self._budget.is_reserved
-        if is_reserved([*self._charged, Charge(event, room)]):
-            return room
+        if is_reserved([*self._charged, Charge(event, affordable)]):
+            return affordable
         covered = 0
-        while room - covered > 1:
-            middle = (covered + room) // 2
-            covered, room = (
-                (middle, room) if is_reserved([*self._charged, Charge(event, middle)]) else (covered, middle)
+        while affordable - covered > 1:
+            middle = (covered + affordable) // 2
+            covered, affordable = (
+                (middle, affordable) if is_reserved([*self._charged, Charge(event, middle)]) else (covered, middle)
             )
         return covered
 

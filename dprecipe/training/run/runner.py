@@ -172,7 +172,7 @@ def check_has_teachers(plan: Plan) -> None:
             f"mechanism {plan.mechanism} has no teachers, which `dprecipe teachers`, --teachers and --ray are about",
             "leave the option out",
         )
-    if not plan.room.reads_training_records:
+    if not plan.mechanism_plan.reads_training_records:
         raise UsageFault(
             "the votes come from a file, so there are no teachers to train",
             "run the recipe without --teachers and --ray",

@@ -82,7 +82,7 @@ class StageRuns:
                 if not isinstance(records, Records):
                     raise RunFailed("internal fault: a paid step has no records to read", "please report this")
                 again = self._check_lost(stage)
-                self._check_room(stage)
+                self._check_affordable(stage)
                 report_progress(f"{stage.kind} reads the private records, with its noise{again}")
                 kept = self._release(stage, records.with_all_constants(self.constants))
             self.constants = (*self.constants, kept)
@@ -107,7 +107,7 @@ class StageRuns:
             return "; it was charged before, its result is not there, and it is charged again"
         return ""
 
-    def _check_room(self, stage: PaidStage) -> None:
+    def _check_affordable(self, stage: PaidStage) -> None:
         """Check that the budget holds the step, again if it was charged before.
 
         Raises:

@@ -121,7 +121,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         with telling_end(processes), opened as attempt:
             program = program.with_constants(plan, attempt.constants)
             gate = Gate(
-                plan.room.events,
+                plan.mechanism_plan.events,
                 attempt.plan.budget,
                 attempt.ledger,
                 attempt.secrets,
@@ -230,7 +230,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         with tempfile.TemporaryDirectory() as folder:
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
             secrets = Secrets()
-            gate = Gate(take_first(plan.room.events, steps), plan.budget, ledger, secrets)
+            gate = Gate(take_first(plan.mechanism_plan.events, steps), plan.budget, ledger, secrets)
             module = self.build(plan, program.model, program.store, gate, secrets)
             stopwatch = Stopwatch()
             fit_steps(module, stopwatch, program.device, steps)
@@ -262,7 +262,7 @@ def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: L
     done = 0 if kept is None else kept.get("events_done")
     charged = count_by_event(() if before is None else before.charges)
     stages = count_by_event(plan.stage_charges) - charged
-    own = drop_first(plan.room.events, done if isinstance(done, int) else 0)
+    own = drop_first(plan.mechanism_plan.events, done if isinstance(done, int) else 0)
     return (*(Charge(event, count) for event, count in stages.items()), *own)
 
 

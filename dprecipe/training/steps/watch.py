@@ -44,7 +44,7 @@ class SpentCurve:
         """A run that holds the first `done` of the mechanism's events and was charged `charged` so far."""
         self._plan = plan
         self._charged = charged
-        self._remaining = drop_first(plan.room.events, done)
+        self._remaining = drop_first(plan.mechanism_plan.events, done)
         remaining = count_events(self._remaining)
         self._points = sorted({round(remaining * i / POINTS) for i in range(1, POINTS + 1)} | {0})
         self._known: dict[int, float] = {}

@@ -129,7 +129,7 @@ def tune(
 
     def check(before: Ledger | None) -> None:
         _check_drawn(folder, event, before)
-        _check_room(plan, event, before, list_missing(plan, folder.stages))
+        _check_affordable(plan, event, before, list_missing(plan, folder.stages))
 
     try:
         with _open_pool(plan, folder, root, gathered, jobs, cluster) as pool:
@@ -253,7 +253,7 @@ def _check_drawn(folder: RunFolder, event: Event, before: Ledger | None) -> None
         )
 
 
-def _check_room(plan: Plan, event: Event, before: Ledger | None, missing: Sequence[PaidStage]) -> None:
+def _check_affordable(plan: Plan, event: Event, before: Ledger | None, missing: Sequence[PaidStage]) -> None:
     """The budget holds the tuned run, or an attempt before has reserved it. `missing`: paid steps of preprocessing
     without a result, which are looked at when they are run (`StageRuns`).
 

@@ -81,7 +81,7 @@ def probe(plan: Plan) -> tuple[Check, ...]:
     Raises:
         RunFailed: one does not hold.
     """
-    own, classes = plan.room_as(OutputPerturbationPlan), describe_data(plan.data).outputs
+    own, classes = plan.as_plan_of(OutputPerturbationPlan), describe_data(plan.data).outputs
     rows, labels = read_rows(own, Synthetic(plan))
     other = labels.copy()
     other[0] = (other[0] + 1) % classes
@@ -130,7 +130,7 @@ class MinimumRunner(Runner[Program]):
         return Program(sets, provenance)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
-        own, event, kept = plan.room_as(OutputPerturbationPlan), plan.events[0].event, folder.private / "minimum.npy"
+        own, event, kept = plan.as_plan_of(OutputPerturbationPlan), plan.events[0].event, folder.private / "minimum.npy"
         public, records = describe_data(plan.data), program.sets.train
 
         def check(before: Ledger | None) -> None:

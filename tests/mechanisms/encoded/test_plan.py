@@ -78,7 +78,7 @@ def test_gaussian_noise_spends_what_dpsgd_spends(overrides: tuple[str, ...]) -> 
 
 def test_the_plan_names_its_codebook_and_its_coordinates() -> None:
     result = planned("mechanism.codebook.norm=0.5", "mechanism.noise.multiplier=3.0")
-    own = result.room
+    own = result.mechanism_plan
     assert own.dimension == DIMENSION
     assert own.digest == codebook.draw_gaussian_codebook([DIMENSION], 50, 1e-5, 0).digest
     assert own.noises[0].scale == own.noises[0].deviation == 1.5
@@ -112,8 +112,8 @@ def test_the_box_of_the_event_is_the_envelope_of_the_codebook() -> None:
     assert event.codebook == book.digest
     assert event.shifts == book.box.shifts()[1]  # in units of the norm, whatever the norm is
     assert event.noise_multiplier == result.solved["mechanism.noise.multiplier"]
-    assert result.room.noises[-1].scale == pytest.approx(0.25 * event.noise_multiplier)
-    assert result.room.noises[-1].deviation == pytest.approx(0.25 * event.noise_multiplier * math.sqrt(9 / 7))
+    assert result.mechanism_plan.noises[-1].scale == pytest.approx(0.25 * event.noise_multiplier)
+    assert result.mechanism_plan.noises[-1].deviation == pytest.approx(0.25 * event.noise_multiplier * math.sqrt(9 / 7))
 
 
 def test_one_codeword_costs_less_than_many() -> None:
@@ -124,7 +124,7 @@ def test_one_codeword_costs_less_than_many() -> None:
 
 def test_groups_are_layers() -> None:
     result = planned(STUDENT_T, "mechanism.groups=layer")
-    assert result.room.groups == (20 * 60 + 60, 60 * 3 + 3)
+    assert result.mechanism_plan.groups == (20 * 60 + 60, 60 * 3 + 3)
     (charge,) = result.events
     assert isinstance(charge.event, EncodedSum)
     assert charge.event.dimension == DIMENSION
@@ -144,7 +144,7 @@ def test_noise_scales_of_layers_divide_their_bounds() -> None:
     assert isinstance(before.event, PoissonGaussian)
     assert isinstance(after.event, PoissonGaussian)
     assert after.event.noise_multiplier == pytest.approx(before.event.noise_multiplier / share, rel=0.06)
-    assert scaled.room.sensitivity == pytest.approx(share, rel=0.06)
+    assert scaled.mechanism_plan.sensitivity == pytest.approx(share, rel=0.06)
 
 
 def test_equal_scales_of_layers_change_nothing() -> None:
@@ -156,9 +156,9 @@ def test_microbatches_cost_twice_the_noise() -> None:
     one = planned("mechanism.noise.multiplier=2.0", "budget.epsilon=auto")
     several = planned("mechanism.noise.multiplier=4.0", "budget.epsilon=auto", "mechanism.microbatch=5")
     assert several.events == one.events
-    assert several.room.slots == 20
-    assert several.room.divisor == 20.0  # the divisor: the public number of codes
-    assert several.room.expected_batch == 100.0
+    assert several.mechanism_plan.slots == 20
+    assert several.mechanism_plan.divisor == 20.0  # the divisor: the public number of codes
+    assert several.mechanism_plan.expected_batch == 100.0
 
 
 def test_microbatches_with_other_noise_are_bounded_by_renyi_alone() -> None:
@@ -182,7 +182,7 @@ def test_phases_are_composed_as_they_are() -> None:
     assert [charge.count for charge in result.events] == [100, 50, 250]
     kinds = [type(charge.event) for charge in result.events]
     assert kinds == [PoissonGaussian, EncodedSum, PoissonGaussian]
-    assert [noise.steps for noise in result.room.noises] == [100, 50, 250]
+    assert [noise.steps for noise in result.mechanism_plan.noises] == [100, 50, 250]
     parts = [accountants.epsilon([charge], 1e-6, result.guarantee.neighbouring, "pld") for charge in result.events]
     assert max(parts) < result.guarantee.epsilon < sum(parts)
 
@@ -193,7 +193,7 @@ def test_phases_are_composed_as_they_are() -> None:
 def test_one_phase_may_be_solved(index: int, multipliers: tuple[str, str]) -> None:
     result = planned(PHASES % multipliers)
     assert list(result.solved) == [f"mechanism.noise.{index}.multiplier"]
-    assert result.room.noises[index].multiplier == result.solved[f"mechanism.noise.{index}.multiplier"]
+    assert result.mechanism_plan.noises[index].multiplier == result.solved[f"mechanism.noise.{index}.multiplier"]
     assert 0.999 * 2.0 <= result.guarantee.epsilon <= 2.0
 
 
@@ -234,7 +234,7 @@ def test_a_codebook_file_travels_with_the_plan(tmp_path: Path) -> None:
     again = plan(read_source(result.source))
     assert again.digest == result.digest
     assert again.source.digest == result.source.digest
-    assert result.room.words == 7
+    assert result.mechanism_plan.words == 7
     assert any(a.id == "codebook" and a.checked_by == "declaration" for a in result.assumptions)
 
 

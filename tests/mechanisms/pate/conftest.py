@@ -97,8 +97,10 @@ class Booth:
         )
         answers = AnswersFile(self.folder / "answers.jsonl", ledger.before, *self.counts.shape)
         streams = noise_streams(Secrets(self.seed, ledger.attempt))
-        aggregator = aggregator_of(self.plan.room)
-        return Ballot(self.counts, aggregator, self.plan.room.answers, self.remaining_budget, streams, answers)
+        aggregator = aggregator_of(self.plan.mechanism_plan)
+        return Ballot(
+            self.counts, aggregator, self.plan.mechanism_plan.answers, self.remaining_budget, streams, answers
+        )
 
     def shut(self) -> None:
         for ledger in self.open_ledgers:

@@ -80,7 +80,7 @@ def test_the_filter_gets_what_squares_leave(paid: Planned) -> None:
     """Gaussian steps and a Gaussian filter: the limit and the squares of the steps are those of the whole budget."""
     full = ("mechanism.aggregator.noise.multiplier=3", "mechanism.queries.max=400")  # more than the budget holds
     plan, bare = paid(*full), paid("data.preprocess=[{flatten: {}}]", *full)
-    limit, whole = (p.room_as(PatePlan).filter_limit for p in (plan, bare))
+    limit, whole = (p.as_plan_of(PatePlan).filter_limit for p in (plan, bare))
     assert limit is not None
     assert whole is not None
     relation = plan.budget.neighbouring
@@ -112,7 +112,7 @@ def test_laplace_votes_cost_one_vote_beside_steps_that_a_replaced_record_moves_t
     """By dp-accounting's own distributions: Gaussians of the steps, and two counts for each answer."""
     plan = paid(LNMAX, "budget.neighbouring=replace_one", "mechanism.queries.max=10")
     ((moments,), (covariance,)) = (stage.charges for stage in plan.stages)
-    (votes,) = plan.room.events
+    (votes,) = plan.mechanism_plan.events
     mu = np.sqrt(64 * 4 / moments.event.noise_scale**2 + 2 / covariance.event.noise_scale**2)  # type: ignore[attr-defined]
     library = privacy_loss_distribution
     whole = library.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-3)
@@ -165,7 +165,7 @@ def test_a_run_that_goes_on_draws_no_step_twice_and_verifies(paid: Planned, done
     assert [stage["kind"] for stage in stated["stages"]] == ["dp_standardize", "dp_pca"]
     assert {"stage_noise", "vote_sensitivity"} <= {check["id"] for check in stated["checks"]}
     assert plan.guarantee.epsilon == pytest.approx(stated["claim"]["epsilon"], rel=1e-5)
-    assert stated["mechanism"]["voting"]["filter"] == plan.room_as(PatePlan).filter_limit
+    assert stated["mechanism"]["voting"]["filter"] == plan.as_plan_of(PatePlan).filter_limit
 
 
 def test_teachers_and_student_learn_behind_the_released_constants(done: Path) -> None:

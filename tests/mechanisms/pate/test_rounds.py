@@ -36,21 +36,21 @@ def test_rounds_of_about_the_same_size(queries: int, rounds: int, sizes: tuple[i
 
 
 def test_each_round_is_planned_with_its_own_constants(booth: Booths) -> None:
-    room = booth("rounds", 100).plan.room
-    rounds = room.interaction.rounds
+    planned = booth("rounds", 100).plan.mechanism_plan
+    rounds = planned.interaction.rounds
     assert [part.queries for part in rounds] == [40, 25, 35]
     assert [part.threshold for part in rounds] == [4, 2, 1]
     assert [(part.check.event, part.answer.event) for part in rounds] == list(zip(CHECKS, ANSWERS, strict=True))
-    assert room.votes == (
+    assert planned.votes == (
         *(Charge(check, count) for check, count in zip(CHECKS, (40, 25, 35), strict=True)),
         Charge(ANSWERS[0], 75),
         Charge(ANSWERS[1], 25),
     )
-    assert room.filter_limit == pytest.approx(WHOLE, rel=1e-12)
-    assert [room.next_votes(put) for put in (0, 39, 40, 64, 65, 99)] == [
+    assert planned.filter_limit == pytest.approx(WHOLE, rel=1e-12)
+    assert [planned.next_votes(put) for put in (0, 39, 40, 64, 65, 99)] == [
         (CHECKS[n], ANSWERS[n]) for n in (0, 0, 1, 1, 2, 2)
     ]
-    assert [(part, aggregator.check, aggregator.answer) for part, aggregator in list_rounds(room)] == [
+    assert [(part, aggregator.check, aggregator.answer) for part, aggregator in list_rounds(planned)] == [
         (range(40), CHECKS[0], ANSWERS[0]),
         (range(40, 65), CHECKS[1], ANSWERS[1]),
         (range(65, 100), CHECKS[2], ANSWERS[2]),
@@ -81,8 +81,8 @@ def test_noise_of_the_rounds_that_state_none_is_solved(booth: Booths) -> None:
 
 def test_the_last_round_takes_what_the_budget_leaves(booth: Booths) -> None:
     plan = booth("rounds", 100, "budget.epsilon=9", "mechanism.queries.max=auto").plan
-    queries, one = plan.room.queries, 1 / 25**2 + 2 / 20**2
-    assert plan.room.interaction.rounds[-1].queries == queries - 65
+    queries, one = plan.mechanism_plan.queries, 1 / 25**2 + 2 / 20**2
+    assert plan.mechanism_plan.interaction.rounds[-1].queries == queries - 65
     more = accountants.epsilon(
         (*plan.events, Charge(CHECKS[2], 1), Charge(ANSWERS[2], 1)), 1e-5, plan.budget.neighbouring, "gdp"
     )
@@ -104,7 +104,7 @@ def test_each_round_is_put_with_its_noise_and_charged_its_events(
     monkeypatch.setattr(module, "noise", lambda event, stream, count: drawn.append(event) or np.zeros(count))
     one_booth = booth("rounds", 100, counts=[[5, 0, 0]] * 100)
     ballot, even = one_booth.open(), np.full((100, 3), 1 / 3)
-    for part, aggregator in list_rounds(one_booth.plan.room):
+    for part, aggregator in list_rounds(one_booth.plan.mechanism_plan):
         ballot.put(part, even[part.start : part.stop] if part.start else None, aggregator=aggregator)
     # n - N p is 5 - 5/3 = 3.33 everywhere, above the thresholds 2 and 1.
     assert ballot.answered == 100
@@ -123,7 +123,7 @@ def test_a_threshold_of_its_own_turns_away(booth: Booths, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "noise", lambda event, stream, count: np.zeros(count))
     one_booth = booth("rounds", 100, counts=[[3, 1, 1]] * 100)
     ballot, even = one_booth.open(), np.full((100, 3), 1 / 3)
-    for part, aggregator in list_rounds(one_booth.plan.room):
+    for part, aggregator in list_rounds(one_booth.plan.mechanism_plan):
         ballot.put(part, even[part.start : part.stop] if part.start else None, aggregator=aggregator)
     # 3 < 4, 3 - 5/3 = 1.33 < 2, and 1.33 >= 1.
     assert ballot.answered_queries.tolist() == [False] * 65 + [True] * 35
@@ -133,28 +133,28 @@ def test_a_run_that_stops_is_one_whose_next_round_does_not_fit(booth: Booths, mo
     monkeypatch.setattr(module, "noise", lambda event, stream, count: np.zeros(count))
     one_booth = booth("rounds", 100, "budget.epsilon=2.5", counts=[[5, 0, 0]] * 100)
     ballot, even = one_booth.open(), np.full((100, 3), 1 / 3)
-    for part, aggregator in list_rounds(one_booth.plan.room):
+    for part, aggregator in list_rounds(one_booth.plan.mechanism_plan):
         ballot.put(part, even[part.start : part.stop] if part.start else None, aggregator=aggregator)
     spending = one_booth.remaining_budget
     assert ballot.stop_reason == "budget"
     assert 0 < ballot.queries_put < 100
-    check, answer = one_booth.plan.room.next_votes(ballot.queries_put)
+    check, answer = one_booth.plan.mechanism_plan.next_votes(ballot.queries_put)
     assert not spending.holds([Charge(check, 1), Charge(answer, 1)])
     spending.charge_rest()
     assert charges.find_contradictions(one_booth.plan, spending.charged, _budget("budget")) == []
     without = [charge for charge in spending.charged if not isinstance(charge.event, FilterRest)]
     fewer = [replace(without[0], count=without[0].count - 5), *without[1:]]
-    missing = 1 / np.sqrt(one_booth.plan.room.filter_limit * (1 - 1e-14) - sum_filter(fewer))
+    missing = 1 / np.sqrt(one_booth.plan.mechanism_plan.filter_limit * (1 - 1e-14) - sum_filter(fewer))
     lines = charges.find_contradictions(one_booth.plan, [*fewer, Charge(FilterRest(missing), 1)], _budget("budget"))
     assert any("the filter held another query" in line for line in lines) or any("answers" in line for line in lines)
 
 
 def test_by_default_rounds_are_alike(booth: Booths) -> None:
-    room = booth("interactive", 100).plan.room
-    assert [part.queries for part in room.interaction.rounds] == [50, 50]
-    assert len({(part.check.event, part.answer.event) for part in room.interaction.rounds}) == 1
-    assert aggregator_of(room).further == 1
-    assert aggregator_of(room, 0).further == 4
+    planned = booth("interactive", 100).plan.mechanism_plan
+    assert [part.queries for part in planned.interaction.rounds] == [50, 50]
+    assert len({(part.check.event, part.answer.event) for part in planned.interaction.rounds}) == 1
+    assert aggregator_of(planned).further == 1
+    assert aggregator_of(planned, 0).further == 4
 
 
 def _budget(reason: str) -> Any:

@@ -79,7 +79,7 @@ def compose_anew(plan: Plan) -> float:
     # 5 columns, of which (u, u² - 1) moves by at most 2 each where a record is replaced; x xᵀ of norm 1 by √2
     mu = np.sqrt(5 * 4 / moments.event.noise_scale**2 + 2 / covariance.event.noise_scale**2)  # type: ignore[attr-defined]
     step, last = 1e-3, 9000
-    second = RecheckedRun(plan.room.event)  # type: ignore[attr-defined]
+    second = RecheckedRun(plan.mechanism_plan.event)  # type: ignore[attr-defined]
     above = np.array([second.total(step * k) for k in range(0, last + 1, 20)])
     above = np.interp(np.exp(step * np.arange(last + 1)), np.exp(step * np.arange(0, last + 1, 20)), above)
     below = -step * np.arange(last, 0, -1)
@@ -133,7 +133,7 @@ def test_every_free_variable_and_kind_of_run_keeps_the_budget(paid: Planned, ove
 def test_beside_gaussian_steps_the_run_costs_what_squares_leave(paid: Planned) -> None:
     """In the file's order the run is a Gaussian of its worst position: squares add up."""
     plan = paid("mechanism.order=sequential")
-    (run_charge,) = plan.room.events
+    (run_charge,) = plan.mechanism_plan.events
     profile = run_charge.event.profile()
     mu = None if profile is None else profile.mu()
     assert mu is not None

@@ -14,11 +14,11 @@ from dprecipe.privacy.filters.cap import Cap, Spent, round_up_cost
 from dprecipe.privacy.filters.cost import cost_of
 from dprecipe.privacy.filters.filter import (
     admits,
+    affordable_share,
     count_runs,
     mixture_delta,
     mixture_epsilon,
     odometer,
-    room,
 )
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 
@@ -150,8 +150,8 @@ def test_nothing_and_everything():
     assert mixture_epsilon(dead, cap) == odometer(dead, cap) == math.inf
     assert mixture_delta(50.0, dead, cap) == 1
     assert not admits(dead, cap)
-    assert room(nothing, nothing, cap) == math.inf
-    assert room(nothing, dead, cap) == 0
+    assert affordable_share(nothing, nothing, cap) == math.inf
+    assert affordable_share(nothing, dead, cap) == 0
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_room_is_what_fits():
     cap = Cap(8, 1e-6)
     cost = cost_of([Charge(Gaussian(5.0), 1)], Neighbouring.ADD_OR_REMOVE_ONE, cap.orders)
     spent = cost.times(3)
-    multiple = room(spent, cost, cap)
+    multiple = affordable_share(spent, cost, cap)
     assert admits(spent + cost.times(multiple), cap)
     assert not admits(spent + cost.times(multiple * (1 + 1e-8)), cap)
     assert count_runs(spent, cost, cap) == int(multiple)

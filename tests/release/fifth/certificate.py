@@ -38,9 +38,9 @@ class Part(CertificatePart[FifthFacts, AtHalf, None]):
     facts = FifthFacts
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: AtHalf | None) -> FifthFacts:
-        assert isinstance(plan.room, FifthPlan)
+        assert isinstance(plan.mechanism_plan, FifthPlan)
         assert numbers is not None
-        return FifthFacts(kind="fifth", deviation=plan.room.event.noise_multiplier, at_half=numbers.epsilon)
+        return FifthFacts(kind="fifth", deviation=plan.mechanism_plan.event.noise_multiplier, at_half=numbers.epsilon)
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
         return unit_of(plan, "a proof that is not given here")

@@ -79,8 +79,8 @@ def is_public(path: Path) -> bool:
 
 def test_batches_are_drawn_from_records_and_canaries(small: Small) -> None:
     plan, without = plan_of(small, 100), small()
-    assert plan.room.sampling_rate == 64 / 1538
-    assert without.room.sampling_rate == 64 / 1438
+    assert plan.mechanism_plan.sampling_rate == 64 / 1538
+    assert without.mechanism_plan.sampling_rate == 64 / 1438
     assert plan.digest != plan_of(small, 101).digest != plan_of(small, 101, "record").digest
     assert "canaries" in {assumption.id for assumption in plan.assumptions}
     assert next(a.text for a in plan.assumptions if a.id == "size") == "the number of units, 1438, is public"

@@ -21,7 +21,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.train import program as train
 from dprecipe.models.form import Form
 from dprecipe.training.checks.memory import check_step, run_synthetic_step
-from dprecipe.training.checks.memory_meter import has_room
+from dprecipe.training.checks.memory_meter import fits
 from dprecipe.training.engine import compiled
 from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, build_started_model
 from dprecipe.training.program.records import StoredBatch
@@ -115,12 +115,12 @@ def test_other_errors_are_not_taken_for_it() -> None:
         raise RuntimeError("shapes don't match")
 
     with pytest.raises(RuntimeError, match="shapes"):
-        has_room(lambda: wrong(3))
+        fits(lambda: wrong(3))
 
     def library(records: int) -> None:
         raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
 
-    assert not has_room(lambda: library(3))
+    assert not fits(lambda: library(3))
 
 
 def test_memory_that_runs_out_in_a_step_is_a_fault(

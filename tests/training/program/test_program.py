@@ -21,5 +21,5 @@ def test_the_probe_knows_the_largest_batch_of_all_phases(tmp_path: Path, sizes: 
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(changed, encoding="utf-8")
     plan = dprecipe.plan(dprecipe.load(recipe))
-    assert plan.room.largest_expected_batch > 16 * plan.room.expected_batch or sizes[0] == 512
+    assert plan.mechanism_plan.largest_expected_batch > 16 * plan.mechanism_plan.expected_batch or sizes[0] == 512
     assert records_at_once(plan) >= 512

@@ -78,7 +78,7 @@ def test_sums_are_divided_by_the_rate_times_the_released_number(tmp_path: Path, 
     noisy = torch.arange(6.0 + adaptive, dtype=torch.float64)
     if adaptive:
         noisy[-1] = 25.0  # of 100 units 75 were within the norm: a share of 3/4, and the norm falls
-    step = NoisyStep(0, plan.room.events[0].event, share)
+    step = NoisyStep(0, plan.mechanism_plan.events[0].event, share)
     gradient, factor = sums.gradient(noisy.clone(), step)
     assert factor == 1.0
     torch.testing.assert_close(gradient, noisy[:6] / 100)  # 400 / 4000 of the 1,000 units that were released
@@ -101,7 +101,7 @@ def test_a_file_without_units_or_with_more_than_the_bound_is_refused(tmp_path: P
 def test_the_plan_knows_a_bound_and_no_number(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     assert plan.data.size == SizeBound(max=4000)
-    assert plan.room.sampling_rate == 0.1
+    assert plan.mechanism_plan.sampling_rate == 0.1
     assert plan.length.steps_per_epoch == 10
     bound = make_plan(read_text(RECIPE.replace("{max: 4000}", "4000"), str(tmp_path / "table.yaml")))
     assert bound.guarantee.epsilon == plan.guarantee.epsilon  # as if there were as many units as the bound

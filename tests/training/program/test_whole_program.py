@@ -98,7 +98,7 @@ class Seen:
 
     def phased(self, name: str) -> Floats:
         """(T,): a constant of each step's phase."""
-        phases = self.plan.room.phases
+        phases = self.plan.mechanism_plan.phases
         return np.repeat([getattr(phase, name) for phase in phases], [phase.steps for phase in phases])
 
 

@@ -551,8 +551,8 @@ def test_an_account_that_does_not_fit_refuses_before_anything_is_read(small: Sma
     make_account(tmp_path / "limited.db", 9.0, limit=0.9, delta=1e-7)
     with pytest.raises(AccountRefused, match="no room") as refused:
         check_account(small("budget.epsilon=0.49", "budget.account=tight.db"), is_new=True)
-    assert refused.value.room is not None
-    assert 0 < refused.value.room < 1
+    assert refused.value.affordable_share is not None
+    assert 0 < refused.value.affordable_share < 1
     assert "% of this run" in refused.value.remedy
     for name, code in (("tight", "P202"), ("people", "P200"), ("limited", "P203")):
         with pytest.raises(PlanRefused) as fits_not:

@@ -324,7 +324,7 @@ def test_a_file_that_is_gone_after_training_began_is_asked_for(
     kept = folder.stages / f"{plan.stages[number].step}.json"
     content = kept.read_bytes()
     with open_attempt(plan, folder, START, OURS, {"commitment": private_of(train)}, records=train) as training:
-        training.ledger.reserve(plan.room.events[0].event, 1)
+        training.ledger.reserve(plan.mechanism_plan.events[0].event, 1)
     kept.unlink()
     before, spent = draws.events, read(folder.ledger).charges
     with pytest.raises(RunFailed, match=f"{kept.name} is gone, and training has begun") as fault:
@@ -447,7 +447,7 @@ def test_a_run_that_lost_a_stage_stops_within_the_budget_and_verifies(crashed: t
     (moments,) = plan.stages[-2].charges
     assert [charge.count for charge in ledger.charges if charge.event == moments.event] == [2]
     assert ledger.stop_reason == "budget"  # the step that was charged twice took the last steps of training
-    trained = sum(charge.count for charge in ledger.charges if charge.event == plan.room.events[0].event)
+    trained = sum(charge.count for charge in ledger.charges if charge.event == plan.mechanism_plan.events[0].event)
     assert 15 < trained < 30
     verified = dprecipe.verify(out / "release")
     assert verified.claim.epsilon >= spent

@@ -408,7 +408,7 @@ def test_units_of_many_records_are_protected_as_one(small: Small, tmp_path: Path
     done = run(plan, tmp_path / "run", data_root=tmp_path)
     claim = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]["claim"]
     assert "patient" in claim["sentence"]
-    assert plan.room.sampling_rate == 10 / 40
+    assert plan.mechanism_plan.sampling_rate == 10 / 40
     dprecipe.verify(done.release)
 
 

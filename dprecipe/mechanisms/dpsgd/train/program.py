@@ -50,7 +50,7 @@ def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | FollowerGate,
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
     """The probe's tests of this mechanism's sums."""
     sums = ClippedSums(plan, model)
-    clipping = sums.clipping(NoisyStep(0, plan.room.events[0].event))
+    clipping = sums.clipping(NoisyStep(0, plan.mechanism_plan.events[0].event))
     rows = None if sums.several is None else 2 * sums.copies
     return clipping_tests(clipped_sum, clipping, rows)
 
@@ -119,14 +119,14 @@ class ClippedSums:
     """
 
     def __init__(self, plan: Plan, model: nn.Module) -> None:
-        room = plan.room_as(DpsgdPlan)
+        planned = plan.as_plan_of(DpsgdPlan)
         self._model = model
         self._shape = describe_data(plan.data).shape
         self._runtime = plan.runtime
-        self._clip = room.clip
-        self._phases = room.phases
+        self._clip = planned.clip
+        self._phases = planned.phases
         self._starts = [0, *accumulate(phase.steps for phase in self._phases)][:-1]
-        self.copies = room.augmentations
+        self.copies = planned.augmentations
         recomputed = plan.runtime.recompute and isinstance(model, CausalLanguageModel)
         module = Recompute(model, cast(CausalLanguageModel, model).blocks) if recomputed else model
         self._module = module if plan.runtime.precision == 32 else Reduced(module)
@@ -138,14 +138,14 @@ class ClippedSums:
         self._passes = Passes(
             *result,
             False if plan.runtime.recompute else plan.runtime.compile,
-            room.largest_expected_batch / world_size(),
+            planned.largest_expected_batch / world_size(),
             plan.length.steps,
             hindrance="" if plan.data.unit == "record" else "units have different numbers of records",
             processes=world_size(),
             owner=model,
         )
-        self._adapted = self._phases[0].clip_norm if room.clip.adaptation is not None else None
-        self._expected = room.largest_expected_batch / world_size()
+        self._adapted = self._phases[0].clip_norm if planned.clip.adaptation is not None else None
+        self._expected = planned.largest_expected_batch / world_size()
         self._sharded: tuple[Shards, PassSizes] | None = None
 
     def clipping(self, step: NoisyStep) -> Clipping:

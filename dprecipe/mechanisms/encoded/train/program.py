@@ -37,19 +37,19 @@ SLOTS = 1 << 62
 
 def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | FollowerGate, secrets: Secrets) -> NoisySteps:
     """The program of a plan."""
-    room, slot_of = plan.room_as(EncodedPlan), None
-    if room.slots is not None:
+    planned, slot_of = plan.as_plan_of(EncodedPlan), None
+    if planned.slots is not None:
         # Dealt unit by unit from a stream of its own: one more unit moves no other.
-        slot_of = secrets.stream("sampling", SLOTS).integers(room.slots, store.units)
-    encoder = encoder_of(room, model, codebook_of(room, Path(plan.source.file).parent))
+        slot_of = secrets.stream("sampling", SLOTS).integers(planned.slots, store.units)
+    encoder = encoder_of(planned, model, codebook_of(planned, Path(plan.source.file).parent))
     return NoisySteps(plan, model, store, gate, secrets, Encoding(plan, encoder, slot_of))
 
 
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
     """What the probe asks of this mechanism's sums."""
-    room = plan.room_as(EncodedPlan)
-    codebook = codebook_of(room, Path(plan.source.file).parent)
-    return encoding_tests(encoder_of(room, model, codebook), codebook, room.codebook.norm)
+    planned = plan.as_plan_of(EncodedPlan)
+    codebook = codebook_of(planned, Path(plan.source.file).parent)
+    return encoding_tests(encoder_of(planned, model, codebook), codebook, planned.codebook.norm)
 
 
 def encoder_of(plan: EncodedPlan, model: nn.Module, codebook: Codebook) -> Encoder:
@@ -90,14 +90,14 @@ class Encoding:
     def __init__(self, plan: Plan, encoder: Encoder, slot_of: UnitNumbers | None) -> None:
         self._encoder = encoder
         self._slot_of = slot_of
-        room = plan.room_as(EncodedPlan)
+        planned = plan.as_plan_of(EncodedPlan)
         self._loss = choose_loss(describe_data(plan.data).target, plan.training)
-        self._divisor = room.divisor
-        self._physical_batch = size_on(encoder.device, room.divisor, plan.runtime.physical_batch_size)
-        self._denoise = room.denoise
-        self._sensitivity = room.sensitivity
-        self._groups = list(room.groups)
-        relative = room.group_noise
+        self._divisor = planned.divisor
+        self._physical_batch = size_on(encoder.device, planned.divisor, plan.runtime.physical_batch_size)
+        self._denoise = planned.denoise
+        self._sensitivity = planned.sensitivity
+        self._groups = list(planned.groups)
+        relative = planned.group_noise
         self._relative = None
         if relative is not None:
             sizes = torch.tensor(self._groups)

@@ -45,7 +45,7 @@ DELTA = 1e-6
 
 def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, seed: int, report: Report) -> Forecast:
     """What the plan of `spec` will bring if teachers agree as is assumed. `report` is told what is being worked out."""
-    voting, planned, delta = voting_of(plan), plan.room_as(PatePlan), plan.budget.delta
+    voting, planned, delta = voting_of(plan), plan.as_plan_of(PatePlan), plan.budget.delta
     queries, interaction = count_first_round(planned), planned.interaction
     report("simulated votes")
     counts_QM = simulate.simulate_counts(voting.teachers, voting.classes, min(queries, SIMULATED), agreement, seed)

@@ -48,7 +48,7 @@ def tabulate_rows(plan: Plan, look: Alternatives, right_Q: Array, report: Report
         report(f"thresholds with noise {deviation:g} of the check")
         is_own = deviation == selection.multiplier
         result, worst = look.planned(_with_deviation(look.spec, deviation))
-        planned = plan.room_as(PatePlan) if is_own else result
+        planned = plan.as_plan_of(PatePlan) if is_own else result
         if is_own:
             worst = plan.guarantee.epsilon
         multiplier = None if planned is None else planned.answer.noise_multiplier
@@ -96,11 +96,11 @@ def tabulate_points(
     voting, budget, release = forecast.voting, plan.budget, forecast.release
     sums = None if release is None else suggest.simulate_sums(counts_QM, voting, release.published.constants.order)
     answer = NoisyMax(voting.family, voting.multiplier)
-    released = [charge for charge in plan.room.events if isinstance(charge.event, SanitisedCost)]
+    released = [charge for charge in plan.mechanism_plan.events if isinstance(charge.event, SanitisedCost)]
     points = []
     for queries in sorted({max(1, round(forecast.queries * i / POINTS)) for i in range(1, POINTS + 1)}):
         report(f"ε of {queries:,} queries")
-        charges = [*plan.stage_charges, Charge(answer, min(queries, plan.room_as(PatePlan).answers)), *released]
+        charges = [*plan.stage_charges, Charge(answer, min(queries, plan.as_plan_of(PatePlan).answers)), *released]
         if voting.selection is not None:
             charges.append(Charge(NoisyThreshold(voting.selection.multiplier), queries))
         worst = accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant)

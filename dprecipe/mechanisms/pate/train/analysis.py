@@ -52,12 +52,12 @@ def voting_of_round(plan: Plan, planned: PlannedRound) -> Voting:
 
 def voting_of(plan: Plan) -> Voting:
     """How the queries of a plan are answered; of an interaction, those of its first round."""
-    room, selection = plan.room_as(PatePlan), None
-    if room.threshold is not None and room.check is not None:
-        selection = VoteSelection(room.threshold, room.check.noise_multiplier)
-    answer = room.answer
+    planned, selection = plan.as_plan_of(PatePlan), None
+    if planned.threshold is not None and planned.check is not None:
+        selection = VoteSelection(planned.threshold, planned.check.noise_multiplier)
+    answer = planned.answer
     family: Literal["gaussian", "laplace"] = "laplace" if answer.family == "laplace" else "gaussian"
-    return Voting(room.ensemble.count, room.classes, family, answer.noise_multiplier, selection)
+    return Voting(planned.ensemble.count, planned.classes, family, answer.noise_multiplier, selection)
 
 
 def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
@@ -66,7 +66,7 @@ def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path)
     Raises:
         RunFailed: the disk refuses.
     """
-    interactive = plan.room_as(PatePlan).interaction is not None
+    interactive = plan.as_plan_of(PatePlan).interaction is not None
     costs = _realised_costs(plan, counts_QM, ballot) if interactive else _costs(plan, counts_QM, ballot)
     content = {
         "schema": "dprecipe.pate-analysis/v1",
@@ -85,8 +85,8 @@ def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path)
 
 def plot_consensus(plan: Plan, counts_QM: Counts) -> str:
     """How many teachers agree, over all queries: a histogram, SVG."""
-    room = plan.room_as(PatePlan)
-    teachers, threshold = room.ensemble.count, room.threshold
+    planned = plan.as_plan_of(PatePlan)
+    teachers, threshold = planned.ensemble.count, planned.threshold
 
     def draw(axes: Axes) -> None:
         counts, edges = np.histogram(counts_QM.max(axis=1), min(50, teachers), (0, teachers))
@@ -116,7 +116,7 @@ def release_sanitised_cost(
     Raises:
         RunFailed: the file is not of this ledger, or the disk refuses.
     """
-    if plan.room_as(PatePlan).publication is None:
+    if plan.as_plan_of(PatePlan).publication is None:
         return None
     saved = _read_saved(path, before)
     if saved is not None:
@@ -150,13 +150,13 @@ def _costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
 def _realised_costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
     """Of a list that depends on earlier answers: what was charged along this run, at the order that is best for the
     data-independent cost of the plan, which is fixed before the run. Checks are charged what they cost at most."""
-    room = plan.room_as(PatePlan)
-    parts = [(part, voting_of(plan)) for part, _ in list_rounds(room)]
-    if room.interaction is not None:
-        rounds = zip(parts, room.interaction.rounds, strict=True)
+    planned = plan.as_plan_of(PatePlan)
+    parts = [(part, voting_of(plan)) for part, _ in list_rounds(planned)]
+    if planned.interaction is not None:
+        rounds = zip(parts, planned.interaction.rounds, strict=True)
         parts = [(part, voting_of_round(plan, planned)) for (part, _), planned in rounds]
     planned_A = sum(
-        vote_analysis.independent_rdp(voting, len(part), min(len(part), room.answers), votes.ORDERS)
+        vote_analysis.independent_rdp(voting, len(part), min(len(part), planned.answers), votes.ORDERS)
         for part, voting in parts
     )
     order = conversion.epsilon(votes.ORDERS, np.asarray(planned_A), plan.budget.delta, "classic").order

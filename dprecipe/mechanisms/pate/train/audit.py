@@ -79,7 +79,7 @@ def _examine_noise(plan: Plan) -> Iterator[Found]:
     from scipy import special, stats
 
     events = dict.fromkeys(
-        c.event for c in plan.room_as(PatePlan).votes if isinstance(c.event, NoisyMax | NoisyThreshold)
+        c.event for c in plan.as_plan_of(PatePlan).votes if isinstance(c.event, NoisyMax | NoisyThreshold)
     )
     root, earlier = Secrets(), None
     for number, event in enumerate(events):

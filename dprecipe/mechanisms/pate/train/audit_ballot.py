@@ -83,7 +83,7 @@ def examine_ballot(plan: Plan) -> Iterator[Found]:
         "asked_once",
         "no query is checked twice or answered twice, and none beyond the plan's",
         Equality(
-            differing=asked_twice + max(0, ballot.answered - plan.room_as(PatePlan).answers), compared=len(counts_QM)
+            differing=asked_twice + max(0, ballot.answered - plan.as_plan_of(PatePlan).answers), compared=len(counts_QM)
         ),
     )
 
@@ -91,13 +91,13 @@ def examine_ballot(plan: Plan) -> Iterator[Found]:
 def make_votes(plan: Plan, seed: int = 0) -> Counts:
     """Synthetic votes of a plan's queries, (Q, M): ties, votes at the threshold, everybody for one class, everybody for
     another, and random ones."""
-    room, generator = plan.room_as(PatePlan), np.random.default_rng(seed)
-    teachers, classes = room.ensemble.count, room.classes
-    queries = max(1, min(room.queries, MAX_COUNTS // classes))
+    planned, generator = plan.as_plan_of(PatePlan), np.random.default_rng(seed)
+    teachers, classes = planned.ensemble.count, planned.classes
+    queries = max(1, min(planned.queries, MAX_COUNTS // classes))
     shares_QM = generator.dirichlet(np.full(classes, 0.5), queries)
     counts_QM = np.stack([generator.multinomial(teachers, shares) for shares in shares_QM])
     special = list_telling(
-        teachers, classes, room.threshold, 0.0 if room.check is None else room.check.noise_multiplier
+        teachers, classes, planned.threshold, 0.0 if planned.check is None else planned.check.noise_multiplier
     )
     rows = generator.permutation(queries)[: queries // 2]
     counts_QM[rows] = np.resize(np.array(special), (len(rows), classes))
@@ -122,12 +122,12 @@ def list_telling(teachers: int, classes: int, threshold: float | None, spread: f
 def examine_frequencies(plan: Plan) -> Iterator[Found]:
     """How often queries with the same votes are answered, and answered with the first class: as often as quadrature
     says."""
-    room = plan.room_as(PatePlan)
+    planned = plan.as_plan_of(PatePlan)
     many = with_queries(plan, DRAWS)
     rounds = rounds_of(many)
     for at, (part, aggregator, expected) in enumerate(rounds, 1):
         suffix = f"_round_{at}" if len(rounds) > 1 else ""
-        telling = list_telling(room.ensemble.count, room.classes, room.threshold,
+        telling = list_telling(planned.ensemble.count, planned.classes, planned.threshold,
                                0.0 if aggregator.check is None else aggregator.check.noise_multiplier)  # fmt: skip
         for number, name in ((1, "even"), (-2, "uneven")):
             # The one whose first answer, or check, is least certain; and one whose is not.
@@ -211,27 +211,27 @@ def _compare_charges(plan: Plan, scratch: ScratchBallot, entries: list[PutEntry]
 
 def _planned_events(plan: Plan, query: int) -> tuple[Event, ...]:
     """The events of a query, by the charges of the plan: where rounds differ those of its round."""
-    room = plan.room_as(PatePlan)
-    if room.interaction is not None:
-        for planned in room.interaction.rounds:
-            if query < planned.queries:
-                return planned.check.event, planned.answer.event
-            query -= planned.queries
-    return tuple(charge.event for charge in room.votes)
+    planned = plan.as_plan_of(PatePlan)
+    if planned.interaction is not None:
+        for each in planned.interaction.rounds:
+            if query < each.queries:
+                return each.check.event, each.answer.event
+            query -= each.queries
+    return tuple(charge.event for charge in planned.votes)
 
 
 def _compare_limit(plan: Plan, scratch: ScratchBallot) -> Iterator[Found]:
-    room, charges, budget = plan.room_as(PatePlan), scratch.charges, plan.budget
-    published = () if room.publication is None else (room.publication.charge,)
+    planned, charges, budget = plan.as_plan_of(PatePlan), scratch.charges, plan.budget
+    published = () if planned.publication is None else (planned.publication.charge,)
     epsilon = accountants.epsilon((*charges, *published), budget.delta, budget.neighbouring, budget.accountant)
-    planned = accountants.epsilon(plan.events, budget.delta, budget.neighbouring, budget.accountant)
+    of_plan = accountants.epsilon(plan.events, budget.delta, budget.neighbouring, budget.accountant)
     yield (
         "charged_epsilon",
         "what a run charges, its filter's rest included, costs no more than its plan",
-        Excess(largest=min(epsilon, 1e300), allowed=planned * (1 + 1e-6)),
+        Excess(largest=min(epsilon, 1e300), allowed=of_plan * (1 + 1e-6)),
     )
-    if room.filter_limit is not None:
-        work = _squares(room.votes)
+    if planned.filter_limit is not None:
+        work = _squares(planned.votes)
         yield (
             "filter",
             "the filter ends a run before its Gaussian events exceed those of the plan",
@@ -240,7 +240,7 @@ def _compare_limit(plan: Plan, scratch: ScratchBallot) -> Iterator[Found]:
         yield (
             "filter_limit",
             "the limit of the filter is that of the plan's events",
-            Excess(largest=sum_filter(room.votes), allowed=work * (1 + 1e-9)),
+            Excess(largest=sum_filter(planned.votes), allowed=work * (1 + 1e-9)),
         )
 
 

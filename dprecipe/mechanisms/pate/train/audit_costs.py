@@ -57,17 +57,17 @@ MARGIN = 1e-6
 
 def examine_costs(plan: Plan) -> Iterator[Found]:
     """Each round of the plan: a small ensemble with noise in proportion, and the plan's own where votes tell most."""
-    room = plan.room_as(PatePlan)
-    teachers, classes = room.ensemble.count, room.classes
-    for number, (_, aggregator) in enumerate(list_rounds(room)[:3]):
-        suffix = f"_round_{number + 1}" if room.interaction is not None else ""
+    planned = plan.as_plan_of(PatePlan)
+    teachers, classes = planned.ensemble.count, planned.classes
+    for number, (_, aggregator) in enumerate(list_rounds(planned)[:3]):
+        suffix = f"_round_{number + 1}" if planned.interaction is not None else ""
         small = scale_aggregator(aggregator, TEACHERS / teachers)
         expected = np.array(EXPECTED) if number else None
         histograms = small_histograms(TEACHERS, min(CLASSES, classes))
         tables = {
             "small": (small, histograms, expected if classes >= CLASSES else None,
                       f"of all votes of {TEACHERS} teachers for {min(CLASSES, classes)} classes"),
-            "own": (aggregator, votes_that_tell(aggregator, teachers, classes, room.threshold), None,
+            "own": (aggregator, votes_that_tell(aggregator, teachers, classes, planned.threshold), None,
                     "of the votes that tell most, of all teachers"),
         }  # fmt: skip
         for name, (audited, counts, student, words) in tables.items():
@@ -82,7 +82,7 @@ def examine_costs(plan: Plan) -> Iterator[Found]:
                 f"one query has at the ε of its events at most their δ, to any moved vote {words}",
                 Excess(largest=stick, allowed=1.0),
             )
-    if room.analysis == "data_dependent" or room.publication is not None:
+    if planned.analysis == "data_dependent" or planned.publication is not None:
         yield from _examine_bounds(plan)
 
 
@@ -153,11 +153,11 @@ def _claimed_curve(event: Event, relation: Neighbouring) -> Floats:
 
 def _examine_bounds(plan: Plan) -> Iterator[Found]:
     """The data-dependent cost of votes, and what of it is published."""
-    room = plan.room_as(PatePlan)
-    share = TEACHERS / room.ensemble.count
-    _, aggregator = list_rounds(room)[0]
+    planned = plan.as_plan_of(PatePlan)
+    share = TEACHERS / planned.ensemble.count
+    _, aggregator = list_rounds(planned)[0]
     small = scale_aggregator(aggregator, share)
-    classes = min(CLASSES, room.classes)
+    classes = min(CLASSES, planned.classes)
     own = voting_of(plan)
     selection = None
     if own.selection is not None and small.check is not None:
@@ -181,7 +181,7 @@ def _examine_bounds(plan: Plan) -> Iterator[Found]:
             f"{TEACHERS} teachers",
             Excess(largest=min(largest, LARGE), allowed=1.0),
         )
-    if room.publication is not None:
+    if planned.publication is not None:
         yield from _examine_sanitiser(plan, voting, histograms)
 
 

@@ -62,15 +62,15 @@ class MovedVote:
 
 def attack_releases(plan: Plan, request: AuditRequest) -> AuditEvidence:
     """Lower bounds from the answers of the first round's aggregator."""
-    room = plan.room_as(PatePlan)
-    _, aggregator = list_rounds(room)[0]
+    planned = plan.as_plan_of(PatePlan)
+    _, aggregator = list_rounds(planned)[0]
     moved = find_moved_vote(plan, aggregator)
     length = _run_length(plan, aggregator)
     runs = max(2, request.releases // 2)
     counts, tallies, done = np.zeros((2, 2), np.int64), np.zeros((2, 2), np.int64), 0
     single = _best_outcomes(moved)
     middle = length * sum(float(p @ moved.ratios) for p in moved.distributions) / 2
-    at_once = max(1, AT_ONCE // (length * room.classes))
+    at_once = max(1, AT_ONCE // (length * planned.classes))
     clock, remarks = time.monotonic(), []
     while done < runs:
         some = min(at_once, runs - done)
@@ -88,15 +88,15 @@ def attack_releases(plan: Plan, request: AuditRequest) -> AuditEvidence:
         _compare(plan, aggregator, 1, tallies, "one_answer", "the outcome of one query"),
         _compare(plan, aggregator, length, counts, "released_labels", f"the outcomes of a run of {length:,} queries"),
     ]
-    if room.interaction is not None:
+    if planned.interaction is not None:
         remarks.append("released labels: of the first round, where the student expects nothing")
     return AuditEvidence(attacks=tuple(attacks), remarks=tuple(remarks))
 
 
 def find_moved_vote(plan: Plan, aggregator: Aggregator) -> MovedVote:
     """The votes, of all the plan's teachers, and the moved vote whose outcomes are easiest to tell apart."""
-    room = plan.room_as(PatePlan)
-    histograms = votes_that_tell(aggregator, room.ensemble.count, room.classes, room.threshold)
+    planned = plan.as_plan_of(PatePlan)
+    histograms = votes_that_tell(aggregator, planned.ensemble.count, planned.classes, planned.threshold)
     distributions = [release_distribution(aggregator, counts) for counts in histograms]
     one, other = max(
         list_moves(histograms), key=lambda move: information(distributions[move[0]], distributions[move[1]])
@@ -106,10 +106,10 @@ def find_moved_vote(plan: Plan, aggregator: Aggregator) -> MovedVote:
 
 def _run_length(plan: Plan, aggregator: Aggregator) -> int:
     """Queries of a run that is attacked."""
-    room = plan.room_as(PatePlan)
+    planned = plan.as_plan_of(PatePlan)
     if aggregator.answer.family == "laplace":
-        return max(1, min(room.queries, round(aggregator.answer.noise_multiplier**2 * SQUARED_MU / 2)))
-    return max(1, min(room.queries, room.answers, round(SQUARED_MU / sum_filter(_charges(aggregator, 1)))))
+        return max(1, min(planned.queries, round(aggregator.answer.noise_multiplier**2 * SQUARED_MU / 2)))
+    return max(1, min(planned.queries, planned.answers, round(SQUARED_MU / sum_filter(_charges(aggregator, 1)))))
 
 
 def _charges(aggregator: Aggregator, queries: int) -> list[Charge]:

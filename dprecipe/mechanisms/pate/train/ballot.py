@@ -120,7 +120,7 @@ class Ballot:
             waiting = first + np.flatnonzero(self.outcomes[first : queries.stop] == UNASKED)
             if not len(waiting):
                 return
-            block = waiting[: self._room(len(waiting))]
+            block = waiting[: self._count_askable(len(waiting))]
             if not len(block):
                 self._full = True
                 return
@@ -129,7 +129,7 @@ class Ballot:
                 block = block[self.outcomes[block] == PASSED]
             self._answer(block)
 
-    def _room(self, wanted: int) -> int:
+    def _count_askable(self, wanted: int) -> int:
         """How many queries may be put at once, whatever becomes of them."""
         count: int = min(wanted, self._block, self._max_answers - self.answered)
         while count and not self._remaining_budget.holds(self._cost(count, count)):

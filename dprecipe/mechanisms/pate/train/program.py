@@ -215,7 +215,7 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
         features = features_of(public, shape)
         if inputs.model is not None:
             check_student(plan, inputs.model, features, device)
-    chosen = choose_queries(features if pending is None else pending, plan.room_as(PatePlan).queries)
+    chosen = choose_queries(features if pending is None else pending, plan.as_plan_of(PatePlan).queries)
     ensemble: Trained | Voted
     if lesson is None:
         ensemble = _voted(plan, teachers, root, chosen)
@@ -250,7 +250,7 @@ def _bring_machines(plan: Plan, program: PateProgram, ensemble: Trained, inputs:
 
 def teachers_of(plan: Plan) -> Teachers:
     """Who votes."""
-    return plan.room_as(PatePlan).ensemble
+    return plan.as_plan_of(PatePlan).ensemble
 
 
 def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
@@ -259,7 +259,7 @@ def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
     if teachers.model is None:
         raise ValueError("the votes come from a file: there are no teachers to train")
     # As many steps for a small part as for a large one: the length is public.
-    an_epoch = 1 if training is None else math.ceil(plan.room.expected_batch / training.batch_size)
+    an_epoch = 1 if training is None else math.ceil(plan.mechanism_plan.expected_batch / training.batch_size)
     steps = 1
     if training is not None:
         steps = training.steps or max(1, round((training.epochs or 0) * an_epoch))
@@ -297,7 +297,7 @@ def features_of(records: RecordSource, expected: tuple[int, ...]) -> Floats:
 def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: ChosenQueries) -> Voted:
     if teachers.votes is None:
         raise ValueError("the teachers are trained, no votes are read")
-    classes = plan.room_as(PatePlan).classes
+    classes = plan.as_plan_of(PatePlan).classes
     votes_RM = votes_file.read(teachers.votes, root, len(chosen.of_record), teachers.count, classes)
     return Voted(votes_RM[chosen.records])
 
@@ -307,7 +307,7 @@ def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, records: RecordSour
         raise DataFault("there are no training records", "name data.train, or pass train=")
     identities = records.identities if isinstance(records, Records) else None
     if identities is None:
-        partition_by = plan.room_as(PatePlan).partition_by
+        partition_by = plan.as_plan_of(PatePlan).partition_by
         if partition_by != "record number":
             raise DataFault(
                 f"the training records have no names, and the plan deals them by {partition_by!r}",

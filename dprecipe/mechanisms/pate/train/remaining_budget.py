@@ -26,7 +26,7 @@ class RemainingBudget:
 
     def __init__(self, plan: Plan, ledger: LedgerWriter, charged: Iterable[Charge]) -> None:
         """`charged`: what earlier attempts, and paid steps of preprocessing, have spent."""
-        limit = plan.room_as(PatePlan).filter_limit
+        limit = plan.as_plan_of(PatePlan).filter_limit
         self._filter = None if limit is None else GaussianFilter(limit)
         self._planned = count_by_event(plan.events)
         self._budget = plan.budget

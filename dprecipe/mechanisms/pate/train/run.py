@@ -71,7 +71,7 @@ class VotingRunner(Runner[PateProgram]):
 
     def attempt(self, plan: Plan, folder: RunFolder, program: PateProgram, start: Start) -> Run:
         """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
-        room, insecure = plan.room_as(PatePlan), plan.runtime.insecure
+        planned, insecure = plan.as_plan_of(PatePlan), plan.runtime.insecure
         if isinstance(program.ensemble, Trained) and program.ensemble.shards is not None:
             program.ensemble.shards.keep_key(folder.private / "partition.key")
         key = load_key(folder.private / "partition.key", None if insecure is None else insecure.seed)
@@ -92,8 +92,8 @@ class VotingRunner(Runner[PateProgram]):
                 )
                 ballot = Ballot(
                     counts_QM,
-                    aggregator_of(room),
-                    room.answers,
+                    aggregator_of(planned),
+                    planned.answers,
                     remaining_budget,
                     streams,
                     AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
@@ -124,7 +124,7 @@ class VotingRunner(Runner[PateProgram]):
             remaining_budget.charge_rest()
             ledger.close(ballot.stop_reason)
         remarks = [f"answered {ballot.answered:,} of {plan.length.steps:,} queries"]
-        if room.analysis == "data_dependent":
+        if planned.analysis == "data_dependent":
             analysis.write_analysis(plan, counts_QM, ballot, folder.private)
             remarks.append(f"what these votes cost is in {folder.private / 'analysis.json'}: never publish it")
         inputs = program.inputs
@@ -149,7 +149,7 @@ class VotingRunner(Runner[PateProgram]):
         tried = [checks.noise_scale(plan)]
         if teachers.votes is not None:
             return Rehearsal("the noise alone: the votes come from a file", 0.0, tuple(tried))
-        lesson, size = lesson_of(plan, teachers), max(1, round(plan.room.expected_batch))
+        lesson, size = lesson_of(plan, teachers), max(1, round(plan.mechanism_plan.expected_batch))
         tried += [checks.check_parts(teachers.count), checks.check_vote_sensitivity(lesson, device)]
         group = min(lesson.group(device), teachers.count)
         generator = np.random.default_rng(0)
@@ -221,7 +221,7 @@ def _put(
 ) -> None:
     """Put all queries, as far as the budget goes: at once, or in rounds with a student's expectations in between, which
     `judge` is shown. A student without a label expects nothing."""
-    for part, aggregator in list_rounds(plan.room_as(PatePlan)):
+    for part, aggregator in list_rounds(plan.as_plan_of(PatePlan)):
         expected = None
         waiting = ballot.stop_reason is None and bool((ballot.outcomes[part.start : part.stop] == UNASKED).any())
         if part.start > 0 and waiting and bool((ballot.outcomes >= 0).any()):

@@ -66,14 +66,14 @@ class ScratchBallot:
     def put(self, rounds: Rounds | None = None, stop: Callable[[], bool] = lambda: False, rest: bool = False) -> Ballot:
         """One attempt: put the queries of all rounds, as far as the budget goes or until `stop`. `rest`: charge what
         the filter has left, as a run does at its end."""
-        room = self.plan.room_as(PatePlan)
+        planned = self.plan.as_plan_of(PatePlan)
         ledger_file = LedgerWriter(self.folder / "ledger.jsonl", self.plan.digest)
         before = ledger_file.before
         budget = RemainingBudget(self.plan, ledger_file, () if before is None else before.charges)
         self.secrets = Secrets()
         answers = AnswersFile(self.folder / "answers.jsonl", before, *self.counts.shape)
         streams = self._watched(self._count_reservations())
-        ballot = Ballot(self.counts, aggregator_of(room), room.answers, budget, streams, answers)
+        ballot = Ballot(self.counts, aggregator_of(planned), planned.answers, budget, streams, answers)
         try:
             for part, aggregator, expected in rounds_of(self.plan) if rounds is None else rounds:
                 ballot.put(part, expected, stop, aggregator)
@@ -130,10 +130,10 @@ class ScratchBallot:
 
 def rounds_of(plan: Plan, seed: int = 0) -> list[tuple[range, Aggregator, Scores | None]]:
     """The rounds of a plan, with synthetic expectations of a student from the second on."""
-    room, generator = plan.room_as(PatePlan), np.random.default_rng(seed)
+    planned, generator = plan.as_plan_of(PatePlan), np.random.default_rng(seed)
     result: list[tuple[range, Aggregator, Scores | None]] = []
-    for part, aggregator in list_rounds(room):
-        scores = generator.dirichlet(np.full(room.classes, 0.3), len(part)) if part.start else None
+    for part, aggregator in list_rounds(planned):
+        scores = generator.dirichlet(np.full(planned.classes, 0.3), len(part)) if part.start else None
         result.append((part, aggregator, scores))
     return result
 
@@ -147,12 +147,14 @@ def open_scratch(plan: Plan, counts_QM: Counts) -> Iterator[ScratchBallot]:
 
 def with_queries(plan: Plan, queries: int, number: int = 0) -> Plan:
     """The plan with so many queries in one round, that of this number, all of which may be checked and answered."""
-    room = plan.room_as(PatePlan)
-    _, aggregator = list_rounds(room)[number]
+    planned = plan.as_plan_of(PatePlan)
+    _, aggregator = list_rounds(planned)[number]
     check = () if aggregator.check is None else (Charge(aggregator.check, queries),)
     votes = (*check, Charge(aggregator.answer, queries))
-    own = replace(room, queries=queries, answers=queries, votes=votes, interaction=None, publication=None)
-    return replace(plan, room=own, stages=(), spending=(), tuning=None, budget=replace(plan.budget, held=None))
+    own = replace(planned, queries=queries, answers=queries, votes=votes, interaction=None, publication=None)
+    return replace(
+        plan, mechanism_plan=own, stages=(), spending=(), tuning=None, budget=replace(plan.budget, held=None)
+    )
 
 
 def _digest(line: bytes) -> str:

@@ -125,7 +125,7 @@ def show_positions(
 
 def trace_curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:
     """Every place where there are at most 40, else as many; with `every`, all of them. All δ are rounded up."""
-    event = plan.room_as(PnsgdPlan).event
+    event = plan.as_plan_of(PnsgdPlan).event
     ordered = replace(event, order="sequential", stop="last")
     delta, paper = plan.budget.delta, _paper_contraction(plan)
     rows, of_batch = [], dict[int, PositionRow]()
@@ -145,7 +145,7 @@ def trace_curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> C
 
 def _paper_contraction(plan: Plan) -> float | None:
     """M as the paper has it, where its conditions hold and all steps are alike."""
-    own = plan.room_as(PnsgdPlan)
+    own = plan.as_plan_of(PnsgdPlan)
     proven = own.descent.proven
     if len(own.stages) > 1:
         return None

@@ -79,7 +79,7 @@ def examine_program(plan: Plan, program: PnsgdProgram, request: AuditRequest) ->
 
 
 def _compare_claim(plan: Plan) -> Iterator[Found]:
-    budget, event, own = plan.budget, plan.room_as(PnsgdPlan).event, plan.room_as(PnsgdPlan)
+    budget, event, own = plan.budget, plan.as_plan_of(PnsgdPlan).event, plan.as_plan_of(PnsgdPlan)
     epsilon = accountants.epsilon(plan.events, budget.delta, budget.neighbouring, budget.accountant)
     yield (
         "claimed_epsilon",
@@ -115,7 +115,7 @@ def _compare_claim(plan: Plan) -> Iterator[Found]:
 
 
 def _compare_constants(plan: Plan, cases: WorstCases) -> Iterator[Found]:
-    proven = plan.room_as(PnsgdPlan).descent.proven
+    proven = plan.as_plan_of(PnsgdPlan).descent.proven
     replaces = plan.budget.neighbouring is Neighbouring.REPLACE_ONE
     apart = cases.pair.distance if replaces else cases.norm
     for name, text, largest, allowed in (
@@ -136,7 +136,7 @@ def _compare_constants(plan: Plan, cases: WorstCases) -> Iterator[Found]:
 
 def _compare_steps(plan: Plan, program: PnsgdProgram, cases: WorstCases) -> Iterator[Found]:
     """Steps of the engine, without noise, on the worst records: full batches of the plan's size, and short ones."""
-    own = plan.room_as(PnsgdPlan)
+    own = plan.as_plan_of(PnsgdPlan)
     batch, rates = own.descent.batch_size, {stage.learning_rate for stage in own.stages}
     replaces = plan.budget.neighbouring is Neighbouring.REPLACE_ONE
     moved = 0.0
@@ -206,7 +206,7 @@ def _place(program: PnsgdProgram, pair: WorstPair, side: int, row: int, size: in
 
 def _stretch(plan: Plan, program: PnsgdProgram, cases: WorstCases) -> float:
     """The largest distance of two points after a step over their distance before, over what the event allows."""
-    own, largest = plan.room_as(PnsgdPlan), 0.0
+    own, largest = plan.as_plan_of(PnsgdPlan), 0.0
     within, shape = program.objective.within, cases.pair.point.shape
     middle = within.middle(shape)
     for stage, (_, _, contraction, _) in {s.learning_rate: (s, e) for s, e in
@@ -227,7 +227,7 @@ def _stretch(plan: Plan, program: PnsgdProgram, cases: WorstCases) -> float:
 def _miss(plan: Plan, program: PnsgdProgram) -> float:
     """How far steps from outside the set end from where they should, over the largest norm: of full batches of one
     record and of several, and of short ones."""
-    own, reference, worst = plan.room_as(PnsgdPlan), ReferenceSteps(plan), 0.0
+    own, reference, worst = plan.as_plan_of(PnsgdPlan), ReferenceSteps(plan), 0.0
     records = make_records(program.objective, program.facts.shape, SIZE, seed=1)
     rate = own.stages[0].learning_rate
     generator = np.random.default_rng(2)
@@ -258,7 +258,7 @@ def _compare_run(plan: Plan, program: PnsgdProgram, seen: SeenRun) -> Iterator[F
     yield (
         "iterates_norm",
         "every iterate is in the set",
-        Excess(largest=outside, allowed=plan.room_as(PnsgdPlan).descent.proven.largest_norm * (1 + SLACK)),
+        Excess(largest=outside, allowed=plan.as_plan_of(PnsgdPlan).descent.proven.largest_norm * (1 + SLACK)),
     )
     differing, compared = _count_misread(seen)
     yield (

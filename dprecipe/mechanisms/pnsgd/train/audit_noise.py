@@ -29,7 +29,7 @@ def _scores(plan: Plan, seen: SeenRun, attempt: SeenAttempt) -> Floats:
     that is charged."""
     from scipy import special
 
-    own, short = plan.room_as(PnsgdPlan), seen.own
+    own, short = plan.as_plan_of(PnsgdPlan), seen.own
     claims = {
         (stage.learning_rate, stage.noise_scale): multiplier * own.descent.proven.gradient_sensitivity
         for stage, (_, multiplier, _, _) in zip(own.stages, own.event.stages, strict=True)
@@ -53,7 +53,7 @@ def compare_noise(plan: Plan, seen: SeenRun) -> Iterator[Found]:
     tables = [_scores(plan, seen, attempt) for attempt in seen.attempts]
     z_TP = np.concatenate(tables)
     numbers = z_TP.reshape(-1)
-    family = plan.room_as(PnsgdPlan).descent.family
+    family = plan.as_plan_of(PnsgdPlan).descent.family
     yield (
         "noise_scale",
         "the noise of a step has the scale that the charged event claims",
@@ -88,7 +88,7 @@ def compare_noise(plan: Plan, seen: SeenRun) -> Iterator[Found]:
 
 def compare_draws(plan: Plan) -> Iterator[Found]:
     """Orders and lengths of runs, as every run draws them."""
-    own = plan.room_as(PnsgdPlan)
+    own = plan.as_plan_of(PnsgdPlan)
     permuted, random_stop = own.descent.order == "permuted", own.descent.stop == "random"
     steps = own.event.steps
     start = np.zeros(1)

@@ -72,7 +72,7 @@ def attack_releases(plan: Plan, program: PnsgdProgram, request: AuditRequest) ->
     replaces = plan.budget.neighbouring is Neighbouring.REPLACE_ONE
     pair = cases.pair if replaces else cases.single
     attacks, remarks = [], []
-    order = plan.room_as(PnsgdPlan).descent.order
+    order = plan.as_plan_of(PnsgdPlan).descent.order
     for name, batches, passes in (("one_step", 1, 1), ("two_passes", 3, 2)):
         if not replaces and batches > 1 and order == "permuted" and program.objective.bias:
             remarks.append("two_passes: left out: no record of a model with a bias has a gradient of 0, in any place")
@@ -89,7 +89,7 @@ def pose_problem(
     plan: Plan, program: PnsgdProgram, pair: WorstPair, name: str, batches: int, passes: int
 ) -> SmallProblem:
     """The plan with so many batches and passes, and noise with which an attack sees most."""
-    own, objective = plan.room_as(PnsgdPlan), program.objective
+    own, objective = plan.as_plan_of(PnsgdPlan), program.objective
     replaces = plan.budget.neighbouring is Neighbouring.REPLACE_ONE
     middle = objective.within.middle(objective.shape)
     distances = []
@@ -100,8 +100,8 @@ def pose_problem(
     rate, steps = own.stages[0].learning_rate, batches * passes
     sensitivity = own.descent.proven.gradient_sensitivity
     parameters = math.prod(objective.shape)
-    room = (1 - share) * objective.within.room(parameters)
-    wanted = rate * MULTIPLIER * sensitivity * math.sqrt(parameters * steps) / (ROOM * room)
+    free = (1 - share) * objective.within.distance_to_boundary(parameters)
+    wanted = rate * MULTIPLIER * sensitivity * math.sqrt(parameters * steps) / (ROOM * free)
     batch = min(MAX_BATCH, 1 << max(1, math.ceil(math.log2(wanted))))
     planned = replace(own.descent, size=batches * batch, batch_size=batch)
     if batches * passes == 1:  # neither the order nor the stop decides anything

@@ -240,7 +240,7 @@ def _check_batch_gradient(samples: _Samples, batch: int, smoothness: float, back
     objective = samples.objective
     within, count = objective.within, int(np.prod(objective.shape))
     middle = within.middle(objective.shape)
-    rate = min(1e-3, 0.05 * within.room(count) / steepest)  # so short that no step reaches the boundary
+    rate = min(1e-3, 0.05 * within.distance_to_boundary(count) / steepest)  # so short that no step reaches the boundary
     batch = min(batch, PAIRS)
     size = batch + (batch + 1) // 2
     source = _SyntheticRecords(samples.generator.standard_normal((size, objective.width)), samples.draw_labels(size))

@@ -105,7 +105,7 @@ class SeenRun:
 
     @property
     def own(self) -> PnsgdPlan:
-        return self.plan.room_as(PnsgdPlan)
+        return self.plan.as_plan_of(PnsgdPlan)
 
     @property
     def last(self) -> Floats:
@@ -117,12 +117,12 @@ class SeenRun:
 def shorten(plan: Plan, size: int = SIZE, batch: int = BATCH) -> Plan:
     """The plan with few records, small batches and some steps of a few of its stages; charged to no account. Its
     constants, learning rates and noise scales are the plan's own."""
-    own = plan.room_as(PnsgdPlan)
+    own = plan.as_plan_of(PnsgdPlan)
     numbers = sorted({round(at) for at in np.linspace(0, len(own.stages) - 1, MAX_STAGES)})
     batches = -(-size // batch)
     wanted = min(MAX_STEPS, max(3 * batches + 1, NOISES // own.descent.proven.parameters))
     steps = -(-wanted // len(numbers))
-    room = replace(
+    planned = replace(
         own,
         descent=replace(own.descent, size=size, batch_size=batch),
         stages=tuple(Stage(steps, own.stages[n].learning_rate, own.stages[n].noise_scale) for n in numbers),
@@ -133,7 +133,7 @@ def shorten(plan: Plan, size: int = SIZE, batch: int = BATCH) -> Plan:
     )
     return replace(
         plan,
-        room=room,
+        mechanism_plan=planned,
         runtime=runtime,
         budget=replace(plan.budget, epsilon=ENDLESS, account=None, held=None),
         release=plan.release.model_copy(update={"report": False}),
@@ -183,7 +183,7 @@ def observe_run(plan: Plan, seed: int = 0, show: Callable[[], None] = lambda: No
                 RUNNER.attempt(short, folder, watched, Start(datetime.now(UTC), trial=True))
             except Crash:
                 continue
-            if crash is not None and short.room_as(PnsgdPlan).descent.stop == "last":
+            if crash is not None and short.as_plan_of(PnsgdPlan).descent.stop == "last":
                 raise RuntimeError("internal fault: the observed run was not broken off")
             break
         observer.scan(everything=True)

@@ -44,7 +44,7 @@ class ReferenceSteps:
         self, w: Floats, features: NDArray[Any], labels: NDArray[Any], divisor: int, rate: float, noise: Floats
     ) -> Floats:
         """The iterate after one step on these records; `noise` as it is added to the iterate."""
-        own = self.plan.room_as(PnsgdPlan)
+        own = self.plan.as_plan_of(PnsgdPlan)
         weights = torch.from_numpy(w.copy()).requires_grad_()
         x_BD = torch.from_numpy(self._rows(features, len(labels)))
         z = x_BD @ (weights.mT if weights.ndim > 1 else weights)
@@ -54,7 +54,7 @@ class ReferenceSteps:
 
     def project(self, w: Floats) -> Floats:
         """The nearest point of the plan's set."""
-        constraint, flat = self.plan.room_as(PnsgdPlan).constraint, w.reshape(-1)
+        constraint, flat = self.plan.as_plan_of(PnsgdPlan).constraint, w.reshape(-1)
         match constraint:
             case BallConstraint():
                 centre = np.array(list_coordinates(constraint.centre, flat.size))
@@ -71,7 +71,7 @@ class ReferenceSteps:
 
     def _rows(self, features: NDArray[Any], count: int) -> Floats:
         """The records as the loss sees them: no longer than the plan says, the bias last."""
-        own = self.plan.room_as(PnsgdPlan)
+        own = self.plan.as_plan_of(PnsgdPlan)
         if isinstance(self.plan.model, Location):
             return np.ones((count, 1))
         x_BD = features.reshape(count, -1).astype(np.float64)

@@ -108,7 +108,7 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PnsgdProgram:
 
 
 def _build_program(plan: Plan, records: Callable[[], Sets]) -> PnsgdProgram:
-    own, program = plan.room_as(PnsgdPlan), assemble_program(plan)
+    own, program = plan.as_plan_of(PnsgdPlan), assemble_program(plan)
     passed_checks = checks.run_checks(
         program.objective, own.descent, own.contraction, own.stages, lambda: program.backend()
     )
@@ -124,13 +124,13 @@ def assemble_program(plan: Plan) -> PnsgdProgram:
     """The program of a plan on synthetic records, before any check."""
     objective = build_objective(plan)
     provenance = RunProvenance((), _device(plan, objective))
-    own, data_facts = plan.room_as(PnsgdPlan), describe_data(plan.data)
+    own, data_facts = plan.as_plan_of(PnsgdPlan), describe_data(plan.data)
     return PnsgdProgram(objective, own.stages, Sets(Synthetic(plan)), data_facts, provenance)
 
 
 def build_objective(plan: Plan) -> Objective:
     """The plan's objective."""
-    own, data_facts = plan.room_as(PnsgdPlan), describe_data(plan.data)
+    own, data_facts = plan.as_plan_of(PnsgdPlan), describe_data(plan.data)
     location, loss = isinstance(plan.model, Location), choose_loss(plan.model, data_facts.outputs)
     width, bias = 0 if location else data_facts.width, location or own.bias
     return Objective(
@@ -144,7 +144,7 @@ def build_objective(plan: Plan) -> Objective:
 
 
 def _device(plan: Plan, objective: Objective) -> torch.device:
-    numbers = plan.room_as(PnsgdPlan).descent.batch_size * math.prod(objective.shape)
+    numbers = plan.as_plan_of(PnsgdPlan).descent.batch_size * math.prod(objective.shape)
     if plan.runtime.device == "auto" and numbers < MIN_GPU_OPERATIONS:
         return torch.device("cpu")
     return device_of(plan.runtime.device)
@@ -166,7 +166,7 @@ class PnsgdRunner(Runner[PnsgdProgram]):
         """Continue the folder's run, or start it; if it has ended, only publish."""
         checkpoints = folder.private / "checkpoints"
         state_file = EncryptedState(checkpoints / "last.encrypted", folder.private / "checkpoint.key", plan.digest)
-        event = plan.room_as(PnsgdPlan).event
+        event = plan.as_plan_of(PnsgdPlan).event
         state: State | None = None
 
         def check(before: Ledger | None) -> None:
@@ -211,7 +211,7 @@ class PnsgdRunner(Runner[PnsgdProgram]):
     def rehearse(self, plan: Plan) -> Rehearsal:
         """Steps on synthetic records, for about a second."""
         program = _build_program(plan, lambda: Sets(Synthetic(plan)))
-        objective, secrets, planned = program.objective, Secrets(), plan.room_as(PnsgdPlan).descent
+        objective, secrets, planned = program.objective, Secrets(), plan.as_plan_of(PnsgdPlan).descent
         state = State(objective.start(), 0, plan.length.steps, None)
         noise = Noise(Distribution(planned.family), secrets, math.prod(objective.shape))
         backend = program.backend()
@@ -248,7 +248,7 @@ def _descend(
 
     The event must be reserved.
     """
-    own, train, objective = plan.room_as(PnsgdPlan), program.sets.train, program.objective
+    own, train, objective = plan.as_plan_of(PnsgdPlan), program.sets.train, program.objective
     planned = own.descent
     if state is None:
         state = State.fresh(
@@ -287,7 +287,7 @@ def build_weights(plan: Plan, data_facts: DataFacts, iterate: Floats) -> dict[st
     If a classifier of two classes has one predictor, its module's outputs are 0 and that predictor.
     """
     state = _module(plan, data_facts).state_dict()
-    bias = plan.room_as(PnsgdPlan).bias
+    bias = plan.as_plan_of(PnsgdPlan).bias
     for name, tensor in state.items():
         part = iterate
         if name.endswith("weight") and bias:

@@ -54,7 +54,7 @@ class Ball:
         reach = direction * (size * self.radius / np.linalg.norm(direction))
         return np.asarray(reach + self.middle(direction.shape))
 
-    def room(self, count: int) -> float:
+    def distance_to_boundary(self, count: int) -> float:
         """How far the middle of `count` parameters is from the boundary, within the set's own plane."""
         return self.radius
 
@@ -86,7 +86,7 @@ class Box:
         inner = direction / float(np.abs(direction).max()) * size
         return np.asarray(self.middle(direction.shape) + inner * (np.asarray(self.high) - self.low) / 2)
 
-    def room(self, count: int) -> float:
+    def distance_to_boundary(self, count: int) -> float:
         """How far the middle is from the boundary."""
         return float(np.min(np.asarray(self.high) - self.low)) / 2
 
@@ -119,7 +119,7 @@ class Simplex:
         vertex[int(np.abs(direction).argmax())] = self.total
         return np.asarray(size * vertex.reshape(direction.shape) + (1 - size) * self.middle(direction.shape))
 
-    def room(self, count: int) -> float:
+    def distance_to_boundary(self, count: int) -> float:
         """How far the middle of `count` parameters is from having a zero."""
         return self.total / count
 

@@ -104,7 +104,7 @@ def test_t2_the_batches_of_a_run_are_drawn_by_the_events_on_record(
     # Augmentation and dropout draw anew in every batch, or one record would decide what is drawn for the next.
     assert len(set(seeds)) == 25
     (charge,) = result.events
-    assert charge == Charge(PoissonGaussian(0.25, result.room.phases[0].noise_multiplier), 25)
+    assert charge == Charge(PoissonGaussian(0.25, result.mechanism_plan.phases[0].noise_multiplier), 25)
     secrets = Secrets(SEED)
     expected = [next(draw_batch(charge.event, 40, secrets.stream("sampling", index))) for index in range(1, 26)]
     assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in expected]
@@ -153,7 +153,7 @@ def test_t1_t16_every_noisy_sum_is_divided_by_the_public_batch_size(
 
     done: list[Tensor] = []
     fit_steps(module, Ends(), torch.device("cpu"), 25)
-    assert result.room.expected_batch == 10.0
+    assert result.mechanism_plan.expected_batch == 10.0
     assert len(done) == len(sums) == 25
     for size, noisy, moved in zip(sizes, sums, done, strict=True):
         torch.testing.assert_close(moved, noisy / 10.0, rtol=1e-4, atol=1e-6, msg=f"a batch of {size}")
@@ -192,7 +192,7 @@ def test_the_noisy_count_moves_the_clip_norm_of_the_next_step_by_public_constant
     step = NoisyStep(3, result.events[0].event)
     before = adaptive.clipping(step)
     assert before.thresholds == (0.5,)
-    multiplier = result.room.phases[0].noise_multiplier
+    multiplier = result.mechanism_plan.phases[0].noise_multiplier
     assert before.counted == 2.0 / multiplier
     noisy = torch.tensor([5.0] * 8 + [3.0], dtype=torch.float64)
     gradient, factor = adaptive.gradient(noisy, step)
@@ -237,7 +237,7 @@ def test_a_run_resumes_with_the_clip_norm_of_its_checkpoint(program: Callable[..
 def test_each_step_takes_the_constants_of_its_phase() -> None:
     result, phased = sums("mechanism.clip.norm={schedule: linear, from: 1.0, to: 0.5}")
     step = 0
-    for phase in result.room.phases:
+    for phase in result.mechanism_plan.phases:
         for number in (step, step + phase.steps - 1):
             assert phased.clipping(NoisyStep(number, result.events[0].event)).thresholds == (phase.clip_norm,)
         step += phase.steps

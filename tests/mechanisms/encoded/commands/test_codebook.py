@@ -65,8 +65,8 @@ def test_from_the_recipe_to_the_plan(recipe: Path, book: Path, capsys: pytest.Ca
     findings, *_ = check(recipe)
     assert findings == ()
     planned = plan(read(recipe))
-    assert planned.room.digest == result.digest
-    assert codebook_of(planned.room, recipe.parent).digest == result.digest
+    assert planned.mechanism_plan.digest == result.digest
+    assert codebook_of(planned.mechanism_plan, recipe.parent).digest == result.digest
     (advice,) = re.findall(r"^  (codebook: \{.*\})$", said, re.MULTILINE)
     assert advice in RECIPE  # what it prints is what the recipe has to say
 
@@ -77,7 +77,7 @@ def test_the_advice_works_from_another_folder_and_with_an_odd_name(
     (tmp_path / "a b: {c}").mkdir()
     write_codebook(recipe, tmp_path / "a b: {c}" / "#1.npz", ["mechanism.codebook={source: gradients, norm: 2}"], 5)
     (advice,) = re.findall(r"^  codebook: (\{.*\})$", capsys.readouterr().out, re.MULTILINE)
-    assert plan(read(recipe, [f"mechanism.codebook={advice}"])).room.codebook.norm == 2.0
+    assert plan(read(recipe, [f"mechanism.codebook={advice}"])).mechanism_plan.codebook.norm == 2.0
 
 
 def test_a_changed_or_foreign_file_is_refused(recipe: Path, book: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_changed_or_foreign_file_is_refused(recipe: Path, book: Path) -> None:
     planned = plan(read(recipe))
     write_codebook(recipe, book, size=6, force=True)
     with pytest.raises(RunFailed, match="not the one of the plan"):
-        codebook_of(planned.room, recipe.parent)
+        codebook_of(planned.mechanism_plan, recipe.parent)
     assert plan(read(recipe)).digest != planned.digest
     content = bytearray(book.read_bytes())
     content[len(content) // 2] ^= 0xFF
@@ -93,7 +93,7 @@ def test_a_changed_or_foreign_file_is_refused(recipe: Path, book: Path) -> None:
     with pytest.raises(RecipeError, match="R260"):
         read(recipe)
     with pytest.raises(RunFailed):
-        codebook_of(planned.room, recipe.parent)
+        codebook_of(planned.mechanism_plan, recipe.parent)
     book.write_bytes(draw_gaussian_codebook([651], 3, 1e-5, 0).to_bytes())
     with pytest.raises(RecipeError, match="R260"):
         read(recipe)

@@ -130,8 +130,8 @@ def test_what_is_compared_is_what_a_plan_solves(monkeypatch: pytest.MonkeyPatch)
         assert (row.epsilon, row.accountant) == (result.guarantee.epsilon, result.guarantee.accountant)
         assert row.alternative_epsilon == result.guarantee.alternative_epsilon
         assert row.alternative_accountant == result.guarantee.alternative_accountant
-        assert row.scale == result.room.noises[-1].scale
-        assert row.l2 == pytest.approx(result.room.noises[-1].deviation)
+        assert row.scale == result.mechanism_plan.noises[-1].scale
+        assert row.l2 == pytest.approx(result.mechanism_plan.noises[-1].deviation)
 
 
 def test_figures_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

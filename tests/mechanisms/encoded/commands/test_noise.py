@@ -141,7 +141,7 @@ def test_dpsgd_is_compared_as_encoding_with_one_codeword(
     (gaussian,) = (distribution for distribution in document["distributions"] if distribution["family"] == "gaussian")
     result = plan(read(recipe, [DPSGD]))
     assert gaussian["multiplier"] == result.solved["mechanism.noise.multiplier"]
-    assert gaussian["scale"] == result.room.noise_scale(result.room.phases[-1])
+    assert gaussian["scale"] == result.mechanism_plan.noise_scale(result.mechanism_plan.phases[-1])
     assert gaussian["epsilon"] == result.guarantee.epsilon
 
 

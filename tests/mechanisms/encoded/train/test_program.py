@@ -153,7 +153,7 @@ def test_an_adaptive_optimizer_has_its_update_scaled(program: Make, monkeypatch:
 def test_a_sum_carries_its_sensitivity_in_units_of_the_noise(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     _, module = program("mechanism.group_noise=[1.0, 8.0]", "mechanism.groups=layer")
     seen = ran(module, Seen(monkeypatch, noise=lambda value: value))
-    assert seen.clean[0].bound == pytest.approx(module._plan.room.sensitivity)
+    assert seen.clean[0].bound == pytest.approx(module._plan.mechanism_plan.sensitivity)
 
 
 def test_scales_of_layers_are_taken_off_before_the_noise_and_put_back_after(
@@ -175,7 +175,7 @@ def test_scales_of_layers_are_taken_off_before_the_noise_and_put_back_after(
 
 def test_a_unit_keeps_its_slot_and_joins_no_other(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     result, module = program("mechanism.microbatch=5")
-    assert result.room.slots == 2
+    assert result.mechanism_plan.slots == 2
     batches: list[tuple[Any, Any]] = []
     real = Store.batch
 
@@ -206,14 +206,14 @@ def test_one_more_unit_moves_no_other_to_another_slot() -> None:
 def test_a_model_of_another_size_is_refused(program: Make) -> None:
     result, _ = program()
     with pytest.raises(RunFailed, match="26 parameters; this one has 8"):
-        train.encoder_of(result.room, nn.Linear(3, 2), codebook_of(result.room, Path()))
+        train.encoder_of(result.mechanism_plan, nn.Linear(3, 2), codebook_of(result.mechanism_plan, Path()))
 
 
 def test_layers_of_other_sizes_are_refused(program: Make) -> None:
     result, _ = program("mechanism.groups=layer")
     swapped = nn.Sequential(nn.Linear(4, 2), nn.Linear(3, 4))  # 10 + 16 parameters
     with pytest.raises(RunFailed, match="layers of 16, 10 parameters; this one has layers of 10, 16"):
-        train.encoder_of(result.room, swapped, codebook_of(result.room, Path()))
+        train.encoder_of(result.mechanism_plan, swapped, codebook_of(result.mechanism_plan, Path()))
 
 
 DIGITS = """\
@@ -265,7 +265,7 @@ def test_a_run_is_released_with_a_certificate_that_verifies(tmp_path: Path, vari
     verified = verify(done.release)
     stated = verified.statement.predicate
     assert stated.mechanism.encoding is not None
-    assert stated.mechanism.encoding.codebook == result.room.digest
+    assert stated.mechanism.encoding.codebook == result.mechanism_plan.digest
     assert {"encoded_sum", "noise_scale"} <= {check.id for check in stated.checks}
     if variant != "cauchy":
         assert done.score is not None

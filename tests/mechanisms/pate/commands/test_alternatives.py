@@ -25,7 +25,7 @@ INTERACTIVE = (
 
 @cache
 def plan_votes(*overrides: str) -> PatePlan:
-    return plan(read_text(FINE, overrides=overrides)).room_as(PatePlan)
+    return plan(read_text(FINE, overrides=overrides)).as_plan_of(PatePlan)
 
 
 def test_chances_to_pass_are_normal_tails() -> None:

@@ -50,7 +50,7 @@ def forecast_of(*overrides: str) -> Forecast:
 @pytest.mark.parametrize("overrides", [(), (GNMAX, FEW), (LNMAX, FEW)])
 def test_costs_are_those_of_the_analysis(overrides: tuple[str, ...]) -> None:
     actual, result = forecast_of(*overrides), planned(*overrides)
-    counts_QM = simulate.simulate_counts(100, 10, result.room.queries, Agreement(), 0)
+    counts_QM = simulate.simulate_counts(100, 10, result.mechanism_plan.queries, Agreement(), 0)
     expected = vote_analysis.analyse_votes(counts_QM, voting_of(result), 1e-5)
     assert actual.costs.papers == pytest.approx(expected.expected_cost.classic.value, rel=1e-12)
     assert actual.costs.bound == pytest.approx(expected.bound.improved.value, rel=1e-12)
@@ -70,7 +70,7 @@ def test_many_queries_cost_what_their_mean_says(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_run_ends_where_its_filter_does() -> None:
     """2,000 runs of the rule of a ballot, query by query: their mean, within 1 %."""
-    actual, own = forecast_of(), planned().room
+    actual, own = forecast_of(), planned().mechanism_plan
     assert actual.stop.reason == "filter"
     selection = actual.voting.selection
     assert selection is not None

@@ -77,8 +77,8 @@ def check_clean_votes(patch: pytest.MonkeyPatch) -> None:
 
 
 def swap_noises(patch: pytest.MonkeyPatch) -> None:
-    def swapped(room: PatePlan) -> Any:
-        return [(part, replace(a, sigma=a.check_sigma, check_sigma=a.sigma)) for part, a in list_rounds(room)]
+    def swapped(planned: PatePlan) -> Any:
+        return [(part, replace(a, sigma=a.check_sigma, check_sigma=a.sigma)) for part, a in list_rounds(planned)]
 
     patch.setattr(scratch_ballot, "list_rounds", swapped)
 

@@ -58,7 +58,7 @@ def test_what_the_filter_leaves_is_charged_at_the_end(booth: Opened) -> None:
     ballot = one_booth.open()
     ballot.put(range(200))
     one_booth.remaining_budget.charge_rest()
-    limit = one_booth.plan.room.filter_limit
+    limit = one_booth.plan.mechanism_plan.filter_limit
     assert sum_filter(one_booth.remaining_budget.charged) == pytest.approx(limit, rel=1e-9)
     assert not one_booth.remaining_budget.holds(one_booth.plan.events[:1])
     one_booth.remaining_budget.charge_rest()  # a run that is resumed after that
@@ -126,7 +126,7 @@ def test_the_run_stops_before_the_filter_is_exceeded_and_not_earlier(
     one_booth = booth("confident", 4000, "budget.epsilon=0.4")
     ballot = one_booth.open()
     ballot.put(range(4000))
-    limit, square = one_booth.plan.room.filter_limit, sum_filter(one_booth.remaining_budget.charged)
+    limit, square = one_booth.plan.mechanism_plan.filter_limit, sum_filter(one_booth.remaining_budget.charged)
     assert ballot.stop_reason == "budget"
     assert square <= limit * (1 + 1e-12) < square + 1 / 30**2 + 2 / 20**2
 
@@ -136,7 +136,7 @@ def test_what_the_votes_cost_never_stops_a_run(booth: Opened) -> None:
     ends = []
     for row in ([5, 0, 0], [2, 2, 1]):
         one_booth = booth("gnmax", 1000, "budget.epsilon=3", "mechanism.queries.max=auto", counts=[row] * 1000)
-        queries = one_booth.plan.room.queries
+        queries = one_booth.plan.mechanism_plan.queries
         one_booth.counts = one_booth.counts[:1].repeat(queries, axis=0)
         ballot = one_booth.open()
         ballot.put(range(queries))

@@ -112,13 +112,13 @@ def test_a_cluster_votes_as_one_machine(tmp_path: Path, kind: str, monkeypatch: 
     model = {"kind": "mlp", "hidden": (7,)} if kind != "fitted" else {"kind": "logistic_regression"}
     if kind == "alone":
         monkeypatch.setattr(learn, "SMALL", 0)
-    room, machines = Class(tmp_path, model, training=kind != "fitted"), Machines()
-    assert room.there(machines) == list(range(TEACHERS))
-    assert np.array_equal(room.store.votes(range(TEACHERS)), room.here())
+    planned, machines = Class(tmp_path, model, training=kind != "fitted"), Machines()
+    assert planned.there(machines) == list(range(TEACHERS))
+    assert np.array_equal(planned.store.votes(range(TEACHERS)), planned.here())
     assert len(machines.orders) == {"fitted": 2, "together": 3, "alone": 20}[kind]
     assert machines.most <= 2 * machines.cpus
     sent = [record for order in machines.orders for record in order.features.reshape(-1, 16).tolist()]
-    assert sorted(sent) == sorted(room.features.reshape(120, -1).tolist())  # each record once
+    assert sorted(sent) == sorted(planned.features.reshape(120, -1).tolist())  # each record once
 
 
 def test_a_lost_task_is_given_out_again_and_votes_the_same(fitted: Class) -> None:

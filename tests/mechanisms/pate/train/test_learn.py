@@ -83,8 +83,8 @@ def test_together_is_alone_to_rounding(model: dict[str, Any], optimizer: Adam | 
     if preprocess and optimizer is ADAM:  # with zeros around, many gradients are rounding: no sign of theirs may count
         optimizer = ADAM.model_copy(update={"eps": 1e-3})
     task = lesson(model, optimizer, preprocess=preprocess)
-    room = Class(tuple(task.shape))
-    pupils = [[learn._Pupil(task, i, *room.take(room.parts[i]), CPU) for i in range(1, 8)] for _ in range(2)]
+    planned = Class(tuple(task.shape))
+    pupils = [[learn._Pupil(task, i, *planned.take(planned.parts[i]), CPU) for i in range(1, 8)] for _ in range(2)]
     started = [flat(pupil.module).clone() for pupil in pupils[0]]
     trained = zip((train_one(task, pupil) for pupil in pupils[0]), train_group(task, pupils[1]), strict=True)
     for initial, (one, both) in zip(started, trained, strict=True):
@@ -102,8 +102,8 @@ def test_no_bit_passes_between_teachers_that_learn_together(
 ) -> None:
     """Of the weights, whatever the records of others are, and however many they have."""
     task = lesson(model, optimizer, preprocess=preprocess, steps=8)
-    room = Class(tuple(task.shape))
-    parts = [room.take(room.parts[i]) for i in range(1, 8)]
+    planned = Class(tuple(task.shape))
+    parts = [planned.take(planned.parts[i]) for i in range(1, 8)]
 
     def trained(parts: Any) -> list[torch.Tensor]:
         pupils = [learn._Pupil(task, i, *part, CPU) for i, part in enumerate(parts, 1)]
@@ -142,10 +142,10 @@ def test_pooling_before_relu_changes_no_bit() -> None:
 
 @pytest.mark.parametrize("model", [LOGISTIC, MLP])
 def test_in_whichever_group_a_teacher_votes_the_same(model: dict[str, Any]) -> None:
-    task, room = lesson(model), Class()
+    task, planned = lesson(model), Class()
     assert task.group(CPU) > 1
-    every = room.votes(task)
-    assert np.array_equal(every[[5, 2]], room.votes(task, [5, 2]))
+    every = planned.votes(task)
+    assert np.array_equal(every[[5, 2]], planned.votes(task, [5, 2]))
 
 
 @pytest.mark.parametrize(
@@ -155,16 +155,16 @@ def test_in_whichever_group_a_teacher_votes_the_same(model: dict[str, Any]) -> N
 @pytest.mark.parametrize("others", ["other records", "not a number", "removed"])
 def test_nothing_passes_between_teachers(model: dict[str, Any], optimizer: Any, others: str) -> None:
     task = lesson(model, optimizer, **({"shape": (16,)} if model is FOREST else {}))
-    room = Class(tuple(task.shape))
-    before, mine = room.votes(task), room.dealt == 4
+    planned = Class(tuple(task.shape))
+    before, mine = planned.votes(task), planned.dealt == 4
     if others == "removed":
         kept = mine | (np.arange(len(mine)) % 2 == 0)
-        room.features, room.labels = room.features[kept], room.labels[kept]
-        room.parts = DealtParts.of(room.dealt[kept], 8)
+        planned.features, planned.labels = planned.features[kept], planned.labels[kept]
+        planned.parts = DealtParts.of(planned.dealt[kept], 8)
     else:
-        room.features[~mine] = np.nan if others == "not a number" else 5 - room.features[~mine]
-        room.labels[~mine] = (room.labels[~mine] + 1) % 3
-    after = room.votes(task)
+        planned.features[~mine] = np.nan if others == "not a number" else 5 - planned.features[~mine]
+        planned.labels[~mine] = (planned.labels[~mine] + 1) % 3
+    after = planned.votes(task)
     assert np.array_equal(before[4], after[4])
     assert not np.array_equal(before, after)
 
@@ -172,11 +172,11 @@ def test_nothing_passes_between_teachers(model: dict[str, Any], optimizer: Any, 
 @pytest.mark.parametrize(("model", "optimizer"), [(LOGISTIC, ADAM), (LENET, SGD), (FOREST, None), (LOGISTIC, None)])
 def test_who_can_not_learn_votes_for_one_class(model: dict[str, Any], optimizer: Any) -> None:
     task = lesson(model, optimizer, **({"shape": (16,)} if model is FOREST else {}))
-    room = Class(tuple(task.shape))
-    room.labels[room.dealt == 6] = room.labels[room.dealt == 3] = 2
-    assert room.votes(task)[3].any()
-    room.features[room.dealt == 3] = np.nan
-    voted = room.votes(task)
+    planned = Class(tuple(task.shape))
+    planned.labels[planned.dealt == 6] = planned.labels[planned.dealt == 3] = 2
+    assert planned.votes(task)[3].any()
+    planned.features[planned.dealt == 3] = np.nan
+    voted = planned.votes(task)
     assert not voted[[0, 3]].any()
     if optimizer is None:
         assert (voted[6] == 2).all()
@@ -192,10 +192,10 @@ def test_as_many_learn_together_whether_a_part_is_empty_or_not(monkeypatch: pyte
         return real(task, pupils)
 
     monkeypatch.setattr(learn, "train_group", counted)
-    task, room = lesson(MLP), Class()
-    before = room.votes(task)
-    room.parts = DealtParts.of(np.where(np.arange(len(room.dealt)) == 0, 0, room.dealt), 8)
-    after = room.votes(task)
+    task, planned = lesson(MLP), Class()
+    before = planned.votes(task)
+    planned.parts = DealtParts.of(np.where(np.arange(len(planned.dealt)) == 0, 0, planned.dealt), 8)
+    after = planned.votes(task)
     assert groups == [8, 8]
     assert not before[0].any()
     assert after[0].any()
@@ -222,14 +222,14 @@ def test_a_small_part_takes_as_many_steps_as_a_large_one(monkeypatch: pytest.Mon
     monkeypatch.setattr(learn._Pupil, "numbers", counted)
     for task in (lesson(LOGISTIC), lesson(LENET)):
         read.clear()
-        room = Class(tuple(task.shape))
-        room.votes(task)
-        assert read == {len(room.parts[i]) or 1: 30 * 8 for i in range(8)}
+        planned = Class(tuple(task.shape))
+        planned.votes(task)
+        assert read == {len(planned.parts[i]) or 1: 30 * 8 for i in range(8)}
 
 
 def test_each_pass_reads_every_record_once() -> None:
-    task, room = lesson(LOGISTIC), Class()
-    pupil = learn._Pupil(task, 5, *room.take(room.parts[5]), CPU)  # 15 records
+    task, planned = lesson(LOGISTIC), Class()
+    pupil = learn._Pupil(task, 5, *planned.take(planned.parts[5]), CPU)  # 15 records
     read = np.concatenate([pupil.numbers(8) for _ in range(15)])
     passes = read.reshape(8, 15)
     assert (np.sort(passes, axis=1) == np.arange(15)).all()
@@ -238,11 +238,11 @@ def test_each_pass_reads_every_record_once() -> None:
 
 def test_augmentation_moves_images_and_is_repeatable() -> None:
     task = lesson(LENET, preprocess=({"crop": {"padding": 4}}, {"flip": {}}))
-    room = Class(tuple(task.shape))
-    pupils = [learn._Pupil(task, 7, *room.take(room.parts[7]), CPU) for _ in range(2)]
+    planned = Class(tuple(task.shape))
+    pupils = [learn._Pupil(task, 7, *planned.take(planned.parts[7]), CPU) for _ in range(2)]
     first, second = (pupil.batch(8) for pupil in pupils)
     assert torch.equal(first[0], second[0])
-    chosen = learn._Pupil(lesson(LENET), 7, *room.take(room.parts[7]), CPU).batch(8)
+    chosen = learn._Pupil(lesson(LENET), 7, *planned.take(planned.parts[7]), CPU).batch(8)
     assert torch.equal(first[1], chosen[1])
     assert not torch.equal(first[0], chosen[0])
 

@@ -472,7 +472,7 @@ def test_the_filters_limit_is_the_claim_however_little_was_answered(votes_plan: 
         plan = votes_plan("confident", 60, "mechanism.aggregator.selection.noise.multiplier=2")
         done = run(plan, tmp_path / f"run-{name}", data_root=root)
         charges = read(tmp_path / f"run-{name}" / "private" / "ledger.jsonl").charges
-        assert sum_filter(charges) == pytest.approx(plan.room.filter_limit, rel=1e-9)
+        assert sum_filter(charges) == pytest.approx(plan.mechanism_plan.filter_limit, rel=1e-9)
         assert done.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-5)
         assert sum(c.count for c in charges if isinstance(c.event, NoisyThreshold)) == 60
         answered = sum(c.count for c in charges if isinstance(c.event, NoisyMax))

@@ -49,7 +49,7 @@ def votes_of(out: Path, count: int) -> Any:
 def test_eight_shards_vote_as_one_run(digits: Planned, tmp_path: Path, overrides: tuple[str, ...]) -> None:
     """Vote for vote, and with the same noise every answer, too."""
     plan = digits(*overrides, INSECURE, "release.labels=true")
-    count = plan.room.ensemble.count
+    count = plan.mechanism_plan.ensemble.count
     alone = run(plan, tmp_path / "alone")
     folder = train_all(plan, tmp_path / "shards", 8)
     merged = run(plan, tmp_path / "merged", teachers=[folder])

@@ -60,7 +60,7 @@ class Class:
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Class:
+def planned(tmp_path: Path) -> Class:
     return Class(tmp_path)
 
 
@@ -74,45 +74,45 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def test_every_teacher_votes_once_on_every_query(room: Class, capsys: pytest.CaptureFixture[str]) -> None:
-    counts = room.train()
+def test_every_teacher_votes_once_on_every_query(planned: Class, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = planned.train()
     assert counts.shape == (QUERIES, 3)
     assert (counts.sum(axis=1) == TEACHERS).all()
-    stored = [np.load(room.store.folder / f"{i}.npy") for i in range(TEACHERS)]
+    stored = [np.load(planned.store.folder / f"{i}.npy") for i in range(TEACHERS)]
     assert all(one.dtype == np.uint16 and one.shape == (QUERIES,) for one in stored)
     assert counts[:, 1].tolist() == [sum(one[q] == 1 for one in stored) for q in range(QUERIES)]
     assert "teacher 9 of 9" in capsys.readouterr().err
 
 
-def test_teachers_that_have_voted_are_not_trained_again(room: Class, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = room.train()
-    (room.store.folder / "2.npy").unlink()
-    (room.store.folder / "5.npy").write_bytes(b"torn")
-    np.save(room.store.folder / "6.npy", np.zeros(QUERIES - 1, np.uint16))
-    np.save(room.store.folder / "7.npy", np.full(QUERIES, 3, np.uint16))
-    with (room.store.folder / "0.npy").open("wb") as archive:
+def test_teachers_that_have_voted_are_not_trained_again(planned: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = planned.train()
+    (planned.store.folder / "2.npy").unlink()
+    (planned.store.folder / "5.npy").write_bytes(b"torn")
+    np.save(planned.store.folder / "6.npy", np.zeros(QUERIES - 1, np.uint16))
+    np.save(planned.store.folder / "7.npy", np.full(QUERIES, 3, np.uint16))
+    with (planned.store.folder / "0.npy").open("wb") as archive:
         np.savez(archive, np.zeros(QUERIES, np.uint16))
     header = b"{'descr': '<u2', 'fortran_order': False, 'shape': (100000000000000,)}\n"
-    (room.store.folder / "1.npy").write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
+    (planned.store.folder / "1.npy").write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
     seen = trained(monkeypatch)
-    assert np.array_equal(room.train(), before)
+    assert np.array_equal(planned.train(), before)
     assert seen == [0, 1, 2, 5, 6, 7]
 
 
-def test_a_stop_keeps_the_votes_that_are_there(room: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_keeps_the_votes_that_are_there(planned: Class, monkeypatch: pytest.MonkeyPatch) -> None:
     stops = iter([False, False, False, True])
-    assert room.train(lambda: next(stops)) is None
-    assert room.store.missing(range(TEACHERS)) == [3, 4, 5, 6, 7, 8]
+    assert planned.train(lambda: next(stops)) is None
+    assert planned.store.missing(range(TEACHERS)) == [3, 4, 5, 6, 7, 8]
     seen = trained(monkeypatch)
-    assert room.train() is not None
+    assert planned.train() is not None
     assert seen == [3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.slow
 def test_processes_of_their_own_make_the_same_teachers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = Class(tmp_path / "here"), Class(tmp_path / "there")
-    for room in (here, there):
-        room.store.folder.parent.mkdir()
+    for planned in (here, there):
+        planned.store.folder.parent.mkdir()
     expected = here.train()
     monkeypatch.setattr(teachers, "MAX_REMAINING_SECONDS", -1.0)
     monkeypatch.setattr(teachers, "count_cpus", lambda: 2)
@@ -127,14 +127,14 @@ def test_processes_of_their_own_make_the_same_teachers(tmp_path: Path, monkeypat
     assert {entry.name for entry in there.store.folder.iterdir()} == {f"{i}.npy" for i in range(TEACHERS)}
 
 
-def test_a_process_that_fails_says_why(room: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_fails_says_why(planned: Class, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teachers, "MAX_REMAINING_SECONDS", -1.0)
     monkeypatch.setattr(teachers, "count_cpus", lambda: 2)
     monkeypatch.setattr(pool, "COMMAND", "import sys; sys.exit('no such thing')")
     with pytest.raises(RunFailed, match="no such thing"):
-        room.train()
-    assert room.store.missing(range(TEACHERS)) == list(range(2, TEACHERS))
-    assert not (room.store.folder / ".work").exists()
+        planned.train()
+    assert planned.store.missing(range(TEACHERS)) == list(range(2, TEACHERS))
+    assert not (planned.store.folder / ".work").exists()
 
 
 def test_a_process_that_ended_before_it_was_told_anything_is_no_other_failure(
@@ -149,15 +149,15 @@ def test_a_process_that_ended_before_it_was_told_anything_is_no_other_failure(
 
 
 def endless(tmp_path: Path) -> Class:
-    room = Class(tmp_path, steps=10**9)
-    room.store.folder.mkdir()
-    Job.write(tmp_path / "job", room.lesson, room.parts, room.take, room.queries)
-    return room
+    planned = Class(tmp_path, steps=10**9)
+    planned.store.folder.mkdir()
+    Job.write(tmp_path / "job", planned.lesson, planned.parts, planned.take, planned.queries)
+    return planned
 
 
 def test_a_stop_ends_processes_in_the_middle_of_a_teacher(tmp_path: Path) -> None:
-    room = endless(tmp_path)
-    with Pool(2, tmp_path / "job", room.store.folder) as workers:
+    planned = endless(tmp_path)
+    with Pool(2, tmp_path / "job", planned.store.folder) as workers:
         processes = list(workers._processes)
         asked = 0
 
@@ -189,11 +189,11 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
-    room = endless(tmp_path)
+    planned = endless(tmp_path)
     # A script as a user writes it, without a guard.
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     with subprocess.Popen(
-        [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "job"), str(room.store.folder)],
+        [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "job"), str(planned.store.folder)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(pool._ROOT)},

@@ -82,9 +82,9 @@ def test_sound_variants_are_not_accused(planned: Planned, overrides: tuple[str, 
 
 def with_constants(plan: Plan, **shares: float) -> Plan:
     """The plan with constants times these."""
-    own = plan.room
+    own = plan.mechanism_plan
     proven = replace(own.descent.proven, **{k: getattr(own.descent.proven, k) * s for k, s in shares.items()})
-    return replace(plan, room=replace(own, descent=replace(own.descent, proven=proven)))
+    return replace(plan, planned=replace(own, descent=replace(own.descent, proven=proven)))
 
 
 def write_iterates(patch: pytest.MonkeyPatch) -> None:
@@ -217,11 +217,11 @@ def test_other_constants_that_promise_too_much_are_caught(planned: Planned) -> N
 
 def test_an_event_that_is_not_of_the_run_is_caught(planned: Planned) -> None:
     plan = planned()
-    own = plan.room
+    own = plan.mechanism_plan
     quiet = replace(own.event, stages=tuple((n, 2 * m, c, d) for n, m, c, d in own.event.stages))
     lying = replace(own)
     object.__setattr__(lying, "event", quiet)
-    wrong = {found[0] for found in _claims(replace(plan, room=lying))}
+    wrong = {found[0] for found in _claims(replace(plan, planned=lying))}
     assert wrong == {"event_stages", "claimed_epsilon"}
 
 

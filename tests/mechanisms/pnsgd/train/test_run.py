@@ -70,7 +70,7 @@ def test_a_run_releases_its_last_iterate(
     objective = train.build_objective(plan)
     assert w.shape == objective.shape
     x = np.random.default_rng(3).normal(size=(20, 5)).astype(np.float32)
-    bias = w[..., -1] if plan.room.bias else 0.0
+    bias = w[..., -1] if plan.mechanism_plan.bias else 0.0
     z = x @ w[..., :5].T + bias
     expected = np.stack([np.zeros(20), z], axis=1) if z.ndim == 1 else z
     module = load(tmp_path / "run" / "release")

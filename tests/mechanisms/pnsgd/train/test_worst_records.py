@@ -29,7 +29,7 @@ def test_the_constants_are_attained(
     monkeypatch.setattr(worst_records, "PLANES", 1)
     monkeypatch.setattr(worst_records, "POINTS", 120)
     plan = hidden(*overrides)
-    proven, found = plan.room.descent.proven, find_worst_cases(build_objective(plan))
+    proven, found = plan.mechanism_plan.descent.proven, find_worst_cases(build_objective(plan))
     pairs = (
         (found.norm, proven.lipschitz),
         (found.pair.distance, proven.gradient_sensitivity),
