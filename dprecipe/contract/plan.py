@@ -368,6 +368,7 @@ def show_plan(plan: Plan) -> str:
         ("releases", ", ".join(plan.released)),
         ("digest", plan.digest),
     ]
+    assumptions = (f"{a.text} ({a.checked_by})" for a in plan.assumptions)
     return notebook.render_card(
         f"Plan of {plan.name}",
         notebook.render_text(plan.description, "soft"),
@@ -380,9 +381,7 @@ def show_plan(plan: Plan) -> str:
         ),
         show_findings(plan.warnings),
         notebook.render_rows(rows),
-        notebook.render_details(
-            "what the guarantee rests on", (f"{a.text} ({a.checked_by})" for a in plan.assumptions)
-        ),
+        notebook.render_details("what the guarantee rests on", assumptions),
     )
 
 
