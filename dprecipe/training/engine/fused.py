@@ -11,7 +11,7 @@ from torch import Tensor
 from dprecipe.library_warnings import ignoring_warnings
 from dprecipe.training.engine.clock import read_clock
 from dprecipe.training.engine.compilers import find_missing, keep_programs
-from dprecipe.training.engine.sizes import one_size
+from dprecipe.training.engine.sizes import is_out_of_memory, one_size
 
 MIN_NUMBERS = 1 << 24
 """Of fewer, kernels take longer to start, and a program longer to make, than is gained."""
@@ -26,8 +26,9 @@ class Fused:
 
     The first call on a GPU with a large first tensor decides, which is that of a plan on synthetic records, before
     anything is spent: a program is made, its results are compared with the function's, and both are timed. Without a
-    compiler, with other results, or with no gain the function stays as it is. The function must have bounds that hold
-    in whatever order a compiler adds and whatever it fuses; its first argument is a tensor.
+    compiler, with other results, or with no gain the function stays as it is. A program that fails later is not called
+    again: torch makes one for each kind of shapes, and only so many. The function must have bounds that hold in
+    whatever order a compiler adds and whatever it fuses; its first argument is a tensor.
     """
 
     def __init__(self, function: Callable[..., Tensor], fusible: Callable[..., Tensor] | None = None) -> None:
@@ -43,7 +44,14 @@ class Fused:
         if not self._tried:
             self._tried = True
             self._program = find_program(self._function, self._fusible, first, *more)
-        return (self._program or self._function)(first, *more)
+        if self._program is not None:
+            try:
+                return self._program(first, *more)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                self._program = None
+        return self._function(first, *more)
 
 
 def _is_traced(tensor: Tensor) -> bool:

@@ -92,6 +92,45 @@ def test_a_program_that_is_not_faster_is_not_used(
     assert mine._program is None
 
 
+@pytest.mark.usefixtures("device")
+def test_a_program_that_fails_later_is_not_called_again(compiled: list[Callable[..., Tensor]]) -> None:
+    """In a run, after something was spent. Without memory it stays: the function takes no less."""
+    failures: list[Exception] = []
+
+    def program(values: Tensor) -> Tensor:
+        if failures:
+            raise failures.pop()
+        return ones(values)
+
+    compiled.append(program)
+    mine = Fused(ones)
+    mine(torch.ones(4, 2))
+    failures.append(torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(torch.OutOfMemoryError):
+        mine(torch.ones(4, 2))
+    assert mine._program is program
+    failures.append(RuntimeError("no program for these shapes"))
+    assert torch.equal(mine(torch.ones(4, 2)), torch.full((2,), 4.0))
+    assert mine._program is None
+    assert torch.equal(mine(torch.ones(5, 2)), torch.full((2,), 5.0))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("device")
+def test_more_kinds_of_shapes_than_torch_makes_programs_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raises then: one row, as many rows as columns, rows that are a part of others, each takes one of its own."""
+    real, config = torch.compile, pytest.importorskip("torch._dynamo.config")
+    monkeypatch.setattr(torch, "compile", lambda function, **options: real(function, backend="eager", **options))
+    mine = Fused(row_squares._function)
+    torch.manual_seed(0)
+    with config.patch(recompile_limit=2):
+        for rows, columns, width in ((12, 300, 300), (12, 300, 310), (12, 256, 256), (1, 300, 300), (300, 300, 300)):
+            values = torch.randn(rows, width)[:, :columns]
+            assert torch.allclose(mine(values), values.double().square().sum(1), rtol=1e-4)
+    assert mine._tried
+    assert mine._program is None
+
+
 def test_nothing_is_compiled_on_a_cpu_or_for_few_numbers(
     compiled: list[Callable[..., Tensor]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
