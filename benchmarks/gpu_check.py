@@ -31,6 +31,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -53,6 +54,8 @@ VARIABLES = (
 ALONE = "test_05_copied or test_17 or test_18 or test_19 or test_20 or test_21_an_encoder or test_27 or test_28_memory"
 """Tests that other processes on the same device would disturb."""
 STEPS_FILE, TESTS_FILE = "part.json", "part.xml"
+LEAST = 10.0
+"""Seconds without which no stage begins."""
 STEPS = "sgd,engine,sgd tf32,sgd bf16,bf16,opacus"
 
 
@@ -82,6 +85,7 @@ def run_tests(chosen: str, processes: int, seconds: int, each: int) -> Stage:
     def command(out: Path) -> list[str]:
         pytest = [sys.executable, "-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=default"]
         options = ["--import-mode=importlib", "-m", "gpu", "-k", chosen, "-v", "-rfEs", f"--timeout={each}"]
+        options += ["-p", "no:cacheprovider"]
         shared = ["-n", str(processes), "--dist", "worksteal"] if processes > 1 else ["-p", "no:xdist"]
         return [*pytest, *options, *shared, f"--junitxml={out / TESTS_FILE}", "tests/gpu"]
 
@@ -129,7 +133,7 @@ def driver() -> str:
     try:
         command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return "unknown"
     return (done.stdout.splitlines() or ["unknown"])[0]
 
@@ -143,16 +147,18 @@ def installed(name: str) -> str | None:
 
 def read_tests(report: Path, log: str) -> dict[str, Any]:
     """Returns how each test went: from pytest's report, or from its log if the report was not reached."""
-    if report.exists():
+    complete = False
+    with suppress(OSError, ElementTree.ParseError):  # what ended while it was written is not read
         cases = ElementTree.parse(report).getroot().iter("testcase")
         result = {str(case.get("name")): (outcome(case), float(case.get("time", "0"))) for case in cases}
-    else:
+        complete = True
+    if not complete:
         pairs = re.findall(r"(PASSED|FAILED|ERROR|SKIPPED) \S+::(\S+)", log)  # as several processes report
         pairs += [(went, name) for name, went in re.findall(r"::(\S+) (PASSED|FAILED|ERROR|SKIPPED)", log)]
         result = {name: (went.lower(), 0.0) for went, name in pairs}
     wrong = {name: went for name, (went, _) in sorted(result.items()) if went != "passed"}
     return {
-        "passed": report.exists() and bool(result) and not wrong,
+        "passed": complete and bool(result) and not wrong,
         "count": len(result),
         "wrong": wrong,
         "seconds": {name: seconds for name, (_, seconds) in result.items()},
@@ -168,7 +174,9 @@ def outcome(case: ElementTree.Element) -> str:
 
 
 def read_steps(path: Path) -> dict[str, Any]:
-    figures = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    figures: dict[str, Any] = {}
+    with suppress(OSError, ValueError):  # what ended while it was written is not read
+        figures = json.loads(path.read_text(encoding="utf-8"))
     rows = [row for case in figures.get("cases", {}).values() for way, row in case.items() if way != "opacus"]
     return {"passed": bool(rows) and all("failed" not in row for row in rows), **figures}
 
@@ -179,6 +187,7 @@ def run_stage(name: str, stage: Stage, out: Path, seconds: float) -> dict[str, A
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment["PYTHONUNBUFFERED"] = "1"
     environment.setdefault("OMP_NUM_THREADS", "4")
+    drop_parts(out)  # of a check that was ended
     began = time.monotonic()
     with (out / "log.txt").open("a+b") as file:
         file.write(f"\n=== {name}\n".encode())
@@ -196,10 +205,14 @@ def run_stage(name: str, stage: Stage, out: Path, seconds: float) -> dict[str, A
         file.seek(first)
         printed = file.read().decode(errors="replace")
     result = {"exit": code, "wall seconds": round(time.monotonic() - began, 1), **stage.read(out, printed)}
-    for part in (STEPS_FILE, TESTS_FILE):
-        (out / part).unlink(missing_ok=True)
+    drop_parts(out)
     result["passed"] = bool(result["passed"] and code == 0)
     return result
+
+
+def drop_parts(out: Path) -> None:
+    for part in (STEPS_FILE, TESTS_FILE):
+        (out / part).unlink(missing_ok=True)
 
 
 def summarise(result: dict[str, Any]) -> list[str]:
@@ -214,7 +227,7 @@ def summarise(result: dict[str, Any]) -> list[str]:
             lines += [f"  {test}: {how}" for test, how in stage["wrong"].items()]
         for case, rows in stage.get("cases", {}).items():
             lines += [f"  {line(case, way, rows)}" for way in rows]
-    return lines
+    return lines + [f"{name}: not begun" for name in result["asked"] if name not in result["stages"]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -230,20 +243,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("gpu-check: there is no CUDA device here\n")
         return 2
     end = time.monotonic() + given.seconds
-    out: Path = given.out
+    out: Path = given.out.resolve()  # stages run in the root
     out.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
-    stages = result["stages"] = {}
+    result |= {"asked": names, "stages": {}, "passed": False}
+    stages = result["stages"]
+    write(result, out)
     for name in names:
-        if (left := end - time.monotonic()) < 10:
+        if (left := end - time.monotonic()) < LEAST:
             break
         print(f"{name} …", flush=True)
         stages[name] = run_stage(name, STAGES[name], out, left)
-        result["passed"] = len(stages) == len(names) and all(stage["passed"] for stage in stages.values())
-        (out / "check.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        (out / "summary.txt").write_text("\n".join(summarise(result)) + "\n", encoding="utf-8")
+        result["passed"] = list(stages) == names and all(stage["passed"] for stage in stages.values())
+        write(result, out)
     print("\n".join(summarise(result)))
-    return 0 if result.get("passed") else 1
+    return 0 if result["passed"] else 1
+
+
+def write(result: dict[str, Any], out: Path) -> None:
+    (out / "check.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    (out / "summary.txt").write_text("\n".join(summarise(result)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,6 @@ OUT="${OUT:-gpu-check}"
 SITE="${TMPDIR:-/tmp}/dprecipe-site"
 mkdir -p "$OUT"
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$SITE" .whl/*.whl
-export PYTHONPATH="$SITE:$PWD" TORCHINDUCTOR_CACHE_DIR="${TMPDIR:-/tmp}/dprecipe-inductor"
+export PYTHONPATH="$SITE:$PWD${PYTHONPATH:+:$PYTHONPATH}" TORCHINDUCTOR_CACHE_DIR="${TMPDIR:-/tmp}/dprecipe-inductor"
 nvidia-smi >"$OUT/smi.txt" 2>&1 || true
 exec python3 benchmarks/gpu_check.py --out "$OUT" "$@"

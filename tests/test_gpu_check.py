@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 import time
@@ -98,6 +99,67 @@ time.sleep(600)
 def test_tests_that_did_not_reach_their_report_are_read_from_the_log(log: str, tmp_path: Path) -> None:
     result = loaded("gpu_check").read_tests(tmp_path / "part.xml", log)
     assert (result["passed"], result["count"], result["wrong"]) == (False, 2, {"test_2[x]": "failed"})
+
+
+def test_what_ended_while_it_was_written_is_no_result(tmp_path: Path) -> None:
+    """And ends no check: the stages that follow are worth as much."""
+    check = loaded("gpu_check")
+    (tmp_path / "part.json").write_text('{"cases": {"small": {"sgd": {"ms"', encoding="utf-8")
+    assert check.read_steps(tmp_path / "part.json") == {"passed": False}
+    (tmp_path / "part.xml").write_text("<testsuites><testcase name='test_1'/><testcase", encoding="utf-8")
+    result = check.read_tests(tmp_path / "part.xml", "tests/gpu/test_a.py::test_1 PASSED [ 50%]\n")
+    assert (result["passed"], result["count"]) == (False, 1)
+
+
+@pytest.mark.parametrize(
+    ("ends", "stages", "seconds", "code", "told"),
+    [
+        ("True", "a,b", 60.0, 0, ["a: passed", "b: passed"]),
+        ("name != 'b'", "b,a", 60.0, 1, ["b: FAILED", "a: passed"]),
+        ("time.sleep(60)", "a", 11.0, 1, ["a: out of time"]),
+        ("True", "a,b", 9.0, 1, ["a: not begun", "b: not begun"]),
+        ("time.sleep(2) or True", "a,b", 11.0, 1, ["a: passed", "b: not begun"]),
+    ],
+    ids=["all pass", "the first fails", "out of time", "no time", "time for one"],
+)
+def test_results_are_written_after_each_stage(
+    ends: str, stages: str, seconds: float, code: int, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the folder, which may be named from where one is; nothing of a check before it counts."""
+    check = loaded("gpu_check")
+
+    def stage(name: str) -> Any:
+        script = f"""
+import json, pathlib, sys, time
+name, out = {name!r}, pathlib.Path(sys.argv[1])
+assert not (out / "part.json").exists()
+if name == {stages.split(",")[-1]!r} and {stages.count(",")}:
+    assert len(json.loads((out / "check.json").read_text())["stages"]) == 1
+if {ends}:
+    (out / "part.json").write_text(json.dumps({{"cases": {{"small": {{"sgd": {{"ms": 1.0}}}}}}}}))
+"""
+        return check.Stage(
+            lambda out: [sys.executable, "-c", script, str(out)],
+            60,
+            lambda out, log: check.read_steps(out / check.STEPS_FILE),
+        )
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(check.torch.cuda, "is_available", lambda: True)
+    there = {"device": "none", "driver": "none", "CUDA": None, "torch": "none"}
+    monkeypatch.setattr(check, "machine", lambda: there)
+    monkeypatch.setattr(check, "line", lambda case, way, rows: way)
+    monkeypatch.setattr(check, "STAGES", {name: stage(name) for name in "ab"})
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "part.json").write_text('{"cases": {"small": {"sgd": {"ms": 9.0}}}}', encoding="utf-8")
+    assert check.main(["--out", "there", "--stages", stages, "--seconds", str(seconds)]) == code
+    summary = (tmp_path / "there" / "summary.txt").read_text(encoding="utf-8").splitlines()
+    assert [line.partition(",")[0] for line in summary[1:] if not line.startswith(" ")] == told
+    result = json.loads((tmp_path / "there" / "check.json").read_text(encoding="utf-8"))
+    assert result["passed"] is (code == 0)
+    assert {name: stage["passed"] for name, stage in result["stages"].items()} == {
+        line[0]: line.endswith("passed") for line in told if not line.endswith("not begun")
+    }
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def install(settings: Settings) -> None:
     put_kernels()
     put_pinning()
     put_loading()
+    put_profiler()
     # Optimisers take their kernels for many tensors, as of parameters on CUDA.
     from torch.optim import optimizer
 
@@ -49,7 +50,7 @@ def put_interface() -> None:
         if v.__module__ == interface.__name__
     ]
     for name, value in own:
-        for place in (cuda, cuda.memory, cuda.random, cuda.streams):
+        for place in (cuda, cuda.memory, cuda.nvtx, cuda.random, cuda.streams):
             if hasattr(place, name):
                 setattr(place, name, value)
     torch_: Any = torch
@@ -151,6 +152,18 @@ def put_loading() -> None:
         return load(f, map_location, **options)
 
     torch_.load = loaded
+
+
+def put_profiler() -> None:
+    """The profiler of kernels sees the CPU's operations alone: asked for a GPU's, this torch warns at each of them."""
+    profile: Any = torch.profiler.profile
+    begin = profile.__init__
+
+    @wraps(begin)
+    def begun(self: Any, *, activities: Any = None, **options: Any) -> None:
+        begin(self, activities=[torch.profiler.ProfilerActivity.CPU], **options)
+
+    profile.__init__ = begun
 
 
 def place(value: Any, device: torch.device) -> Any:
