@@ -70,6 +70,10 @@ class SumStandardisation:
 
     def __init__(self, weight: Tensor, unordered: Callable[[Tensor], Tensor]) -> None:
         """`unordered`: from the parameter to (K, O, Q)."""
+        if weight.dtype == torch.float64:
+            # Centred twice: what is left by the rounding of a large mean is not orthogonal to it. Of single precision,
+            # `squares` has room for that.
+            weight = weight - weight.flatten(1).mean(1).view(-1, *[1] * (weight.dim() - 1))
         exact = Standardisation(weight.double(), unordered)
         self._units_OI, self._scales_O1 = exact.units_OI, exact.scales_O1.to(weight)
         units_KOQ = exact.units.to(weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -95,3 +96,54 @@ def test_rows_longer_than_their_gradients_are_added_in_double_precision(
         net.double(), cross_entropy, BatchPart(features.double(), batch.labels), clipping, 64
     )
     assert float((found - expected.value).norm() / expected.value.norm()) < 1e-2
+
+
+SHAPES = [(1, 1, 1), (1, 3, 1), (3, 2, 3), (3, 4, 15), (3, 4, 16), (1, 2, 300), (3, 2, 257)]
+"""Positions, outputs and numbers at each: of one number, of no whole run, of runs of 16 and more."""
+WEIGHTS = {
+    "random": lambda weight: weight,
+    "at the bound": lambda weight: 0.01 * torch.nn.functional.normalize(weight - weight.mean(1, keepdim=True)),
+    "far from zero": lambda weight: 1e5 + 0.01 * weight,
+    "equal": torch.ones_like,
+    "large": lambda weight: 1e18 * weight,
+}
+
+
+def make_rows(pull: SumStandardisation, shape: tuple[int, int, int], kind: str) -> Tensor:
+    """(20, K, O, Q) float64: along the directions as they are rounded, nearly so, or with numbers of many sizes."""
+    positions, outputs, each = shape
+    along = pull._directions_Bn2.double().view(positions, outputs, each, 2)
+    rows = (along * torch.randn(20, 1, outputs, 1, 2, dtype=torch.float64)).sum(-1)
+    rest = torch.randn(rows.shape, dtype=torch.float64)
+    if kind == "sizes":
+        return rest * 10.0 ** (12 * torch.rand(rows.shape, dtype=torch.float64) - 6)
+    return rows + (1e-4 * rest if kind == "near" else 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["along", "near", "sizes"])
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_no_row_gets_a_norm_that_is_too_small(weights: str, kind: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    for positions, outputs, each in SHAPES:
+        weight = WEIGHTS[weights](torch.randn(outputs, positions * each, dtype=torch.float64)).to(dtype)
+        shape = positions, outputs, each
+        pull = SumStandardisation(weight, lambda w, shape=shape: w.view(shape[1], shape[0], shape[2]).movedim(1, 0))
+        for size in (1.0, 1e15, 1e-3, 1e-15, 1e-19, 1e-30, 1e-44):
+            rows = (size * make_rows(pull, shape, kind)).to(dtype).flatten(1)
+            by_output = rows.double().view(-1, *shape).movedim(1, 2).flatten(2).numpy().astype(np.longdouble)
+            units = pull._units_OI.numpy().astype(np.longdouble)
+            pulled = by_output - by_output.mean(-1, keepdims=True) - units * (by_output * units).sum(-1, keepdims=True)
+            true = (pulled**2).sum((1, 2))
+            assert (pull.squares(rows).numpy() >= true).all(), (shape, size)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e20, 3e38])
+def test_a_row_that_is_not_finite_has_no_finite_norm(value: float) -> None:
+    """Nor one whose squares or projections are too large for single precision; its record then adds nothing."""
+    case = Case(1.0)
+    rows = case.rows.clone()
+    rows[0], rows[1, 7] = value, -value
+    squares = case.pull.squares(rows)
+    assert not bool(torch.isfinite(squares[:2]).any())
+    assert bool(torch.isfinite(squares[2:]).all())
