@@ -18,6 +18,7 @@ LEFT_OUT = {
     f"{ENGINE}::test_14_compiled_is_eager": "compiled passes take triton",
     f"{ENGINE}::test_20_no_copy_of_all_numbers_crosses_the_bus": "the profiler knows no such device; runs.py counts it",
     f"{ENGINE}::test_27_the_way_taken_is_the_fastest": "it measures how fast a device is",
+    f"{NOISE}::test_01_the_compiled_keystream_is_openssl_s": "compiled passes take triton",
     f"{NOISE}::test_05_copied_noise_waits_for_nobody_and_is_not_overwritten": "nothing overlaps: none is overwritten",
 }
 """Tests that need a GPU, and why."""
