@@ -1,6 +1,6 @@
 """Counts a private step of a model on a device of shapes alone: `python -m tests.pretend_cuda.count_step CASE WAY`.
 
-Cases are those of benchmarks/gpu_cases.py, at their full size, and a decoder of 100 million parameters. Strategies are
+Cases are those of benchmarks/gpu_cases.py, at their full size, and a decoder of 100 million parameters on one part of a batch. Strategies are
 chosen by the estimated time of an H100 in place of a clock's. Prints JSON.
 """
 
@@ -34,9 +34,9 @@ LLAMA_100M = {
 CASES = {
     **gpu_cases.CASES,
     "decoder 100M": gpu_cases.Case(
-        lambda: causal_model(check_decoder_config(LLAMA_100M), 512), (2, 512), 64, 16, 32_000, writes=True
+        lambda: causal_model(check_decoder_config(LLAMA_100M), 512), (2, 512), 9, 16, 32_000, writes=True
     ),
-    "decoder 100M, LoRA": gpu_cases.Case(gpu_cases.decoder(LLAMA_100M, 512), (2, 512), 64, 16, 32_000, writes=True),
+    "decoder 100M, LoRA": gpu_cases.Case(gpu_cases.decoder(LLAMA_100M, 512), (2, 512), 9, 16, 32_000, writes=True),
 }
 
 
