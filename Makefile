@@ -5,7 +5,7 @@
 # make test-all   runs all three, which is all but what takes a GPU: 26 minutes *
 # make test-newest  runs the tests with the newest packages instead of those in constraints.txt *
 # make test-oldest  runs the tests with the oldest packages that pyproject.toml accepts *
-# make test-room  runs the tests of one mechanism's room: make test-room ROOM=dpsgd
+# make test-mechanism  runs the tests of one mechanism: make test-mechanism MECHANISM=dpsgd
 # make check      holds the code against ruff (lint and format) and mypy (strict types): 1 minute *
 # make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
 # make gpu-check  tests and times what runs on a GPU; takes one (docs/gpu.md)
@@ -24,7 +24,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-long test-light test-all test-newest test-oldest test-room check chaos gpu-check gpu-wheels bench bench-check schemas pins
+.PHONY: demo test test-long test-light test-all test-newest test-oldest test-mechanism check chaos gpu-check gpu-wheels bench bench-check schemas pins
 
 PIP_INSTALL := $(BIN)/python -m pip install -q -c $(CONSTRAINTS)
 INSTALL := $(PIP_INSTALL) --build-constraint $(CONSTRAINTS)
@@ -75,9 +75,9 @@ test-oldest: $(BIN)/.uv
 	$(RESOLVE) -c constraints.in --resolution lowest-direct --python $(BIN)/python -o $(BIN)/oldest.txt
 	$(MAKE) test VENV=$(VENV)-oldest CONSTRAINTS=$(BIN)/oldest.txt OPTIONS='-W default $(OPTIONS)'
 
-ROOM ?= $(error name a room: make test-room ROOM=dpsgd, or encoded, pate, pnsgd)
-test-room: $(BIN)/.dev
-	$(PYTEST) tests/mechanisms/$(ROOM)
+MECHANISM ?= $(error name a mechanism: make test-mechanism MECHANISM=dpsgd, or encoded, pate, pnsgd)
+test-mechanism: $(BIN)/.dev
+	$(PYTEST) tests/mechanisms/$(MECHANISM)
 
 check: $(BIN)/.dev
 	$(BIN)/ruff check .

@@ -108,5 +108,5 @@ def test_no_kind_is_called_like_a_key() -> None:
     assert not {"word", "number", "block", "list", "one", "many"} & names
 
 
-def test_every_room_is_in_the_union() -> None:
+def test_every_mechanism_is_in_the_union() -> None:
     assert set(list_kinds(expect_form(mechanism_block()).blocks)) == set(MECHANISMS)

@@ -177,7 +177,7 @@ def test_it_verifies_and_what_is_changed_is_found_and_named(release: Path, tmp_p
 
 
 @pytest.mark.slow
-def test_its_file_is_held_to_what_its_room_knows(release: Path, tmp_path: Path) -> None:
+def test_its_file_is_held_to_what_its_mechanism_knows(release: Path, tmp_path: Path) -> None:
     """Its digest is the one that is named, and yet it says something else."""
     shutil.copytree(release, tmp_path / "release")
     (tmp_path / "release" / "hint.txt").write_text("private\n", encoding="utf-8")

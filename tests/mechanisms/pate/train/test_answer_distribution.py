@@ -49,7 +49,7 @@ def test_all_votes_and_all_moves_are_there() -> None:
     assert len(list_moves(histograms)) == 90
 
 
-def test_divergences_are_those_of_the_room_and_of_gaussians() -> None:
+def test_divergences_are_those_of_the_mechanism_and_of_gaussians() -> None:
     histograms, orders = small_histograms(5, 3), (2.0, 8.0)
     distributions = [answer_distribution(NoisyMax("gaussian", 1.5), counts) for counts in histograms]
     largest = np.zeros((len(histograms), 2))
