@@ -281,13 +281,13 @@ def _epsilon_by_group_privacy(charges: tuple[Charge, ...], delta: float, account
     """
     last, x = (-1.0, 0.0), 0.0
     for attempt in range(30):
-        affordable_share = 1e-5 * 1.5**attempt
+        slack = 1e-5 * 1.5**attempt
         result = epsilon_answer(charges, delta / (1 + math.exp(x)), Neighbouring.ADD_OR_REMOVE_ONE, accountant)
-        if result.value <= x <= result.value * (1 + affordable_share):
+        if result.value <= x <= result.value * (1 + slack):
             return Answer(2 * result.value, result.accountant, result.at_edge)
         slope = (result.value - last[1]) / (x - last[0]) if x > 0 else 0.0
         slope, last = min(max(slope, 0.0), 0.9), (x, result.value)
-        x = (result.value - slope * x) / (1 - slope) * (1 + affordable_share / 3)
+        x = (result.value - slope * x) / (1 - slope) * (1 + slack / 3)
         if not x < _LARGEST_HALF:
             break
     return Answer(math.inf, result.accountant)

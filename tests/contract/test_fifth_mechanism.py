@@ -248,7 +248,7 @@ along = (noise[:, 0] / norms + 1) / 2
 found["direction"] = stats.kstest(along, stats.beta((count - 1) / 2, (count - 1) / 2).cdf).statistic
 
 import sys
-own = plan(read(sys.argv[1])).room_as(OutputPerturbationPlan)
+own = plan(read(sys.argv[1])).as_plan_of(OutputPerturbationPlan)
 rows = np.random.default_rng(0).standard_normal((own.size, 64))
 rows /= np.linalg.norm(rows, axis=1, keepdims=True)
 rows[:] = rows[0] * 0.01  # little weighs against the record that is replaced

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dprecipe"
-ROOMS = sorted(path.parent for path in (PACKAGE / "mechanisms").glob("*/schema.py"))
+MECHANISMS = sorted(path.parent for path in (PACKAGE / "mechanisms").glob("*/schema.py"))
 TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 HEADINGS = ("What it does", "Formal guarantee", "Notation", "Edge cases", "Which test proves what", "What lies where")
 
@@ -26,16 +26,16 @@ def find_section(page: str, heading: str) -> str:
     return match[1]
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
-def test_every_mechanism_has_a_page_with_the_same_sections(room: Path) -> None:
-    page = read_text(room / "README.md")
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.name)
+def test_every_mechanism_has_a_page_with_the_same_sections(mechanism: Path) -> None:
+    page = read_text(mechanism / "README.md")
     assert tuple(re.findall(r"^## (.*)$", page, re.MULTILINE)) == HEADINGS
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
-def test_every_sentence_of_a_guarantee_has_its_test(room: Path) -> None:
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.name)
+def test_every_sentence_of_a_guarantee_has_its_test(mechanism: Path) -> None:
     """Sentences are numbered: G1, G2, … under the guarantee, and each of them has tests."""
-    page = read_text(room / "README.md")
+    page = read_text(mechanism / "README.md")
     stated = re.findall(r"^- \*\*(G\d+)\*\*", find_section(page, "Formal guarantee"), re.MULTILINE)
     rows = dict(re.findall(r"^\| (G\d+) \| (.*) \|$", find_section(page, "Which test proves what"), re.MULTILINE))
     assert len(stated) >= 3
@@ -44,21 +44,21 @@ def test_every_sentence_of_a_guarantee_has_its_test(room: Path) -> None:
         assert any(name for _, name in TEST.findall(tests)), number
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
-def test_every_module_of_a_mechanism_is_listed_on_its_page(room: Path) -> None:
-    lies = find_section(read_text(room / "README.md"), "What lies where")
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.name)
+def test_every_module_of_a_mechanism_is_listed_on_its_page(mechanism: Path) -> None:
+    lies = find_section(read_text(mechanism / "README.md"), "What lies where")
     listed = set(re.findall(r"^\| `([\w./]+)` \|", lies, re.MULTILINE))
-    modules = {path.relative_to(room).as_posix() for path in room.rglob("*.py") if path.name != "__init__.py"}
+    modules = {path.relative_to(mechanism).as_posix() for path in mechanism.rglob("*.py") if path.name != "__init__.py"}
     assert listed == modules | {"__init__.py", "synonyms.toml"}
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
-def test_every_key_of_a_mechanism_is_in_its_notation(room: Path) -> None:
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.name)
+def test_every_key_of_a_mechanism_is_in_its_notation(mechanism: Path) -> None:
     """The top-level keys of its block."""
     from dprecipe.contract.table import mechanism_of
 
-    notation = find_section(read_text(room / "README.md"), "Notation")
-    keys = set(mechanism_of(room.name).block.model_fields) - {"kind"}
+    notation = find_section(read_text(mechanism / "README.md"), "Notation")
+    keys = set(mechanism_of(mechanism.name).block.model_fields) - {"kind"}
     assert keys
     assert keys <= set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", notation))))
 

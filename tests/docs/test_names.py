@@ -14,7 +14,7 @@ import dprecipe
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dprecipe"
-ROOMS = sorted(path.parent for path in (PACKAGE / "mechanisms").glob("*/schema.py"))
+MECHANISMS = sorted(path.parent for path in (PACKAGE / "mechanisms").glob("*/schema.py"))
 DOCUMENTS = sorted(
     [
         *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
@@ -71,7 +71,7 @@ def resolve(dotted: str) -> bool:
 
 def test_there_are_documents() -> None:
     assert len(DOCUMENTS) > 100
-    assert {room.name for room in ROOMS} >= {"dpsgd", "encoded", "pate", "pnsgd"}
+    assert {mechanism.name for mechanism in MECHANISMS} >= {"dpsgd", "encoded", "pate", "pnsgd"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=identify)

@@ -104,7 +104,7 @@ def test_26_records_fetched_ahead_arrive_whole(
     all_records = Records(
         generator.random((4000, 3, 16, 16), dtype=np.float32), generator.integers(10, size=4000), units
     )
-    monkeypatch.setattr(records, "room_for_records", lambda device: 0)
+    monkeypatch.setattr(records, "bytes_for_records", lambda device: 0)
     monkeypatch.setattr(records, "one_size", lambda device: True)  # of both stores
     there, here = Store(all_records, gpu), Store(all_records, torch.device("cpu"))
     busy = torch.randn(2048, 2048, device=gpu)

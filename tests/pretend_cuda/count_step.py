@@ -1,7 +1,7 @@
 """Counts a private step of a model on a device of shapes alone: `python -m tests.pretend_cuda.count_step CASE WAY`.
 
-Cases are those of benchmarks/gpu_cases.py, at their full size, and a decoder of 100 million parameters on one part of a batch. Strategies are
-chosen by the estimated time of an H100 in place of a clock's. Prints JSON.
+Cases are those of benchmarks/gpu_cases.py, at their full size, and a decoder of 100 million parameters on one part of a
+batch. Strategies are chosen by the estimated time of an H100 in place of a clock's. Prints JSON.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def test_what_fits_is_planned_as_it_is_and_what_does_not_up_to_the_budget(accoun
     few = make_plan("mechanism.queries.max=20", *terms)
     assert few.events == (Charge(NoisyThreshold(40), 20), Charge(NoisyMax("gaussian", 20), 20))
     assert few.guarantee.epsilon < 3
-    assert few.affordable_share.filter_limit == pytest.approx(20 / 40**2 + 40 / 20**2)
+    assert few.mechanism_plan.filter_limit == pytest.approx(20 / 40**2 + 40 / 20**2)
     many = make_plan(*terms)
     checks, answers, rest = many.events
     assert checks.count == answers.count < 200
@@ -112,12 +112,12 @@ def test_what_fits_is_planned_as_it_is_and_what_does_not_up_to_the_budget(accoun
 @pytest.mark.parametrize("overrides", [(), ("mechanism.queries={max: 250, answers: 30}",), SANITIZE], ids=len)
 def test_whatever_is_answered_the_ledger_comes_to_the_plan(overrides: Sequence[str]) -> None:
     plan_ = make_plan(*overrides)
-    budget = GaussianFilter(plan_.affordable_share.filter_limit)
+    budget = GaussianFilter(plan_.mechanism_plan.filter_limit)
     paid = [charge for charge in plan_.events if isinstance(charge.event, SanitisedCost)]
     chance = random.Random(1)
     for share in (0.0, 0.1, 0.5, 1.0):
         checks = answers = 0
-        while checks < plan_.affordable_share.queries and answers < plan_.affordable_share.answers:
+        while checks < plan_.mechanism_plan.queries and answers < plan_.mechanism_plan.answers:
             if not budget.holds(events(checks + 1, answers + 1)):
                 break
             checks += 1
@@ -126,7 +126,7 @@ def test_whatever_is_answered_the_ledger_comes_to_the_plan(overrides: Sequence[s
         spent = [*events(checks, answers), *([] if rest is None else [Charge(rest, 1)]), *paid]
         claim = accountants.guarantee(spent, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "record", "pld")
         assert claim.epsilon == plan_.guarantee.epsilon
-        assert share > 0 or checks > plan_.affordable_share.queries / 2  # what is not answered is not paid for
+        assert share > 0 or checks > plan_.mechanism_plan.queries / 2  # what is not answered is not paid for
 
 
 def events(checks: int, answers: int) -> list[Charge]:
@@ -141,7 +141,7 @@ def test_where_answers_are_few_more_queries_are_sure_to_fit() -> None:
     assert isinstance(rest.event, FilterRest)
     auto = make_plan("mechanism.queries={max: auto, answers: 30}", "mechanism.aggregator.noise.multiplier=12")
     assert auto.solved == {"mechanism.queries.max": 160}
-    assert (auto.affordable_share.queries, auto.affordable_share.answers) == (160, 30)
+    assert (auto.mechanism_plan.queries, auto.mechanism_plan.answers) == (160, 30)
     pairs, same, _ = make_plan(
         "mechanism.queries={max: 250, answers: 80}", "mechanism.aggregator.noise.multiplier=12"
     ).events
@@ -158,11 +158,11 @@ def test_the_least_noise_that_fits(overrides: Sequence[str], accountant: str) ->
     terms = (*overrides, f"budget.accountant={accountant}")
     plan_ = make_plan(*terms)
     (multiplier,) = plan_.solved.values()
-    assert plan_.affordable_share.answer.noise_multiplier == multiplier
+    assert plan_.mechanism_plan.answer.noise_multiplier == multiplier
     assert 0.999 * 3 <= plan_.guarantee.epsilon <= 3
     assert (
         sum(charge.count for charge in plan_.events if isinstance(charge.event, NoisyMax))
-        == plan_.affordable_share.answers
+        == plan_.mechanism_plan.answers
     )
     assert not any(isinstance(charge.event, FilterRest) for charge in plan_.events)
     less = [
@@ -180,8 +180,8 @@ def test_the_least_noise_that_fits(overrides: Sequence[str], accountant: str) ->
 )
 def test_the_most_queries_that_fit(overrides: Sequence[str], accountant: str) -> None:
     plan_ = make_plan(*overrides, "mechanism.queries.max=auto", f"budget.accountant={accountant}")
-    assert plan_.solved == {"mechanism.queries.max": plan_.affordable_share.queries}
-    assert plan_.length.steps == plan_.affordable_share.answers == plan_.affordable_share.queries < 250
+    assert plan_.solved == {"mechanism.queries.max": plan_.mechanism_plan.queries}
+    assert plan_.length.steps == plan_.mechanism_plan.answers == plan_.mechanism_plan.queries < 250
     assert plan_.guarantee.epsilon <= 3
     more = [Charge(c.event, c.count + (not isinstance(c.event, SanitisedCost))) for c in plan_.events]
     assert accountants.epsilon(more, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, accountant) > 3
@@ -189,9 +189,7 @@ def test_the_most_queries_that_fit(overrides: Sequence[str], accountant: str) ->
 
 def test_no_more_queries_than_public_records() -> None:
     assert make_plan(GNMAX.replace("20", "60"), "mechanism.queries.max=auto").solved == {"mechanism.queries.max": 250}
-    assert (
-        make_plan(GNMAX.replace("20", "60"), "mechanism.queries.max=auto", WITHOUT_END).affordable_share.queries > 250
-    )
+    assert make_plan(GNMAX.replace("20", "60"), "mechanism.queries.max=auto", WITHOUT_END).mechanism_plan.queries > 250
 
 
 def test_replacing_a_record_moves_one_vote_as_removing_one_does() -> None:
@@ -204,10 +202,10 @@ def test_replacing_a_record_moves_one_vote_as_removing_one_does() -> None:
 def test_publishing_the_data_dependent_epsilon_is_paid_for() -> None:
     plain, sanitised = make_plan(), make_plan(*SANITIZE)
     assert sanitised.events[-1] == Charge(SanitisedCost(0.03, 40, 40), 1)
-    assert sanitised.affordable_share.filter_limit < plain.affordable_share.filter_limit
+    assert sanitised.mechanism_plan.filter_limit < plain.mechanism_plan.filter_limit
     assert sanitised.guarantee.accountant == "rdp"
     assert 0.999 * 3 <= sanitised.guarantee.epsilon <= 3
-    assert sanitised.affordable_share.publication.failure == 1e-6
+    assert sanitised.mechanism_plan.publication.failure == 1e-6
 
 
 def test_a_sanitised_cost_beyond_the_budget_is_refused() -> None:
@@ -220,14 +218,14 @@ def test_a_sanitised_cost_beyond_the_budget_is_refused() -> None:
 
 
 def test_the_plan_says_all_that_a_run_needs() -> None:
-    own = make_plan().affordable_share
+    own = make_plan().mechanism_plan
     assert (own.aggregator, own.ensemble.count, own.reads_training_records) == ("confident_gnmax", 100, True)
     assert (own.partition_by, own.classes, own.queries, own.answers) == ("record number", 10, 200, 200)
     assert (own.answer, own.check, own.noise_deviation) == (NoisyMax("gaussian", 20), NoisyThreshold(40), 20)
     assert (own.scheme, own.sampling_rate, own.expected_batch) == ("disjoint_parts", None, 14.38)
     assert (own.threshold, own.interaction, own.analysis, own.publication) == (60, None, "data_independent", None)
     assert own.ensemble.model.kind == "random_forest"
-    laplace = make_plan(LNMAX_AUTO).affordable_share
+    laplace = make_plan(LNMAX_AUTO).mechanism_plan
     assert laplace.noise_deviation == pytest.approx(math.sqrt(2) * laplace.answer.noise_multiplier)
     assert (laplace.filter_limit, laplace.threshold, laplace.check) == (None, None, None)
     talk = "mechanism.aggregator.kind=interactive_gnmax"
@@ -235,7 +233,7 @@ def test_the_plan_says_all_that_a_run_needs() -> None:
     assert talk.rpartition("=")[2] in fine
     check, answer = Charge(NoisyThreshold(40), 100), Charge(NoisyMax("gaussian", 20), 100)
     rounds = (PlannedRound(check, answer, 60), PlannedRound(check, answer, 60))
-    assert plan(read_text(fine)).affordable_share.interaction == PlannedInteraction(rounds, 0.95)
+    assert plan(read_text(fine)).mechanism_plan.interaction == PlannedInteraction(rounds, 0.95)
 
 
 def test_the_plan_names_what_it_rests_on() -> None:
@@ -258,7 +256,7 @@ def test_the_plan_names_what_it_rests_on() -> None:
     assert "a record that replaces another has the 'writer' of that one" in {a.id: a for a in replaced}["identity"].text
     grouped = make_plan(table, "data.unit={column: writer, max_records: 3}")
     assert "identity" not in {a.id for a in grouped.assumptions}
-    assert grouped.affordable_share.partition_by == "'writer'"
+    assert grouped.mechanism_plan.partition_by == "'writer'"
     assert grouped.guarantee.unit == "group of records with the same 'writer'"
 
 

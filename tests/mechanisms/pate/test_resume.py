@@ -27,7 +27,7 @@ from dprecipe.training.run import attempt
 from dprecipe.training.run.start import run
 
 Planned = Callable[..., Plan]
-DRIVER = Path(__file__).resolve().parents[2] / "training" / "kill_driver.py"
+DRIVER = Path(__file__).resolve().parents[2] / "training" / "run" / "kill_driver.py"
 
 CONFIDENT = """{kind: confident_gnmax, noise: {family: gaussian, multiplier: 8},
     selection: {threshold: 15, noise: {family: gaussian, multiplier: 16}}}"""

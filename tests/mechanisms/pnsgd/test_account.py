@@ -83,7 +83,7 @@ def test_the_event_is_the_run() -> None:
     assert Fraction(multiplier) <= Fraction(0.3) * 20 / 2
     assert Fraction(diameter) >= Fraction(4) / Fraction(0.3)
     assert Fraction(contraction) >= 1 - Fraction(0.1)
-    own = result.affordable_share
+    own = result.mechanism_plan
     proven = own.descent.proven
     assert (proven.lipschitz, proven.gradient_sensitivity, proven.diameter) == (1.0, 2.0, 4.0)
     assert (own.event.batches, own.descent.batch_size, proven.parameters, proven.outputs) == (51, 20, 4, 1)
@@ -106,14 +106,14 @@ def test_stages_are_what_the_recipe_says() -> None:
     )
     (solved,) = result.solved.values()
     rows = event_of(result).stages
-    assert sum(stage.steps for stage in result.affordable_share.stages) == result.length.steps == 250
-    assert len(rows) == len(result.affordable_share.stages)
-    for (steps, multiplier, _, diameter), stage in zip(rows, result.affordable_share.stages, strict=True):
+    assert sum(stage.steps for stage in result.mechanism_plan.stages) == result.length.steps == 250
+    assert len(rows) == len(result.mechanism_plan.stages)
+    for (steps, multiplier, _, diameter), stage in zip(rows, result.mechanism_plan.stages, strict=True):
         assert steps == stage.steps
-        assert stage.noise_scale / result.affordable_share.descent.proven.lipschitz in (0.5, solved)
+        assert stage.noise_scale / result.mechanism_plan.descent.proven.lipschitz in (0.5, solved)
         assert multiplier == pytest.approx(stage.noise_scale * 20 / 2)
         assert diameter == pytest.approx(4 / (stage.learning_rate * stage.noise_scale))
-    assert [phase.multiplier for phase in result.affordable_share.noise_phases] == [0.5, solved]
+    assert [phase.multiplier for phase in result.mechanism_plan.noise_phases] == [0.5, solved]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_one_use_without_anything_after_it_is_a_gaussian_mechanism() -> None:
     (multiplier,) = result.solved.values()
     mu = 2 / (1000 * multiplier)
     assert gdp.epsilon(mu, 1e-5) == pytest.approx(2.0, rel=1e-4)
-    assert result.affordable_share.winner == "no_amplification"
+    assert result.mechanism_plan.winner == "no_amplification"
     assert [finding.code for finding in result.warnings] == ["P173"]
 
 
@@ -207,8 +207,8 @@ def test_figure_3_with_its_constants_exchanged() -> None:
     assert contraction == pytest.approx(0.79)
     assert diameter == pytest.approx(1 / 0.7)
     assert (
-        result.affordable_share.descent.proven.smoothness,
-        result.affordable_share.descent.proven.strong_convexity,
+        result.mechanism_plan.descent.proven.smoothness,
+        result.mechanism_plan.descent.proven.strong_convexity,
     ) == (0.4, 0.3)
 
 
@@ -219,11 +219,11 @@ def test_laplace_noise_on_one_number() -> None:
     result = planned("mechanism.noise.family=laplace", "mechanism.noise.multiplier=auto",
                    "mechanism.constraint={kind: box, bound: 1.0}", text=text)  # fmt: skip
     assert event_of(result).family == "laplace"
-    assert {bound.name for bound in result.affordable_share.bounds} == {"no_amplification", "contraction", "nonlinear"}
-    (stage,) = result.affordable_share.stages
-    assert result.affordable_share.deviation(stage) == pytest.approx(math.sqrt(2) * stage.noise_scale)
-    assert result.affordable_share.feature_norm is None
-    assert result.affordable_share.descent.proven.parameters == 1
+    assert {bound.name for bound in result.mechanism_plan.bounds} == {"no_amplification", "contraction", "nonlinear"}
+    (stage,) = result.mechanism_plan.stages
+    assert result.mechanism_plan.deviation(stage) == pytest.approx(math.sqrt(2) * stage.noise_scale)
+    assert result.mechanism_plan.feature_norm is None
+    assert result.mechanism_plan.descent.proven.parameters == 1
 
 
 def test_a_free_variable_too_many() -> None:
@@ -237,7 +237,7 @@ def test_the_plan_costs_what_the_accountant_says() -> None:
     result = planned()
     answer = accountants.epsilon_answer(result.events, 1e-5, Neighbouring.REPLACE_ONE, "pld")
     assert result.guarantee.epsilon >= answer.value
-    assert answer.accountant == result.affordable_share.winner
+    assert answer.accountant == result.mechanism_plan.winner
 
 
 def test_checking_a_recipe_with_something_to_solve_loads_no_arithmetic(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from dprecipe.training.run.runner import PythonInputs
 from dprecipe.training.run.start import run
 
 Planned = Callable[..., Plan]
-DRIVER = Path(__file__).resolve().parents[2] / "training" / "kill_driver.py"
+DRIVER = Path(__file__).resolve().parents[2] / "training" / "run" / "kill_driver.py"
 BEFORE_THE_END = {
     "recipe.yaml", "resolved.yaml", "plan.json",
     "private/ledger.jsonl", "private/commitment.key", "private/overrides.json", "private/checkpoint.key",

@@ -317,6 +317,6 @@ def test_what_was_compiled_is_what_the_run_uses(small: Small, tmp_path: Path, mo
 def test_a_module_that_can_not_compute_in_half_precision_is_refused_before_there_is_a_folder(
     small: Small, tmp_path: Path
 ) -> None:
-    with pytest.raises(RunFailed, match=r"raised TypeError while it saw synthetic records.* at test_memory_check"):
+    with pytest.raises(RunFailed, match=r"raised TypeError while it saw synthetic records.* at test_memory"):
         run(small("runtime.precision=bf16"), tmp_path / "run", model=Single(), train=RECORDS)
     assert not (tmp_path / "run").exists()

@@ -341,11 +341,11 @@ def test_records_that_have_room_are_kept_on_the_device(pixels: bool, monkeypatch
     stored = Records(features if pixels else features.astype(np.float32), generator.integers(3, size=50), units)
     fetching = Store(stored, torch.device("cpu"))
     monkeypatch.setattr(records, "keeps_records", lambda device: True)
-    monkeypatch.setattr(records, "room_for_records", lambda device: 50 * (features[0].size * 4 + 8))
+    monkeypatch.setattr(records, "bytes_for_records", lambda device: 50 * (features[0].size * 4 + 8))
     monkeypatch.setattr(records, "CHUNK_RECORDS", 7)
     keeping = Store(stored, torch.device("cpu"))
     assert keeping._resident is not None
-    monkeypatch.setattr(records, "room_for_records", lambda device: 50 * (features[0].size * 4 + 8) - 1)
+    monkeypatch.setattr(records, "bytes_for_records", lambda device: 50 * (features[0].size * 4 + 8) - 1)
     assert Store(stored, torch.device("cpu"))._resident is None  # not one byte more
     monkeypatch.setattr(Records, "batch", lambda *_: pytest.fail("the records are on the device"))
     result = [*keeping.batch(np.array([0, 3, 4, 9]), 0).parts(8)]

@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 import dprecipe
 from dprecipe.training.program.program import records_at_once
 
-QUICKSTART = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
+QUICKSTART = Path(__file__).parents[3] / "recipes" / "quickstart.yaml"
 
 
 @pytest.mark.parametrize("sizes", [(16, 512), (512, 16)], ids=["growing", "shrinking"])

@@ -22,7 +22,7 @@ from dprecipe.training.publish.draft import check_publishable
 from dprecipe.training.publish.provenance import RunProvenance
 from dprecipe.training.run.start import run
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPES = Path(__file__).parents[3] / "recipes"
 RECIPE = """\
 recipe: dprecipe/v1
 name: draft

@@ -84,7 +84,7 @@ def with_constants(plan: Plan, **shares: float) -> Plan:
     """The plan with constants times these."""
     own = plan.mechanism_plan
     proven = replace(own.descent.proven, **{k: getattr(own.descent.proven, k) * s for k, s in shares.items()})
-    return replace(plan, planned=replace(own, descent=replace(own.descent, proven=proven)))
+    return replace(plan, mechanism_plan=replace(own, descent=replace(own.descent, proven=proven)))
 
 
 def write_iterates(patch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_an_event_that_is_not_of_the_run_is_caught(planned: Planned) -> None:
     quiet = replace(own.event, stages=tuple((n, 2 * m, c, d) for n, m, c, d in own.event.stages))
     lying = replace(own)
     object.__setattr__(lying, "event", quiet)
-    wrong = {found[0] for found in _claims(replace(plan, planned=lying))}
+    wrong = {found[0] for found in _claims(replace(plan, mechanism_plan=lying))}
     assert wrong == {"event_stages", "claimed_epsilon"}
 
 
