@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pretend_cuda.child import needs_device, run_tests
+from tests.pretend_cuda.child import needs_device, needs_time, run_tests
 from tests.pretend_cuda.roads import ROOT
 
 ENGINE, LANGUAGE, NOISE, ROOMS, RUNS = (
@@ -81,7 +81,11 @@ def test_what_a_cpu_does_quickly(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "least"),
-    [((ENGINE,), 19), ((LANGUAGE,), 20), ((NOISE, ROOMS, RUNS), 53)],
+    [
+        ((ENGINE,), 19),
+        pytest.param((LANGUAGE,), 20, marks=needs_time),
+        pytest.param((NOISE, ROOMS, RUNS), 53, marks=needs_time),
+    ],
     ids=["engine", "language", "rest"],
 )
 def test_all_others(files: tuple[str, ...], least: int, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.pretend_cuda.cases.recipes import TRAINING
-from tests.pretend_cuda.child import needs_device, run_python, run_tests
+from tests.pretend_cuda.child import needs_device, needs_time, run_python, run_tests
 from tests.pretend_cuda.roads import Settings
 from tests.recipe_texts import DIGITS, DPSGD
 
@@ -36,6 +36,6 @@ def test_commands_run_and_verify(tmp_path: Path) -> None:
 
 @needs_device
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("models", 9), ("commands", 5)])
+@pytest.mark.parametrize(("name", "least"), [pytest.param("models", 9, marks=needs_time), ("commands", 5)])
 def test_long_runs(name: str, least: int, tmp_path: Path) -> None:
     run_tests(tmp_path, str(CASES / f"long_{name}.py"), settings=Settings(mib=2048), least=least)

@@ -130,7 +130,7 @@ def settle_less(patch: pytest.MonkeyPatch) -> None:
 def pass_probe(patch: pytest.MonkeyPatch) -> None:
     """The probe, which every run does, sees some of the faults first."""
     patch.setattr(program, "require_passed", lambda checks, module: tuple(checks))
-    patch.setattr(program, "noise_scale", lambda plan, device: Check("noise_scale", "", True, ""))
+    patch.setattr(program, "noise_scale", lambda plan, device, *_: Check("noise_scale", "", True, ""))
 
 
 PLANTED = {
