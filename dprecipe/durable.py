@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 PUBLIC_MODE = 0o666
-"""Of a file for everybody: the process's mask takes from it."""
+"""Mode of a file for everybody: the process's mask takes from it."""
 NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 

@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def headline(self) -> str:
-        """What it is, and where: `error[P111] budget.delta (recipe.yaml:8:5)`."""
+        """Names the finding and its place: `error[P111] budget.delta (recipe.yaml:8:5)`."""
         place = f" ({self.place.file}:{self.place.line}:{self.place.column})" if self.place else ""
         word = "accepted" if self.accepted else self.severity
         return f"{word}[{self.code}]{f' {self.path}' if self.path else ''}{place}"
@@ -108,7 +108,7 @@ class Fault(Exception):
             self.add_note(make_printable(f"  = {remedy}"))  # Python's traceback ends with it
 
     def _list_lines(self) -> list[str]:
-        """What a notebook shows in the place of a traceback."""
+        """Lists what a notebook shows instead of a traceback."""
         return [make_printable(line) for line in (self.message, f"  = {self.remedy}" if self.remedy else "") if line]
 
     def _render_traceback_(self) -> list[str]:

@@ -41,7 +41,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
 TRAINING = ("torch", "lightning", "safetensors", "sklearn")
 """The libraries that a run imports, some of them after its first charge."""
 TUNING = (*TRAINING, "matplotlib")
-"""Those that a tuned run imports, which draws its scores at the end."""
+"""Libraries that a tuned run imports, which draws its scores at the end."""
 _is_own_process = False
 TORCHVISION_OFFSET = 15
 """torchvision 0.(n + 15) is made for torch 2.n, and fails with any other."""
@@ -55,7 +55,7 @@ def own_process() -> None:
 
 
 def is_own_process() -> bool:
-    """Whether this process runs a command and nothing else."""
+    """Returns True if this process runs a command and nothing else."""
     return _is_own_process
 
 

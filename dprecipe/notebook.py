@@ -1,4 +1,4 @@
-"""What objects look like in a notebook, and how work shows its progress there. Every text is escaped.
+"""Looks of objects in a notebook, and of the progress of work there. Every text is escaped.
 
 Colours are those of the notebook's own text, so that a card is legible in a light theme and in a dark one. A notebook
 that strips styles, such as one that is not trusted, still has headings, tables and lists.
@@ -42,7 +42,7 @@ STYLE = (
     ".dprecipe .good{border-color:#3fb368}"
     ".dprecipe progress{width:100%;accent-color:#4c8dff}"
 )
-"""Of every card; small, since each output of a notebook carries it."""
+"""Style of every card; small, since each output of a notebook carries it."""
 
 
 def render_card(title: str, *parts: str) -> str:
@@ -104,7 +104,7 @@ class NotebookBar:
             _display(self._render(done, status), self._handle)
 
     def is_due(self) -> bool:
-        """Whether the next call of `show` draws."""
+        """Returns True if the next call of `show` draws."""
         return time.monotonic() - self._drawn >= self.SECONDS
 
     def _render(self, done: int, status: str) -> str:

@@ -52,18 +52,18 @@ def write_note(*lines: str) -> None:
 
 
 def is_watched() -> bool:
-    """Whether notes go to a terminal, and to no log that others may read."""
+    """Returns True if notes go to a terminal, and to no log that others may read."""
     return sys.stderr.isatty()
 
 
 def is_notebook() -> bool:
-    """Whether output goes to a notebook, which keeps it: there is a shell of IPython with a kernel."""
+    """Returns True if output goes to a notebook, which keeps it: there is a shell of IPython with a kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
 
 def is_output_watched() -> bool:
-    """Whether the output goes to a terminal, and to no log or file that others may read."""
+    """Returns True if the output goes to a terminal, and to no log or file that others may read."""
     return sys.stdout.isatty()
 
 
@@ -91,7 +91,7 @@ def colour_line(line: str) -> str:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether a stream is a terminal whose user has not asked for plain text (https://no-color.org)."""
+    """Returns True if a stream is a terminal whose user has not asked for plain text (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

@@ -1,4 +1,4 @@
-"""What a run spends its time on: seconds of each phase, on the clock and of the processor.
+"""The time that a run spends: seconds of each phase, on the clock and of the processor.
 
     with measure_run() as timeline:
         with phase("read"):
@@ -25,11 +25,11 @@ check. `preprocess`: paid steps of preprocessing."""
 
 
 class Seconds(NamedTuple):
-    """Of one phase."""
+    """Seconds of one phase."""
 
     wall: float
     processor: float
-    """Of all threads of this process."""
+    """Processor seconds of all threads of this process."""
 
     def __add__(self, other: object) -> Seconds:
         if not isinstance(other, Seconds):
@@ -72,7 +72,7 @@ class Timeline:
 
 
 PROCESS_START = Seconds(time.monotonic() - time.process_time(), 0.0)
-"""When this process began: an interpreter that imports is busy, so that it has run as long as it has computed."""
+"""Start of this process: an interpreter that imports is busy, so that it has run as long as it has computed."""
 _current: ContextVar[Timeline | None] = ContextVar("_current", default=None)
 
 
@@ -106,5 +106,5 @@ def phase(name: Phase) -> Iterator[None]:
 
 
 def current_timeline() -> Timeline | None:
-    """That of the run being measured here; None where there is none."""
+    """Returns the timeline of the run being measured here; None where there is none."""
     return _current.get()

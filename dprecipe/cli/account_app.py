@@ -74,7 +74,7 @@ def show_account(
         Path | None, typer.Option(metavar="FILE.svg", help="Also draw what was spent over the runs; replaced.")
     ] = None,
 ) -> None:
-    """What is counted, what is left, and the latest runs."""
+    """Show what is counted, what is left, and the latest runs."""
     from dprecipe.cli.account_show import show
 
     show(address, output, plot)
@@ -135,7 +135,7 @@ def plan_recipe(
         int | None, typer.Option(min=1, help="Solve for so many runs like this; a tenth of what is left when left out.")
     ] = None,
 ) -> None:
-    """What a recipe would leave of its account, how many such runs fit, and with which budget how many do."""
+    """Show what a recipe would leave of its account, how many such runs fit, and the budget for a number of runs."""
     from dprecipe.cli.account_runs import plan_in_account
 
     plan_in_account(recipe, overrides or (), runs)

@@ -71,7 +71,7 @@ def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | Non
 
 
 def describe_group(plan: Plan, state: AccountState, groups: Sequence[GroupState]) -> list[str]:
-    """What a plan's run takes of its group of slots, as lines.
+    """Describes what a plan's run takes of its group of slots, as lines.
 
     Raises:
         UsageFault: the account has no such group.
@@ -93,7 +93,7 @@ def describe_group(plan: Plan, state: AccountState, groups: Sequence[GroupState]
 
 
 def count_in_group(group: GroupState, charges: Sequence[Charge], state: AccountState) -> int:
-    """How many runs of these charges a group has slots for, up to `MAX_RUNS`."""
+    """Returns the number of runs of these charges that a group has slots for, up to `MAX_RUNS`."""
 
     def fits(count: int) -> bool:
         wanted = [Charge(charge.event, count * charge.count) for charge in charges]
@@ -131,7 +131,7 @@ def open_of(plan: Plan) -> DataAccount:
 
 
 def cost_in(plan: Plan, state: AccountState) -> Spent:
-    """What the plan costs the account."""
+    """Returns what the plan costs the account."""
     return find_cost(plan.events, state.facts.neighbouring, state.facts.cap)
 
 

@@ -108,7 +108,7 @@ def check_sources(loaded: Loaded | LoadedPublic, root: Path) -> tuple[list[DataF
 
 
 def _training_reads(loaded: Loaded | LoadedPublic) -> tuple[bool, str | None]:
-    """Whether a run reads the training records at all, and the column that names them, if a mechanism has one."""
+    """Returns True if a run reads the training records at all, and the column that names them, if there is one."""
     if isinstance(loaded, LoadedPublic):
         return True, None
     try:

@@ -24,7 +24,7 @@ BANNER = (
 MAX_BARS = 40
 WIDTH, HEIGHT, FOOT = 320, 120, 22
 MARK, SOFT, LINE = "#1f6feb", "#5b6b7b", "#e3e8ee"
-"""Of `page.FIGURE_COLOURS`, so that drawings follow the page from light to dark."""
+"""Colours of `page.FIGURE_COLOURS`, so that drawings follow the page from light to dark."""
 
 
 def render_data_report(name: str, faults: Sequence[DataFault], profiles: Sequence[SourceProfile]) -> str:

@@ -1,4 +1,4 @@
-"""What long commands share: files and folders named by `--out`, and notes on progress."""
+"""Helpers that long commands share: files and folders named by `--out`, and notes on progress."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dprecipe.screen import write_output
 
 PACKAGE = Path(__file__).parents[1]
 PLACES = (PACKAGE / "findings", PACKAGE.parent / "docs" / "findings")
-"""Where the pages are: in a wheel inside the package, in a checkout beside it."""
+"""Folders of the findings' pages: in a wheel inside the package, in a checkout beside it."""
 MAX_WIDTH = 100
 GREEK = {"epsilon": "ε", "delta": "δ", "sigma": "σ", "mu": "μ"}
 _CODE = re.compile(r"[A-Z]\d{3}")

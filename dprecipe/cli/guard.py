@@ -67,7 +67,7 @@ def _describe_fault(fault: Fault, overrides: object) -> list[str]:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Its message may quote a value of a record: a terminal shows it, a log does not."""
+    """Describes an error; its message may quote a value of a record, so a terminal shows it and a log does not."""
     name, message = type(error).__name__, str(error)[:200]
     if _debugging():
         return f"{name}: {message}"

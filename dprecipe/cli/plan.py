@@ -109,7 +109,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def account_lines(plan: Plan) -> list[str]:
-    """Where the run would leave its account; no lines for a recipe that names none."""
+    """Lists where the run would leave its account; no lines for a recipe that names none."""
     if plan.budget.account is None:
         return []
     from dprecipe.cli.account_runs import describe_plan
@@ -118,7 +118,7 @@ def account_lines(plan: Plan) -> list[str]:
 
 
 def spending_lines(plan: Plan) -> list[str]:
-    """Who spends what, where more than the mechanism does: each part alone, and all together."""
+    """Lists who spends what, where more than the mechanism spends: each part alone, and all together."""
     if not plan.spending:
         return []
     noise: dict[int | None, str] = {s.step: f"noise multiplier {s.noise_multiplier:g}" for s in plan.stages}
@@ -130,7 +130,7 @@ def spending_lines(plan: Plan) -> list[str]:
 
 
 def assumption_lines(plan: Plan) -> list[str]:
-    """What the claim rests on, as lines of text; every certificate states it too."""
+    """Lists the assumptions of the claim, as lines of text; every certificate states them too."""
     return ["  rests on", *(f"    - {a.text} ({a.checked_by})" for a in plan.assumptions)]
 
 
@@ -152,7 +152,7 @@ def describe_spent(epsilon: float, budget: PlanBudget) -> str:
 
 
 def comparison_lines(plan: Plan, comparisons: Sequence[AccountantRow]) -> list[str]:
-    """What each accountant says, as lines of text; no lines without any."""
+    """Lists what each accountant says, as lines of text; no lines without any."""
     if not comparisons:
         return []
     guarantee = plan.guarantee
@@ -179,7 +179,7 @@ def _compare(plan: Plan) -> tuple[AccountantRow, ...]:
 
 
 def tuning_rows(plan: Plan) -> list[tuple[str, str]]:
-    """How many runs there are, what one costs, and what they try."""
+    """Lists the number of runs, the cost of one, and the values that they try."""
     if plan.tuning is None:
         return []
     block = plan.tuning.block
@@ -205,7 +205,7 @@ def _size_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _memory_rows(plan: Plan) -> list[tuple[str, str]]:
-    """How many records are in memory at once, where that is measured."""
+    """Lists how many records are in memory at once, where that is measured."""
     if plan.runtime.physical_batch != "auto":
         return []
     return [("physical batch", "measured at the start of the run, from the memory there is")]

@@ -1,4 +1,4 @@
-"""What `dprecipe plan` says of canaries: how many there are, what they cost, and what they can show."""
+"""The lines of `dprecipe plan` on canaries: how many there are, what they cost, and what they can show."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _describe_share(plan: Plan, count: int, units: int) -> str:
 
 
 def _describe_cost(plan: Plan, count: int, units: int) -> str:
-    """What canaries take from the records, and what their gradients add to the noise."""
+    """Describes what canaries take from the records, and what their gradients add to the noise."""
     rate = plan.mechanism_plan.sampling_rate
     part = f"a batch has {count / units:.2%} fewer records"
     if rate is not None:
@@ -64,7 +64,7 @@ def _describe_cost(plan: Plan, count: int, units: int) -> str:
 
 
 def _count_weights(plan: Plan) -> int:
-    """How many weights are trained; 0 where that is not known without the model."""
+    """Counts the weights that are trained; 0 where that is not known without the model."""
     shapes = expected_shapes(plan)
     if shapes is None or (isinstance(plan.model, Transformer) and plan.model.lora is not None):
         return 0

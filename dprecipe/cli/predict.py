@@ -112,7 +112,7 @@ def _report(answers: Answers, out: Path | None) -> None:
 
 
 class Writer(Protocol):
-    """Where predictions go, a chunk of columns at a time; the first call says which columns there are."""
+    """A writer of predictions, a chunk of columns at a time; the first call says which columns there are."""
 
     def write(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None: ...
     def close(self) -> None: ...

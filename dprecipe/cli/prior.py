@@ -137,7 +137,7 @@ def _record_of(path: Path) -> PriorRecord:
 
 
 def _certified_record(path: Path) -> PriorRecord:
-    """What a certificate that holds says of the prior that its run began from."""
+    """Returns what a certificate that holds says of the prior that its run began from."""
     from dprecipe.release.rebuild import stated_source
     from dprecipe.release.verify import verify
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""What a field begins with that a spreadsheet takes for a formula."""
+"""First characters of a field that a spreadsheet takes for a formula."""
 
 
 class RecordFile(Protocol):
@@ -55,7 +55,7 @@ def list_texts(names: Sequence[str], columns: Columns) -> list[str]:
 
 
 def count_formulas(records: Sequence[Record], names: Collection[str]) -> int:
-    """How many fields of these columns a spreadsheet would take for formulas."""
+    """Counts the fields of these columns that a spreadsheet would take for formulas."""
     return sum(str(record[name]).startswith(FORMULAS) for record in records for name in names)
 
 

@@ -17,7 +17,7 @@ SECRET = frozenset({"R113"})
 
 
 def as_lines(findings: Sequence[Finding], texts: Mapping[str, str]) -> list[str]:
-    """For each finding `file:line:column: error[code] path: message`, the line with a caret, the remedy."""
+    """Renders findings as `file:line:column: error[code] path: message`, the line with a caret, and the remedy."""
     lines = {file: list(split_lines(text)) for file, text in texts.items()}
     for finding in findings:
         place = finding.place
@@ -58,7 +58,7 @@ def _window(line: str, column: int) -> tuple[str, int]:
 
 
 def hint_at_pages(findings: Sequence[Finding], watched: bool) -> list[str]:
-    """Where to read more, once for all findings, and to people alone: in a terminal that is `watched`."""
+    """Names the pages to read, once for all findings, and to people alone: in a terminal that is `watched`."""
     codes = dict.fromkeys(finding.code for finding in findings if not finding.accepted)
     if not codes or not watched:
         return []

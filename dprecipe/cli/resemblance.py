@@ -27,7 +27,7 @@ from dprecipe.screen import write_note
 
 Record = Mapping[str, str]
 MAX_RECORDS = 20_000
-"""Of each file, the first so many are compared."""
+"""Largest number of records that are compared; of a longer file, its first ones."""
 NEAR = 0.9
 FOLDS = 5
 MAX_FIELD = 1 << 20
@@ -35,7 +35,7 @@ MAX_FIELD = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Resemblance:
-    """How synthetic records compare with public ones; each is a share, or a cosine of 0 to 1."""
+    """Comparison of synthetic records with public ones; each value is a share, or a cosine of 0 to 1."""
 
     records: int
     public: int
@@ -188,7 +188,7 @@ def _as_line(row: Record) -> str:
 
 
 def _nearest(rows: Any, known: Any, leave_out: bool = False) -> NDArray[np.float64]:
-    """Of each row, the largest cosine to a known one; `leave_out`: to another than itself."""
+    """Returns each row's largest cosine to a known one; `leave_out`: to another than itself."""
     results = []
     for first in range(0, rows.shape[0], 256):
         cosines = (rows[first : first + 256] @ known.T).toarray()

@@ -11,7 +11,7 @@ from dprecipe.language.tuning import TUNABLE
 from dprecipe.recipe.read import Loaded
 
 WORDS = ("name", "description", "meta", "accept", "runtime", "release")
-"""What makes no other run of a recipe."""
+"""Keys of a recipe that make it no other run."""
 MAX_SHOWN = 3
 
 

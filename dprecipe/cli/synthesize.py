@@ -95,7 +95,7 @@ def synthesize(
 
 
 def parse_counts(rows: int | None, counts: Sequence[str]) -> list[tuple[str | None, int]]:
-    """How many records of which value of the first column; None: of any.
+    """Reads how many records to write of which value of the first column; None: of any.
 
     Raises:
         UsageFault: neither or both are given, or a count is no positive number.

@@ -119,7 +119,7 @@ def _recipes(path: Path) -> list[Path]:
 
 
 def _is_searched(folder: Path, file: Path) -> bool:
-    """Whether nothing on the way from the folder to the file is hidden, or the folder of a run."""
+    """Returns True if nothing on the way from the folder to the file is hidden, or the folder of a run."""
     inner = file.relative_to(folder)
     between = [folder / parent for parent in inner.parents if parent.parts]
     in_run = any((each / "plan.json").is_file() and (each / "resolved.yaml").is_file() for each in between)

@@ -15,7 +15,7 @@ from dprecipe.comparison.contenders import ClaimTerms, Contender, list_common_me
 from dprecipe.contract.drawing import INK, MARK, SOFT, Axes
 
 LEVEL = 0.95
-"""Of the intervals."""
+"""Confidence level of the intervals."""
 SMALLER_IS_BETTER = frozenset(
     {"loss", "mean_absolute_error", "root_mean_squared_error", "poisson_deviance", "calibration_error", "perplexity"}
 )
@@ -36,7 +36,7 @@ class MethodRow:
     name: str
     runs: tuple[Contender, ...]
     epsilon: float
-    """At the standing's δ; the largest of its runs; infinite where there is no bound."""
+    """ε at the standing's δ: the largest of its runs; infinite where there is no bound."""
     score: Interval | None
     seconds: Interval | None
 

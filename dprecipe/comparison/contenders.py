@@ -1,4 +1,4 @@
-"""What is compared: releases that verify and plans of recipes, each with its claim, score and time in one form."""
+"""The contenders: releases that verify and plans of recipes, each with its claim, score and time in one form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORDS = {"name", "description", "meta", "accept", "runtime", "release"}
 
 @dataclass(frozen=True, slots=True)
 class ClaimTerms:
-    """What an ε is about. Claims of different terms are different claims."""
+    """Terms that give an ε its meaning. Claims of different terms are different claims."""
 
     neighbouring: Neighbouring
     unit: str
@@ -140,6 +140,6 @@ def _method(recipe: Recipe) -> object:
 
 
 def _tested(data: Data) -> object:
-    """What names the held-out records: their source, and the training source that a split is cut from."""
+    """Returns what names the held-out records: their source, and the training source that a split is cut from."""
     content = data.model_dump(mode="json", by_alias=True, include={"test", "train"})
     return content if data.split is not None else content["test"]

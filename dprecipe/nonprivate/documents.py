@@ -1,4 +1,4 @@
-"""What lies beside weights without privacy and says so: `provenance.json`, `README.md`, `report.html`."""
+"""Files beside weights without privacy that say so: `provenance.json`, `README.md`, `report.html`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dprecipe.release import card, scores
 from dprecipe.release.score_blocks import AnyScore
 
 FOLDER = "weights"
-"""Of a run; there is no `release/`, which is for what a certificate covers."""
+"""Name of the folder of weights in a run's folder; no `release/`, which is for what a certificate covers."""
 TITLE = "No privacy guarantee"
 MEANING = (
     "These weights may hold any of the records that they were learned from. The recipe declares those records public; "
@@ -38,7 +38,7 @@ def provenance_schema() -> dict[str, Any]:
 
 
 def list_rows(record: PublicRecord, file_digest: str) -> list[tuple[str, str]]:
-    """What there is to say of the weights, name and value."""
+    """Lists what there is to say of the weights, name and value."""
     rows = [
         ("recipe", f"{record.recipe.name}, {record.recipe.digest}"),
         ("model.safetensors", file_digest),

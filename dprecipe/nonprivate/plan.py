@@ -20,7 +20,7 @@ from dprecipe.recipe.root import PublicRuntime
 
 @dataclass(frozen=True, slots=True)
 class PublicPlan:
-    """What a run without privacy will do."""
+    """Plan of a run without privacy."""
 
     name: str
     source: RecipeSource

@@ -40,7 +40,7 @@ def check_access(recipe: PublicRecipe) -> Iterator[Finding]:
 
 
 def check_unused_keys(recipe: PublicRecipe) -> Iterator[Finding]:
-    """What only a guarantee, or a student, gives a meaning."""
+    """Refuses keys that only a guarantee, or a student, gives a meaning."""
     data, training = recipe.data, recipe.training
     unused: list[tuple[str, str]] = []
     if data.public is not None:

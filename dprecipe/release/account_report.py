@@ -14,11 +14,11 @@ from dprecipe.release.meaning import read_up
 TITLE = "The account of this data set"
 AXES = ("further runs like this", "ε counted")
 POINTS, MAX_RUNS = 16, 1000
-"""Of the curve; and the most runs that it shows."""
+"""Number of the curve's points, and the largest number of runs that it shows."""
 
 
 def describe_account(account: ChargedAccount | None) -> list[tuple[str, str]]:
-    """What a reader needs to know of it, as rows; none where there is no account."""
+    """Describes the account to a reader, as rows; no rows where there is no account."""
     if account is None:
         return []
     unit = name_unit(read_unit_key(account.unit))
@@ -62,7 +62,7 @@ def _describe_slots(account: ChargedAccount) -> list[tuple[str, str]]:
 
 
 def describe_other_runs(account: ChargedAccount | None) -> str:
-    """Which other runs on the same data are counted, and which are not, in a few sentences."""
+    """Describes which other runs on the same data are counted, and which are not, in a few sentences."""
     if account is None:
         return (
             "This run is charged to no account. Other runs on the same data are not counted here, and their costs add "
@@ -94,7 +94,7 @@ def render_account(account: ChargedAccount | None) -> list[str]:
 
 
 def list_account_figures(account: ChargedAccount | None) -> list[Figure]:
-    """Where the account stands, and how far its cap reaches."""
+    """Lists figures of where the account stands, and how far its cap reaches."""
     if account is None or account.epsilon_so_far is None or account.taken is not None:
         return []
     label = f"cap ε = {account.filter_cap.epsilon:g}"

@@ -1,4 +1,4 @@
-"""What a certificate states of slots: the part of the account's cap for them, and what its run took."""
+"""A certificate's statement of slots: the part of the account's cap for them, and what its run took."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ else:
     SlotRun = charge_type() if MECHANISMS else None  # their events are known once they are
 
 CLOSE = 1e-3
-"""How far a part of a group may be above the whole, relative: both are bounds, each computed for itself."""
+"""Largest relative excess of a part of a group over the whole: both are bounds, each computed for itself."""
 SlotRuns = Annotated[tuple[SlotRun, ...], Field(max_length=10_000)]
 SLOT_RUNS: TypeAdapter[Any] = TypeAdapter(SlotRuns)
 
@@ -49,18 +49,18 @@ class AccountSlots(Block):
 
 
 def to_slot_runs(charges: Sequence[Charge]) -> SlotRuns:
-    """As a certificate states them."""
+    """Returns slots as a certificate states them."""
     runs: SlotRuns = SLOT_RUNS.validate_python(tuple(charge.to_json() for charge in charges))
     return runs
 
 
 def to_charges(runs: SlotRuns) -> tuple[Charge, ...]:
-    """As events. Raises `ValueError`."""
+    """Returns slots as events. Raises `ValueError`."""
     return tuple(charge_from_json(run.model_dump()) for run in runs)
 
 
 def find_uncovered(stated: TakenSlots, charges: Sequence[Charge], neighbouring: Neighbouring) -> list[str]:
-    """Which of a run's slots do not dominate its events.
+    """Finds those of a run's slots that do not dominate its events.
 
     Raises:
         ValueError: an event can't be read.
@@ -73,7 +73,7 @@ def find_uncovered(stated: TakenSlots, charges: Sequence[Charge], neighbouring: 
 
 
 def find_cheap(stated: TakenSlots, neighbouring: Neighbouring) -> list[str]:
-    """Which of a run's slots come to more than is stated of the whole group that they are of.
+    """Finds those of a run's slots that come to more than is stated of their whole group.
 
     Raises:
         ValueError: an event can't be read.
@@ -93,7 +93,7 @@ def find_cheap(stated: TakenSlots, neighbouring: Neighbouring) -> list[str]:
 
 
 def dominate(runs: SlotRuns, charges: Sequence[Charge], neighbouring: Neighbouring) -> bool:
-    """Whether these slots dominate all these events together. Raises `ValueError`."""
+    """Returns True if these slots dominate all these events together. Raises `ValueError`."""
     from dprecipe.privacy.filters.cost import NotInAccount
     from dprecipe.privacy.filters.slots import SlotGroup
 

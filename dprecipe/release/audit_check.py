@@ -20,11 +20,11 @@ from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import Predicate
 
 CLOSE = 3e-6
-"""How far two computations of one printed number may differ, relative: a unit of its sixth digit, and a little."""
+"""Largest relative difference of two computations of one printed number: a unit of its sixth digit, and a little."""
 
 
 def find_contradictions(stated: Predicate, plan: Plan) -> list[str]:
-    """What is wrong with the audit of a certificate, by its own numbers and the plan of its recipe."""
+    """Finds what is wrong with the audit of a certificate, by its own numbers and the plan of its recipe."""
     audit, asked = stated.audit, list_depths(plan, has_no_model(stated))
     if (audit is None) is not (not asked):
         return ["audit: expected exactly for recipes that ask for one"]
@@ -65,7 +65,7 @@ def _check_depths(audit: Audit, plan: Plan, asked: Sequence[str]) -> Iterator[st
 
 
 def describe_note(audit: Audit) -> str:
-    """What the checks of an audit don't show."""
+    """Describes what the checks of an audit don't show."""
     small = (
         "; what bounds of whole runs are held against, small runs of their own"
         if any(bound.depth == "releases" for bound in audit.bounds)
@@ -79,7 +79,7 @@ def describe_note(audit: Audit) -> str:
 
 
 def _check_sizes(audit: Audit, plan: Plan) -> Iterator[str]:
-    """What bounds are made of is what the recipe asks for, and as much of it."""
+    """Checks that bounds are made of what the recipe asks for, and of as much of it."""
     for index, bound in enumerate(audit.bounds):
         seen, path = bound.evidence, f"audit.bounds.{index}"
         if bound.depth == "program":

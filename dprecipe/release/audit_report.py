@@ -30,9 +30,9 @@ HEAD = ("", "attack on", "counted", "lower bound", "claimed at most", "smallest 
 AXES = ("lower bound", "share of the claim")
 FAULT, CLAIM = "smallest fault", "the claim"
 WIDTH = 0.4
-"""Of a bar, where each bound has a place of 1."""
+"""Width of a bar, where each bound has a place of 1."""
 MAX_SHARE = 3.0
-"""Of the claim, at most, that the figure shows."""
+"""Largest share of the claim that the figure shows."""
 
 
 def summarise_audit(audit: Audit | None) -> str:
@@ -41,7 +41,7 @@ def summarise_audit(audit: Audit | None) -> str:
 
 
 def list_audit_lines(audit: Audit | None) -> list[str]:
-    """What was tried and what it showed, line by line; none where nothing was."""
+    """Lists what was tried and what it showed, line by line; no lines where nothing was tried."""
     if audit is None:
         return []
     return [
@@ -116,7 +116,7 @@ def _bound_row(number: int, bound: AuditBound) -> tuple[str, ...]:
 
 
 def describe_evidence(bound: AuditBound) -> str:
-    """What was counted."""
+    """Describes what was counted."""
     seen = bound.evidence
     if isinstance(seen, Guesses):
         named = seen.named_in + seen.named_out

@@ -50,7 +50,7 @@ def _select_points(history: Sequence[Any], predicate: Predicate) -> list[dict[st
 
 
 def _is_possible(point: Any, predicate: Predicate, scores: Set[str]) -> bool:
-    """Whether a point has a step that was charged, metrics in range, and one of the `scores` of this model."""
+    """Returns True if a point has a step that was charged, metrics in range, and one of this model's `scores`."""
     if not isinstance(point, dict) or not {"step"} < point.keys() <= METRIC_NAMES | {"step", "epsilon"}:
         return False
     if not all(type(value) in (int, float) and 0 <= value < math.inf for value in point.values()):
@@ -112,7 +112,7 @@ The whole recipe is in `certificate.json`.
 
 
 def _statement_section(predicate: Predicate) -> str:
-    """What the recipe's author declares about the release."""
+    """Returns the section of what the recipe's author declares about the release."""
     stated = predicate.statement
     if stated is None:
         return (
@@ -134,7 +134,7 @@ def render_scores(score: AnyScore, loss: str) -> str:
 
 
 def _lost_paragraph(predicate: Predicate) -> str:
-    """What a reader has to know first of a release without a model."""
+    """Returns what a reader has to know first of a release without a model."""
     return f"**{plain_text(SENTENCE)}.**\n\n" if has_no_model(predicate) else ""
 
 
@@ -170,7 +170,7 @@ def _warnings_paragraph(plan: Plan) -> str:
 
 
 def describe_lost_steps(predicate: Predicate) -> str:
-    """How many of the charged steps the released model has, in words; empty where it has all, or there is none."""
+    """Describes how many of the charged steps the model has; empty where it has all, or there is no model."""
     charged, trained = predicate.sampling.steps_charged, predicate.sampling.steps_trained
     if trained is None or trained == charged or has_no_model(predicate):
         return ""
@@ -201,7 +201,7 @@ def _describe_training(plan: Plan, predicate: Predicate) -> str:
 
 
 def _describe_model(plan: Plan, predicate: Predicate) -> str:
-    """What was trained: the recipe's model, or the module that replaced it."""
+    """Describes the trained model: the recipe's, or the module that replaced it."""
     if predicate.provenance.model == "python":
         return f"A module from Python, in place of the recipe's `{plan.model.kind}`"
     return f"`{plan.model.kind}`"

@@ -1,4 +1,4 @@
-"""What a certificate states of the account that its run was charged to, and its checks.
+"""A certificate's statement of the account that its run was charged to, and its checks.
 
 A run's own claim is unchanged by its account: it holds for that run's output, conditionally on everything before it.
 The account's cap is another claim, for all its runs together; `docs/account.md` has the theorem.
@@ -97,12 +97,12 @@ SENTENCE = (
 
 
 def to_curve(spent: Spent) -> AccountCost:
-    """As a certificate states it."""
+    """Returns a cost as a certificate states it."""
     return AccountCost(rdp=tuple(None if math.isinf(value) else value for value in spent.rdp), delta=spent.delta)
 
 
 def to_spent(curve: AccountCost) -> Spent:
-    """As the filter takes it. Raises `ValueError`."""
+    """Returns a cost as the filter takes it. Raises `ValueError`."""
     from dprecipe.privacy.filters.cap import Spent
 
     return Spent(tuple(math.inf if value is None else value for value in curve.rdp), curve.delta)
@@ -117,7 +117,7 @@ def compute_epsilons(after: Spent, cap: Cap, groups_epsilon: float = 0.0) -> tup
 
 
 def find_contradictions(stated: ChargedAccount | None, plan: Plan) -> list[str]:
-    """What is wrong with the account of a certificate, by the plan of its recipe alone."""
+    """Finds what is wrong with the account of a certificate, by the plan of its recipe alone."""
     if (stated is None) != (plan.budget.account is None):
         return ["account: expected exactly for recipes that name one"]
     if stated is None:
@@ -137,7 +137,7 @@ def find_contradictions(stated: ChargedAccount | None, plan: Plan) -> list[str]:
 
 
 def check_costs(stated: ChargedAccount | None, charges: Sequence[Charge]) -> list[str]:
-    """What is wrong with the numbers of an account: recomputed from the run's events and the account's cap."""
+    """Finds what is wrong with the numbers of an account: recomputed from the run's events and the account's cap."""
     from dprecipe.privacy.filters.cost import NotInAccount, cost_of
     from dprecipe.privacy.filters.filter import admits
 
@@ -179,7 +179,7 @@ def check_costs(stated: ChargedAccount | None, charges: Sequence[Charge]) -> lis
 
 
 def stopped_it(stated: ChargedAccount | None, charges: Sequence[Charge]) -> bool:
-    """Whether the run's reservation has no room for all these events."""
+    """Returns True if the run's reservation can't hold all these events."""
     from dprecipe.privacy.filters.cost import cost_of
 
     if stated is None:

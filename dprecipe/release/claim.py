@@ -32,7 +32,7 @@ from dprecipe.release.schema import (
 GRID = 200
 """Points at which the Gaussian bound is compared with the profile."""
 STRIDE = 20
-"""Of these, how far apart the first are."""
+"""Distance between the points that are compared first."""
 COVERED = 1 + 1e-10
 """Above 1 by more than `gdp.delta` may be above the truth."""
 
@@ -76,7 +76,7 @@ class Numbers:
 
 
 def compute_numbers(plan: Plan, charges: Sequence[Charge], published: Published | None = None) -> Numbers:
-    """What `charges` cost, by the accountant that the budget names and by two more. The plan's guarantee is not read.
+    """Computes the cost of `charges`, by the budget's accountant and by two more. The plan's guarantee is not read.
     `published`: what the run published about itself, for the mechanism's own part of the certificate.
 
     Guarantees: the composition of the charges is (ε, δ)-DP at the budget's δ, and (ε', δ')-DP at every point
@@ -258,7 +258,7 @@ def define_unit(plan: Plan) -> str:
 
 
 def list_unprotected(plan: Plan) -> tuple[str, ...]:
-    """What the claim does not cover, in words."""
+    """Lists what the claim does not cover, in words."""
     size = plan.data.max_units
     bound = "a bound on " if plan.data.hides_size else ""
     column = plan.data.unit_column

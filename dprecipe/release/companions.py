@@ -33,7 +33,7 @@ SVG = re.compile(r"<svg .*?</svg>", re.DOTALL)
 def find_differences(
     stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Path, names: set[str]
 ) -> list[str]:
-    """Where one of the files `names` in `folder` contradicts the certificate."""
+    """Finds where one of the files `names` in `folder` contradicts the certificate."""
     problems: list[str] = []
     history: History = ()
     if tensors.weights_file(plan) in names:

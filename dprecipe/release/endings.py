@@ -1,4 +1,4 @@
-"""How a run can have ended: compares the steps charged, settled and trained in a certificate with its plan.
+"""The endings of a run: compares the steps charged, settled and trained in a certificate with its plan.
 
 The gate takes the plan's events in order, starting from the first one that the model lacks. It reserves them in blocks,
 and a crash loses at most one block. The plan fits its own budget. So the stop reason `budget` is possible only where

@@ -38,4 +38,4 @@ EXPORTS: Mapping[str, Callable[[Verified], str]] = {
     "sbom": render_sbom,
     "json": render_json,
 }
-"""What writes each form, by the name that `verify --export` takes."""
+"""Writer of each form, by the name that `verify --export` takes."""

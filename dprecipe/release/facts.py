@@ -1,4 +1,4 @@
-"""What a run records about itself and nobody can recompute: the recorded half of a certificate's inputs."""
+"""Facts that a run records about itself and no one can recompute: the recorded half of a certificate's inputs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class PublicScore:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What was recorded while the run took place. Nothing in it may depend on private records.
+    """Facts recorded while the run took place. Nothing in them may depend on private records.
 
     `score`: set only where `data.test.access` is public.
     `published`: what the mechanism's own part of the certificate states; set only where the recipe publishes it, after
@@ -141,7 +141,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class SpentBudget:
-    """What a certificate takes from a ledger."""
+    """Part of a ledger that goes into a certificate."""
 
     charges: tuple[Charge, ...]
     digest: str

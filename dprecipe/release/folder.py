@@ -198,7 +198,7 @@ def open_draft(target: Path) -> Iterator[Path]:
 
 
 def compare_files(folder: Path, subjects: Mapping[str, str], named_only: bool = False) -> list[str]:
-    """Where `folder` differs from exactly the subjects and the certificate's own files.
+    """Lists where `folder` differs from exactly the subjects and the certificate's own files.
 
     `named_only`: ignore files that the certificate does not name, as for a certificate given without its folder.
     """

@@ -27,7 +27,7 @@ QUESTIONS = {
     Neighbouring.REPLACE_ONE: "which of two candidates for one {unit} is in the data",
     Neighbouring.ZERO_OUT_ONE: "whether one {unit} is in the data or blanked out",
 }
-"""What an attacker guesses, by relation."""
+"""Question that an attacker answers by a guess, by relation."""
 SUSPICIONS = {
     Neighbouring.ADD_OR_REMOVE_ONE: "that it is in the data",
     Neighbouring.REPLACE_ONE: "that it is the first of the two",
@@ -35,7 +35,7 @@ SUSPICIONS = {
 }
 """The answer that an attacker believes to some degree beforehand, by relation."""
 SCALE = "Ponomareva et al. 2023, How to DP-fy ML"
-"""Where the words of `describe_scale` come from."""
+"""Source of the words of `describe_scale`."""
 
 
 def read_up(value: float, digits: int = 3) -> str:
@@ -61,7 +61,7 @@ def read_percent(share: float) -> str:
 
 
 def ask_question(claim: Claim) -> str:
-    """What an attacker guesses, in words."""
+    """Returns the question that an attacker answers by a guess, in words."""
     return QUESTIONS[Neighbouring(claim.neighbouring)].format(unit=claim.unit.name)
 
 
@@ -83,7 +83,7 @@ def describe_attack(claim: Claim) -> str:
 
 
 def describe_scale(claim: Claim) -> str:
-    """How large ε is by a published scale."""
+    """Describes how large ε is by a published scale."""
     epsilon = claim.epsilon
     word = "strong" if epsilon <= 1 else "reasonable" if epsilon <= 10 else "weak or none"
     return (
@@ -137,7 +137,7 @@ def _describe_exception(claim: Claim) -> str:
 
 
 def describe_protected(claim: Claim) -> tuple[str, str]:
-    """Who is protected, in words: a few of them, and the rest."""
+    """Describes who is protected, in words: a few of them, and the rest."""
     unit = claim.unit
     if unit.column is None:
         return f"each {unit.name}", "by itself: not all records of one person together"
@@ -148,7 +148,7 @@ def describe_protected(claim: Claim) -> tuple[str, str]:
 
 
 def describe_unit(claim: Claim) -> str:
-    """Who is protected and how that is enforced, as two sentences without the last stop."""
+    """Describes who is protected and how that is enforced, as two sentences without the last stop."""
     who, rest = describe_protected(claim)
     return f"Protected is {who} ({rest}). How that is enforced: {claim.unit.enforced_by}"
 

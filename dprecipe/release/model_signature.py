@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PREDICATE = "https://model_signing/signature/v1.0"
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 IGNORED = (".git", ".gitattributes", ".github", ".gitignore")
-"""What model signing leaves out by itself."""
+"""Names that model signing leaves out by itself."""
 CURVES = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
 """The curves that its verifiers take, and the hash that each signs with. They take no Ed25519."""
 HOW_TO_MAKE = "make one with: openssl ecparam -name prime256v1 -genkey -noout -out model-key.pem"
@@ -78,7 +78,7 @@ def sign_folder(release: Path, statement: Statement, key: EllipticCurvePrivateKe
 
 
 def write_manifest(release: Path, statement: Statement) -> bytes:
-    """What is signed: an in-toto statement with the digest of every file, in the order of their names.
+    """Writes what is signed: an in-toto statement with the digest of every file, in the order of their names.
 
     Raises:
         UsageFault: a file of the certificate can't be read.

@@ -31,7 +31,7 @@ SENTENCE = (
 
 
 def has_no_model(stated: Predicate) -> bool:
-    """Whether a certificate is of a run that ended without a model."""
+    """Returns True if a certificate is of a run that ended without a model."""
     return stated.budget.stop_reason == NO_MODEL
 
 

@@ -22,7 +22,7 @@ INDEPENDENT = (
     "the module came from Python: it processes each record independently also where no check looked (other batch "
     "sizes, values that no synthetic record had), and keeps nothing of the records outside its parameters"
 )
-"""What no probe can check of somebody else's program."""
+"""Text of the assumption about somebody else's program that no probe can check."""
 INDEPENDENCE = "independence"
 PROBED = Assumption(
     INDEPENDENCE,
@@ -31,7 +31,7 @@ PROBED = Assumption(
     f"that does, and the person who passed the module declares the rest ({BEHAVIOUR})",
     "probe and declaration",
 )
-"""It takes the place of a plan's assumption, which is about this program's own models."""
+"""Assumption of a probed module; it replaces a plan's assumption, which is about this program's own models."""
 MAX_NAMES = 12
 """Tensors named in one sentence; the certificate lists all of them."""
 PUBLIC_PREPROCESSING = "constants of the recipe, the same for every record; nothing was fitted to the data"
@@ -91,7 +91,7 @@ def list_assumptions(
 
 
 def describe_preprocessing(data: str) -> Access:
-    """What is known about how records were prepared."""
+    """Describes what is known about how records were prepared."""
     return (
         Access(status="declared", text=PYTHON_PREPROCESSING)
         if data == "python"
@@ -105,7 +105,7 @@ def list_declared(predicate: Predicate) -> list[str]:
 
 
 def find_contradictions(predicate: Predicate) -> list[str]:
-    """Where the provenance and the assumptions disagree about what came from Python."""
+    """Finds where the provenance and the assumptions disagree about what came from Python."""
     result, assumed = [], {assumption.id for assumption in predicate.assumptions}
     for name, origin, assumption_id in (
         ("model", predicate.provenance.model, MODULE),
@@ -164,7 +164,7 @@ def list_tensors(tensors: Sequence[Tensor]) -> str:
 
 
 def quote_names(names: Sequence[str]) -> str:
-    """At most `MAX_NAMES` names, each quoted and cut."""
+    """Quotes at most `MAX_NAMES` names, each one cut."""
     more = len(names) - MAX_NAMES
     return ", ".join(map(_quote, names[:MAX_NAMES])) + (f" and {more} more" if more > 0 else "")
 

@@ -18,7 +18,7 @@ from dprecipe.release.scores import SHARES, format_score
 
 POINTS = 24
 ALONE = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif"'
-"""What a figure needs that is a file of its own."""
+"""Attributes that a figure needs where it is a file of its own."""
 
 
 def trace_spending(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:

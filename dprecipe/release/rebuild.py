@@ -1,4 +1,4 @@
-"""From a certificate back to its plan: read the recipe text it carries, plan again, and report what differs.
+"""The way from a certificate back to its plan: reads the recipe text it carries, plans again, reports differences.
 
 Nothing here touches the file system: everything it reads is in the certificate.
 """
@@ -40,7 +40,7 @@ from dprecipe.release.score_blocks import AnyScore, SeveralScore, score_block
 
 MAX_EVENTS = 10**9
 OWN_FACTS = RunFacts((), {}, "", "", "")
-"""What runs of this version record about their generator and arithmetic."""
+"""Facts that runs of this version record about their generator and arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _check_charges(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -
 
 
 def _is_in_order(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> bool:
-    """Whether a run through the plan's phases, in order, can have charged these events.
+    """Returns True if a run through the plan's phases, in order, can have charged these events.
 
     Crashed attempts may charge a phase more often than planned, but never less often than a later phase requires.
     """
@@ -143,7 +143,7 @@ def _read_charges(stated: Predicate, failures: list[str]) -> tuple[Charge, ...] 
 
 
 def find_differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
-    """Where the certificate differs from what its own recipe, events and recorded facts imply.
+    """Finds where the certificate differs from what its own recipe, events and recorded facts imply.
 
     Everything except the accountants' numbers is derived again and compared, leaf by leaf.
     """
@@ -159,7 +159,7 @@ def find_differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
 
 
 def read_spent(stated: Predicate, charges: tuple[Charge, ...]) -> SpentBudget:
-    """What the certificate says about its ledger."""
+    """Reads what the certificate says about its ledger."""
     budget = stated.budget
     return SpentBudget(
         charges=charges,
@@ -180,7 +180,7 @@ def read_numbers(stated: Predicate) -> Numbers:
 
 
 def read_run(stated: Predicate) -> RunFacts:
-    """What the certificate records about its run."""
+    """Reads what the certificate records about its run."""
     provenance, score = stated.provenance, stated.data_access.evaluation.released
     commitment, initial = provenance.data_commitment, provenance.initial_weights
     return RunFacts(
@@ -224,7 +224,7 @@ def _find_other_prior(stated: Predicate, plan: Plan) -> list[str]:
 
 
 def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
-    """What a finished, sound run can't have recorded."""
+    """Finds what a finished, sound run can't have recorded."""
     budget, result = stated.budget, []
     if budget.stop_reason == "interrupted":
         result.append("budget.stop_reason: an interrupted run has no release")

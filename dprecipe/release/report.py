@@ -132,7 +132,7 @@ def _claim(predicate: Predicate) -> str:
 
 
 def _risk(predicate: Predicate) -> list[str]:
-    """What attacks attain at most; nothing where nobody is protected."""
+    """Renders what attacks attain at most; nothing where no one is protected."""
     if predicate.randomness.insecure_seed is not None:
         return []
     question = meaning.ask_question(predicate.claim)
@@ -142,7 +142,7 @@ def _risk(predicate: Predicate) -> list[str]:
 
 
 def _declared(predicate: Predicate) -> str:
-    """What nobody has proved: assumptions that are declared, with the tensors that came without noise."""
+    """Renders what no one has proved: assumptions that are declared, with the tensors that came without noise."""
     first = origins.list_declared(predicate)
     others = [a.text for a in predicate.assumptions if a.checked_by == "declaration" and a.text not in first]
     unchanged = origins.list_unchanged(predicate.tensors)
@@ -157,7 +157,7 @@ def _declared(predicate: Predicate) -> str:
 
 
 def _statement(predicate: Predicate) -> list[str]:
-    """What the recipe's author states; may be empty."""
+    """Renders what the recipe's author states; may be empty."""
     if predicate.statement is None:
         return []
     text = "In the words of the recipe's author; declared, and checked by nobody."

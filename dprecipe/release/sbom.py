@@ -18,7 +18,7 @@ from dprecipe.release.verify import Verified
 from dprecipe.screen import as_json
 
 NAMESPACE = uuid.UUID("4f0f2a49-6c1b-5c1e-9e0c-2f3a7f6f1d10")
-"""Of serial numbers: one certificate always gives the same."""
+"""Namespace of serial numbers: one certificate always gives the same."""
 
 
 def render_sbom(verified: Verified, environment: Sequence[InstalledPackage] | None = None) -> str:

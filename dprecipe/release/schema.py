@@ -69,7 +69,7 @@ class GuessFacts(Block):
 
 
 class RiskFacts(Block):
-    """What anyone can find out about one unit, from the profile: upper bounds for every attacker."""
+    """Upper bounds, for every attacker, on what anyone can find out about one unit, from the profile."""
 
     true_positive_rates: Annotated[tuple[AttackRate, ...], Field(max_length=16)]
     advantage: Probability = Field(description="largest difference of true- and false-positive rate of any attack")
@@ -81,7 +81,7 @@ class RiskFacts(Block):
 
 
 class Claim(Block):
-    """What is guaranteed."""
+    """The guarantee."""
 
     epsilon: NonNegativeFloat
     delta: Annotated[float, Field(gt=0, lt=1)]
@@ -96,7 +96,7 @@ class Claim(Block):
 
 
 class SamplingFacts(Block):
-    """Which units took part in which step."""
+    """Facts on which units took part in which step."""
 
     scheme: Word
     rate: Annotated[float, Field(gt=0, le=1)] | None = Field(description="null: no amplification is claimed")
@@ -179,7 +179,7 @@ class PaidStageFacts(Block):
 
 
 class Randomness(Block):
-    """Where the randomness of sampling and noise came from."""
+    """Sources of the randomness of sampling and noise."""
 
     generator: Word
     entropy: Word
@@ -216,7 +216,7 @@ class TensorFacts(Block):
 
 
 class CandidateFacts(Block):
-    """What one key could be."""
+    """Values that one key could have."""
 
     key: Word
     values: Annotated[tuple[float | int | str | bool, ...], Field(max_length=100)] | None
@@ -225,7 +225,7 @@ class CandidateFacts(Block):
 
 
 class ChosenValue(Block):
-    """What a key of the released run is."""
+    """Value of a key in the released run."""
 
     key: Word
     value: float | int | str | bool

@@ -65,7 +65,7 @@ class PolicyFacts(Block):
 
 
 class Provenance(Block):
-    """Where the release came from."""
+    """Origin of the release."""
 
     recipe: RecipeFacts
     plan: Digest

@@ -16,7 +16,7 @@ from dprecipe.page import render_table
 from dprecipe.release.score_blocks import AnyScore, SeveralScore
 
 COUNTS = frozenset({"records", "tokens"})
-"""How much was scored."""
+"""Names of the scores' counts: how much was scored."""
 SHARES = frozenset({"accuracy", "balanced_accuracy"})
 """Scores that are shares of records, shown in percent."""
 ALONG_A_RUN = ("accuracy", "mean_absolute_error", "perplexity")

@@ -125,7 +125,7 @@ def key_id(key: Ed25519PublicKey) -> str:
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
-    """What is signed: the pre-authentication encoding, which binds type and length.
+    """Returns what is signed: the pre-authentication encoding, which binds type and length.
 
     Source: DSSE v1, protocol.md.
     """

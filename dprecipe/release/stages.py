@@ -20,7 +20,7 @@ from dprecipe.release.schema import PaidStageFacts, Predicate
 
 
 def describe_access(has_no_model: bool) -> Access:
-    """How preprocessing used the data, where there are paid steps; `has_no_model`: the run ended without a model."""
+    """Describes how paid steps of preprocessing used the data; `has_no_model`: the run ended without a model."""
     became = "released constants, and each release"
     if has_no_model:
         became = "drew constants, which are not released, and each draw"
@@ -35,7 +35,7 @@ def digest_constants(constants: StageConstants) -> str:
 
 
 def describe_stages(plan: Plan, digests: Sequence[str]) -> tuple[PaidStageFacts, ...] | None:
-    """What the certificate states of the plan's paid steps; None where there is none.
+    """Describes the plan's paid steps as the certificate states them; None where there is none.
 
     Raises:
         RunFailed: there is not one digest for each.
@@ -72,7 +72,7 @@ def read_constants(content: Any) -> tuple[StageConstants, ...]:
 
 
 def find_differences(stated: Predicate, plan: Plan, released: Sequence[StageConstants]) -> Iterator[str]:
-    """Where the constants in `model.json` are not those of the certificate, or can't be those of the recipe's steps."""
+    """Finds constants in `model.json` that are not the certificate's, or can't be those of the recipe's steps."""
     facts = stated.stages or ()
     if not len(released) == len(facts) == len(plan.stages):
         yield "model.json: stages: not one set of constants for each paid step"

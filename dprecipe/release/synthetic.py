@@ -1,4 +1,4 @@
-"""What stands beside a file of synthetic records: which release wrote it, and what that release's certificate claims.
+"""The page beside synthetic records: which release wrote them, and what that release's certificate claims.
 
 Records that a release writes are post-processing of it, so its claim holds for them without any further cost: source
 C. Dwork and A. Roth, "The Algorithmic Foundations of Differential Privacy", 2014, Proposition 2.1.
@@ -28,7 +28,7 @@ NOT_SHOWN = (
 
 
 class Tallied(Protocol):
-    """What wrote the records."""
+    """Writer of the records."""
 
     @property
     def names(self) -> Sequence[str]: ...

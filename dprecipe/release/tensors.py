@@ -35,7 +35,7 @@ TRAINABLE = ("F16", "BF16", "F32", "F64")
 
 
 def find_contradictions(stated: Predicate, plan: Plan) -> list[str]:
-    """What a run of the plan can't state about its tensors."""
+    """Finds statements about tensors that a run of the plan can't make."""
     result, tensors, provenance = [], stated.tensors, stated.provenance
     if len({tensor.name for tensor in tensors}) != len(tensors):
         result.append("tensors: one appears twice")
@@ -61,7 +61,7 @@ def _origins(stated: Predicate) -> set[str]:
 
 
 def _compare_with_recipe(stated: Predicate, plan: Plan) -> list[str]:
-    """Where names, shapes, types or origins differ from those of the recipe's model."""
+    """Finds names, shapes, types or origins that differ from those of the recipe's model."""
     expected = expected_shapes(plan)
     if expected is None:
         if isinstance(plan.model, Trees):
@@ -105,7 +105,7 @@ def _compare_with_recipe(stated: Predicate, plan: Plan) -> list[str]:
 
 
 def releases_adapters(plan: Plan) -> bool:
-    """Whether the adapters of a language model are released alone."""
+    """Returns True if the adapters of a language model are released alone."""
     return plan.release.weights == "adapters"
 
 
@@ -126,7 +126,7 @@ def _check_adapters(stated: Predicate, plan: Plan) -> list[str]:
 
 
 def _names_all_trained(plan: Plan) -> bool:
-    """Whether the recipe names the trained layers one by one, so that no order of layers is needed to know them."""
+    """Returns True if the recipe names the trained layers one by one: no order of layers is needed to know them."""
     train = plan.model.train if isinstance(plan.model, Pretrained) else "all"
     return isinstance(train, TrainedLayers) and train.only is not None
 
@@ -148,7 +148,7 @@ def _check_trees(stated: Predicate, plan: Plan) -> list[str]:
 
 
 def has_known_tensors(plan: Plan) -> bool:
-    """Whether the tensors of the recipe's model are known without building it. Those of other libraries are not."""
+    """Returns True if the tensors of the recipe's model are known without building it; other libraries' are not."""
     return isinstance(plan.model, Trees) or expected_shapes(plan) is not None
 
 
@@ -163,7 +163,7 @@ def expected_shapes(plan: Plan) -> layout.Shapes | None:
 
 
 def find_differences(stated: Predicate, plan: Plan, folder: Path) -> list[str]:
-    """Where the weights file in `folder` differs from the tensors that the certificate names."""
+    """Finds where the weights file in `folder` differs from the tensors that the certificate names."""
     file, metadata = name_weights(plan.model, adapters=releases_adapters(plan))
     try:
         header = read_header(folder / file, metadata)

@@ -49,7 +49,7 @@ def read_chosen(stated: schema.Predicate) -> Mapping[str, Value] | None:
 
 
 def describe_access(plan: Plan) -> Access:
-    """How the recipe's constants came about."""
+    """Describes how the recipe's constants came about."""
     tuned = plan.tuning
     if tuned is None:
         return Access(
@@ -70,7 +70,7 @@ def describe_access(plan: Plan) -> Access:
 
 
 def describe_private_scores(plan: Plan) -> str:
-    """What became of scores on private held-out records."""
+    """Describes what became of scores on private held-out records."""
     if plan.tuning is None:
         return "on private records: the scores stay in private/ and were not used for any choice"
     return (

@@ -118,7 +118,7 @@ def one_line(text: str) -> str:
 
 
 def _describe_error(error: ErrorDetails) -> str:
-    """What is wrong with a field, in our own words for frequent errors."""
+    """Describes what is wrong with a field, in our own words for frequent errors."""
     return ERROR_TEXTS.get(error["type"]) or error["msg"][:1].lower() + error["msg"][1:]
 
 

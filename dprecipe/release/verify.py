@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 PROVENANCE = "provenance.json"
-"""What a run without privacy writes in the place of a certificate."""
+"""Name of the file that a run without privacy writes instead of a certificate."""
 LEDGER = Path("private") / "ledger.jsonl"
 MAX_FAILURES = 60
 STAGES = ("its text", "its plan", "what its events cost", "what its files say", "its ledger")
-"""What is recomputed, in this order."""
+"""Parts that are recomputed, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Verified:
 
 
 def show_verified(verified: Verified) -> str:
-    """What was verified, as a card of a notebook."""
+    """Renders what was verified, as a card of a notebook."""
     claim, stated = verified.claim, verified.statement.predicate
     protected, more = meaning.describe_protected(claim)
     released = stated.data_access.evaluation.released

@@ -29,7 +29,7 @@ STRIDE = 0.5
 
 @final
 class CraftedRecords:
-    """As many units as the recipe declares, usual records each, but for those that an attack has written.
+    """Records of as many units as the recipe declares: usual ones, but for those that an attack has written.
 
     Units of several records have from one to all that they may have.
     """

@@ -29,7 +29,7 @@ TOLERANCE = 1e-5
 
 
 def sum_gathered(processes: Processes) -> dict[str, Any]:
-    """What a process has of two sums, of which the second is of weights that have moved."""
+    """Returns what a process has of two sums; the second is of weights that have moved."""
     model, batch = _make_model(), _draw_records()
     counts = SIZES if processes.count > 1 else (sum(SIZES),)
     start = sum(counts[: processes.rank])

@@ -26,7 +26,7 @@ def keep_audit(folder: RunFolder, audit: Audit) -> None:
 
 
 def read_audit(folder: RunFolder) -> Audit | None:
-    """What was kept; None where nothing was, or nothing that can be read: the audit is then made anew."""
+    """Reads what was kept; None where nothing was, or nothing that can be read: the audit is then made again."""
     try:
         return Audit.model_validate_json(durable.read_bytes(folder.private / NAME))
     except (OSError, ValueError):
@@ -41,7 +41,7 @@ def find_audit(plan: Plan, folder: RunFolder) -> Audit | None:
 
 
 def join_audits(before: Audit | None, at_end: Audit | None) -> Audit | None:
-    """What was shown before the first private record, and what the run itself has shown at its end."""
+    """Joins what was shown before the first private record with what the run itself has shown at its end."""
     if before is None or at_end is None:
         return before or at_end
     return before.model_copy(

@@ -14,7 +14,7 @@ from dprecipe.training.audit.request import AuditFinding
 from dprecipe.training.audit.rig import Rig
 
 RENYI = 0.02
-"""How far the library's Rényi accountant may lie above ours, relative: their orders differ."""
+"""Largest relative excess of the library's Rényi accountant over ours: their orders differ."""
 
 
 def examine_ledgers(rigs: Sequence[Rig]) -> Iterator[AuditFinding]:

@@ -23,7 +23,7 @@ from dprecipe.training.audit.rig import UNBOUNDED, Seen
 
 Scores = NDArray[np.float64]
 MAX_SAMPLE = 200_000
-"""Of the distance from a distribution."""
+"""Largest sample whose distance from a distribution is taken."""
 MAX_SERIES = 1 << 19
 """Numbers whose correlations are taken at every distance."""
 LARGEST_SCORE = 38.0
@@ -54,7 +54,7 @@ def examine_noise(attempts: Sequence[Sequence[Seen]]) -> Iterator[AuditFinding]:
 
 
 def examine_divisor(seen: Sequence[Seen]) -> Iterator[AuditFinding]:
-    """What the optimiser gets is the noisy sum over one constant, the same for batches of every size.
+    """Checks that the optimiser gets the noisy sum over one constant, the same for batches of every size.
 
     `seen`: at least two, the first two of empty batches.
     """
@@ -173,7 +173,7 @@ def _constant_divisor(seen: Sequence[Seen]) -> float | None:
 
 
 def divisor_of(seen: Seen) -> float | None:
-    """What a noisy sum was divided by; None where its numbers were not all divided by one number."""
+    """Returns what a noisy sum was divided by; None where its numbers were not all divided by one number."""
     noisy = seen.noisy[: len(seen.gradient)]
     largest = int(noisy.abs().argmax())
     divisor = float(noisy[largest] / seen.gradient[largest])

@@ -48,7 +48,7 @@ SAMPLING_SECONDS, PLANNED_SECONDS = 3.0, 4.0
 
 
 def remark_on(device: torch.device) -> tuple[str, ...]:
-    """What to say of an audit on this device."""
+    """Returns what to say of an audit on this device."""
     if device.type == "cpu":
         return ()
     return (f"sums on {device} are not the same, bit for bit, each time: the audit is of this device alone",)
@@ -60,7 +60,7 @@ class Bench:
     """A compiled program on synthetic records, and where its attempts are kept."""
 
     plan: Plan
-    """As it is audited: speed settings are its own."""
+    """Plan as it is audited: speed settings are its own."""
     build: Build
     program: StepwiseProgram
     form: Form
@@ -73,7 +73,7 @@ class Bench:
         return CraftedRecords(self.plan, self.form, seed, least)
 
     def store(self, records: CraftedRecords, plan: Plan | None = None) -> Store:
-        """As the run's own records are stored."""
+        """Stores records as the run's own are stored."""
         return store_of(replace(plan or self.plan, audit=None), records, self.program.device)  # without canaries
 
     def open(self, store: Store, name: str, charge: Charge, plan: Plan | None = None) -> Rig:

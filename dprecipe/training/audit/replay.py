@@ -1,4 +1,4 @@
-"""What the optimiser, its momentum, averages and adapted constants hold follows from noisy sums, and from nothing else.
+"""Replay of the optimiser: its momentum, averages and adapted constants follow from noisy sums, and nothing else.
 
 Two programs see different records, in batches of different sizes, and are given the same noisy sums: a gate hands the
 second what the first released. Their states must then be equal, bit for bit.

@@ -1,4 +1,4 @@
-"""What is asked of a mechanism's audit, and what it answers: evidence, which nobody has judged yet. No torch."""
+"""The request for a mechanism's audit and its answer: evidence, which no one has judged yet. No torch."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """What is to be tried, and how hard."""
+    """Choice of what is to be tried, and how hard."""
 
     depths: tuple[Depth, ...]
     steps: int
-    """Of depth `steps`: how many, with the canary and without it together."""
+    """Number of steps of depth `steps`, with the canary and without it together."""
     releases: int
-    """Of depth `releases`: how many whole runs, likewise."""
+    """Number of whole runs of depth `releases`, with the canary and without it together."""
     confidence: float
-    """Of every lower bound."""
+    """Confidence of every lower bound."""
     show: Callable[[str, int, int], None] = lambda what, done, total: None
     """Called between parts of the work, often enough for Ctrl-C to be heard: what is being tried, and how much of it is
     done."""
     inputs: PythonInputs | None = None
-    """What comes from Python in the place of what the recipe names: of records only their form is read."""
+    """Objects from Python that replace what the recipe names: of records only their form is read."""
 
     def asks(self, depth: Depth) -> bool:
-        """Whether this depth is wanted."""
+        """Returns True if this depth is wanted."""
         return depth in self.depths
 
 
@@ -41,7 +41,7 @@ class AuditFinding:
     depth: Depth
     id: str
     text: str
-    """What is expected of a sound program."""
+    """Text of what is expected of a sound program."""
     evidence: TestEvidence
     choices: int = 1
     """The evidence is the worst of so many."""
@@ -58,21 +58,21 @@ class Attack:
     claimed: float | None = None
     """The largest μ or ε, by the claim; None of a rate."""
     delta: float | None = None
-    """Of a bound of ε."""
+    """δ of a bound of ε."""
     curve: tuple[tuple[float, float], ...] | None = None
-    """Of a bound of a rate: points (ε, δ) of the claimed profile."""
+    """Points (ε, δ) of the claimed profile, for a bound of a rate."""
     of_step: bool = False
-    """It is the μ of one step of a run of equal steps: what it implies of the run is stated, too."""
+    """True: the bound is the μ of one step of a run of equal steps; what it implies of the run is stated, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEvidence:
-    """What an audit of a program found: nothing of it is judged."""
+    """Findings of an audit of a program: nothing of them is judged."""
 
     tests: tuple[AuditFinding, ...] = ()
     attacks: tuple[Attack, ...] = ()
     remarks: tuple[str, ...] = ()
-    """What was left out, and why, in words."""
+    """Parts that were left out, and why, in words."""
 
     @staticmethod
     def joined(parts: Iterable[AuditEvidence]) -> AuditEvidence:

@@ -38,36 +38,36 @@ from dprecipe.training.run.runner import Start
 from dprecipe.training.steps.noisy_steps import Build, NoisySteps
 
 UNBOUNDED = 1e300
-"""What stands for a number that is not finite, in evidence."""
+"""Number that stands in evidence for one that is not finite."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen of one noisy update, all float64 and on the CPU."""
+    """Record of one noisy update, all float64 and on the CPU."""
 
     event: Event
     summed: Tensor
     """The sum before noise, (P,) or one longer."""
     bound: float | Tensor
-    """How far one unit can move it, by its own account."""
+    """Largest distance that one unit can move the sum, by the sum's own account."""
     noisy: Tensor
     gradient: Tensor
     """(P,): what the optimiser was given."""
 
     @property
     def distribution(self) -> Distribution:
-        """Of the noise, by the event."""
+        """Distribution of the noise, by the event."""
         return distribution_of(self.event)
 
     @property
     def scale(self) -> float | Tensor:
-        """Of the noise, by the event and the sum."""
+        """Scale of the noise, by the event and the sum."""
         return multiplier_of(self.event) * self.bound
 
     @property
     def noise(self) -> Tensor:
-        """What the gate added, in scales of the noise."""
+        """Noise that the gate added, in scales of the noise."""
         return (self.noisy - self.summed) / self.scale
 
 
@@ -84,11 +84,11 @@ class WatchedSecrets:
         self.draws = 0
         """Streams of noise."""
         self.early = 0
-        """Of these, drawn before the ledger's file held an event for them."""
+        """Number of these drawn before the ledger's file held an event for them."""
         self.repeated = 0
-        """Of these, drawn a second time."""
+        """Number of these drawn a second time."""
         self.keys: set[bytes] = set()
-        """Of the streams of noise."""
+        """Keys of the streams of noise."""
 
     @property
     def insecure_seed(self) -> int | None:
@@ -165,7 +165,7 @@ class Rig:
         self.given: list[Tensor] = []
         self.module.configure_optimizers().register_step_pre_hook(self._note_gradient)
         self.releases = charge.count * charge.event.steps
-        """How many noisy updates the gate allows."""
+        """Number of noisy updates that the gate allows."""
         self.number = 0
         self._settled_before = count_entries(folder.ledger)["settle"]
         self.settled = 0
@@ -242,7 +242,7 @@ class Rig:
 
 
 def count_entries(ledger: Path) -> Counter[str]:
-    """How many events the lines of each type name in a ledger's file, read anew and without the ledger's own code."""
+    """Counts the events of each type of line in a ledger's file, read afresh and without the ledger's own code."""
     counts: Counter[str] = Counter()
     for line in ledger.read_text("utf-8").splitlines():
         entry = json.loads(line)
@@ -251,7 +251,7 @@ def count_entries(ledger: Path) -> Counter[str]:
 
 
 def move_between(one: ClippedSum, other: ClippedSum) -> float:
-    """How far two sums are apart, in the bound that they state and its norm; not finite counts as without bound."""
+    """Returns the distance of two sums, in the bound that they state and its norm; if not finite, `UNBOUNDED`."""
     order = 1 if one.norm == "l1" else 2
     distance = float(torch.linalg.vector_norm((one.value - other.value) / one.bound, ord=order))
     return distance if np.isfinite(distance) else UNBOUNDED

@@ -116,7 +116,7 @@ def audit_before(plan: Plan, inputs: PythonInputs) -> Audit | None:
 
 
 def _list_remarks(plan: Plan) -> tuple[str, ...]:
-    """Where a run is another program than the one that is audited."""
+    """Lists where a run is another program than the one that is audited."""
     remarks = []
     if plan.tuning is not None:
         remarks.append("tuning: the recipe's own values were audited; its runs try others, and choose one of them")

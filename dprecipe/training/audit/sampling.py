@@ -1,4 +1,4 @@
-"""Which units take part: the batches that the program draws, step after step, against what the event claims of them.
+"""The test of participation: the batches that the program draws, step by step, against what the event claims of them.
 
 The program's own steps run, with its own streams; only sums are left out, since they take time and decide nothing of
 who takes part. Tests are exact: every count is one of independent trials, if the event is right.
@@ -30,13 +30,13 @@ from dprecipe.training.program.records import Store, StoredBatch
 from dprecipe.training.steps.noisy_steps import BatchSums, NoisyStep
 
 MAX_STEPS = 400
-"""Of both attempts together, but for epochs that are longer."""
+"""Largest number of steps of both attempts together, but for epochs that are longer."""
 MIN_VARIANCE = 25.0
-"""Of a batch size, from which on its square is nearly that of a normal number."""
+"""Variance of a batch size, from which on its square is nearly that of a normal number."""
 FEW = 64
 """Units whose frequency is tested by itself: the first and the last of the data."""
 MEMBERS = 128
-"""Of a batch, that are compared with those of every other batch, about."""
+"""Approximate number of a batch's members that are compared with those of every other batch."""
 RARE = 1e-9
 """Probability of a full batch below which a cap changes no test."""
 
@@ -155,7 +155,7 @@ def _examine_poisson(member_KU: NDArray[np.bool_], sizes: NDArray[np.int64], rat
 
 
 def _capped_rate(units: int, rate: float, cap: int) -> float:
-    """How often a unit takes part where batches are cut to a random part of `cap` units: by symmetry all are alike."""
+    """Returns how often a unit takes part if batches are cut to `cap` random units: by symmetry all are alike."""
     from scipy import stats
 
     below = np.arange(cap)

@@ -143,7 +143,7 @@ def _groups_of(units: list[int]) -> set[int]:
 
 
 def _take_part(folder: Path, rank: int) -> dict[str, Any]:
-    """What a process has of each round. Its own sums are of its rank; the noisy one is of the leader alone."""
+    """Returns what a process has of each round: its own sums are of its rank, the noisy one of the leader alone."""
     results: dict[str, Any] = {key: [] for key in ("parts", "given", "sums", "noisy", "released", "seeds", "shards")}
     facts = json.loads((folder / "event.json").read_text("utf-8"))
     event = None if facts["event"] is None else charge_from_json(facts["event"]).event

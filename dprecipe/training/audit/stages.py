@@ -50,13 +50,13 @@ from dprecipe.training.checks.stages import quantile_cdf
 
 RELEASES, MIN_RELEASES = 400, 40
 SECONDS = 2.0
-"""For the releases of one step, about; there are `MIN_RELEASES` at least."""
+"""Approximate seconds for the releases of one step; there are `MIN_RELEASES` at least."""
 PLACES = 16
 """Values that a feature has."""
 FEW, OFTEN = "few", "often"
 """The items of texts: of one unit, and of as many as the threshold."""
 LATTICE = 1e-3
-"""What a lattice of the noise may add to a move, over the sensitivity."""
+"""Largest part that a lattice of the noise may add to a move, over the sensitivity."""
 Floats = NDArray[np.float64]
 
 
@@ -86,7 +86,7 @@ def _publish_all(plan: Plan) -> Data:
 
 
 def make_records(plan: Plan) -> Records:
-    """As many units as are planned; the first one, of as many records as it may have, at the end of every range."""
+    """Makes as many units as planned; the first, of the most records it may have, is at the end of every range."""
     data, unit = plan.data, plan.data.unit
     columns = column_facts(data.train.table_columns or {}, data.preprocess)
     shape, count = source_shape(columns, data.train.record_shape), data.max_units
@@ -153,7 +153,7 @@ def _examine_stage(
 
 
 def _drop_first(records: Records) -> Records:
-    """Without the first unit."""
+    """Returns the records without the first unit."""
     kept = np.flatnonzero(np.arange(len(records)) > 0 if records.units is None else records.units > 0)
     units = None if records.units is None else records.units[kept] - 1
     return replace(records, features=records.features[kept], labels=records.labels[kept], units=units)
@@ -190,7 +190,7 @@ def _examine_quantiles(
     released: Sequence[StageConstants],
     records: Records,
 ) -> Iterator[AuditFinding]:
-    """Of the lower quantile, of all columns: the first unit is at an end, and counts for little."""
+    """Examines the lower quantile of all columns: the first unit is at an end, and counts for little."""
     event, bounds = stage.charges[0].event, find_bounds(data, stage.step, earlier)
     if not isinstance(event, NoisyQuantile):
         return

@@ -74,7 +74,7 @@ def audit_steps(bench: Bench, steps: int, show: Callable[[int], None]) -> AuditE
 
 
 class _Attacker:
-    """What is known before each step, and the guess after it."""
+    """Attacker on one step: what it knows beforehand, and its guess afterwards."""
 
     def __init__(self, rig: Rig, start: int, canary: Crafted) -> None:
         self._rig = rig
@@ -90,7 +90,7 @@ class _Attacker:
         self._others = known[False].value
         moved = (known[True].value - known[False].value) / known[False].bound
         self.length = float(torch.linalg.vector_norm(moved, ord=1 if known[True].norm == "l1" else 2))
-        """How far the canary moves the sum, in its bound."""
+        """Distance that the canary moves the sum, in its bound."""
         self._shift = moved / multiplier_of(rig.event)
 
     def guess(self, coin: bool) -> bool:
@@ -108,7 +108,7 @@ class _Attacker:
 
 
 def _says_in(seen: Seen, noise: Tensor, shift: Tensor) -> bool:
-    """Whether noise, in scales, looks like noise around the shift that the canary makes.
+    """Returns True if noise, in scales, looks like noise around the shift that the canary makes.
 
     Gaussian: its part along the shift is above half the claimed μ. Others: the shift makes it more likely.
     """

@@ -1,4 +1,4 @@
-"""How far one unit moves a sum: an adversarial search over records, labels, weights and places in a batch.
+"""The attack on one unit's move of a sum: an adversarial search over records, labels, weights and places in a batch.
 
 Whatever is found is a lower bound of the sensitivity. A sound program never exceeds what its sums state, so the test
 is deterministic, and a search that misses a fault says nothing.
@@ -26,7 +26,7 @@ from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.program.losses import Loss, synthetic_labels
 
 SCALES = (1.0, 30.0, 0.01)
-"""What the first weights are multiplied by: long gradients, and saturated ones, wherever training may lead."""
+"""Factors of the first weights: long gradients, and saturated ones, wherever training may lead."""
 LABELS = 2
 """Labels that each candidate is tried with."""
 FINALISTS = 3
@@ -46,9 +46,9 @@ class Crafted:
     """A record that an attack has found."""
 
     move: float
-    """Of the sum, where its unit is alone in a batch, in bounds."""
+    """Move of the sum, where its unit is alone in a batch, in bounds."""
     scale: float
-    """What the first weights are multiplied by."""
+    """Factor of the first weights."""
     features: Tensor
     label: float
 

@@ -16,14 +16,14 @@ from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Secrets, Stream
 
 FILE = "canaries.json"
-"""In `private/`."""
+"""Name of the file in `private/`."""
 SCHEMA = "dprecipe.canaries/v1"
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Coins:
-    """Which canaries are in the training set: (M,) bool. They are printed nowhere."""
+    """Outcomes of the canaries' coins, (M,) bool: True is in the training set. They are printed nowhere."""
 
     inside: NDArray[np.bool_]
 
@@ -36,7 +36,7 @@ class Coins:
 
     @property
     def digest(self) -> str:
-        """Of all of them: for files in `private/` alone."""
+        """Digests all coins, for files in `private/` alone."""
         return hashlib.sha256(b"dprecipe canaries\0" + self._bytes()).hexdigest()
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What the program of a run asks of its canaries, whatever they are."""
+"""The interface between the program of a run and its canaries, whatever they are."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class RunCanaries(Protocol):
 
     @property
     def coins(self) -> Coins:
-        """Which of them are in."""
+        """Coins that say which of them are in."""
 
     @property
     def units(self) -> int:
-        """What batches are drawn from: records and canaries."""
+        """Number of units that batches are drawn from: records and canaries."""
 
     def split(self, units: UnitNumbers) -> tuple[UnitNumbers, Numbers | None]:
         """The units of a batch whose records are read; and the canaries among the others, by number, where they are to
@@ -48,7 +48,7 @@ class RunCanaries(Protocol):
         """
 
     def state(self) -> dict[str, Any]:
-        """For a later attempt; between events. Tensors, numbers and text only."""
+        """Returns what a later attempt needs; called between events. Tensors, numbers and text only."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`.

@@ -55,7 +55,7 @@ class GradientCanaries:
         """`records`: the units of the training set; canaries are numbered on from there. `key`: the plan's digest.
         `replaced`: a neighbour replaces a unit, so a canary that is out has the opposite gradient."""
         self.units = records + coins.count
-        """What batches are drawn from."""
+        """Number of units that batches are drawn from."""
         self.coins = coins
         self._records = records
         self._key = key
@@ -118,11 +118,11 @@ class GradientCanaries:
         self._begun = False
 
     def rank(self, released: Mapping[str, Tensor]) -> Floats:
-        """By the log-likelihood ratio of all noisy sums."""
+        """Ranks the canaries by the log-likelihood ratio of all noisy sums."""
         return self._scores_M.copy()
 
     def state(self) -> dict[str, Any]:
-        """For a later attempt; between events."""
+        """Returns what a later attempt needs; called between events."""
         return {"coins": self.coins.digest, "scores": torch.from_numpy(self._scores_M.copy())}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ class Trend:
 @final
 @dataclass(frozen=True, slots=True)
 class _Added:
-    """What scores need to know of a sum."""
+    """Terms of a noisy sum that scores need."""
 
     placement: Placement
     bounds: Floats

@@ -1,4 +1,4 @@
-"""Where gradients of canaries lie: in each group of clipped parameters on one coordinate, another one in each step.
+"""The places of canaries' gradients: one coordinate in each group of clipped parameters, another one in each step.
 
 A canary that kept its coordinate would compete with what the records want of that weight: their gradients there add up
 over the steps, and far exceed the canary's. So coordinates and signs change, and what the records add to a score has a
@@ -50,14 +50,14 @@ class Layout:
 @final
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Of one step, for G groups and M canaries: coordinates of a flat gradient, and signs, (G, M) each."""
+    """Places in one step, for G groups and M canaries: coordinates of a flat gradient, and signs, (G, M) each."""
 
     places: Numbers
     signs: Floats
 
 
 def place_canaries(layout: Layout, count: int, key: str, step: int) -> Placement:
-    """Where `count` canaries are in a step.
+    """Places `count` canaries in a step.
 
     Guarantees: the same for the same arguments; no two canaries share a coordinate of a group that has at least as many
     as there are canaries.

@@ -54,7 +54,7 @@ class WithCanaries:
         )
 
     def batch(self, indices: Indices | slice) -> tuple[NDArray[np.float32], Labels]:
-        """As every source of records."""
+        """Returns a batch, as every source of records does."""
         numbers = np.arange(len(self))[indices] if isinstance(indices, slice) else indices
         own = numbers >= len(self._records)
         features, labels = self._records.batch(numbers[~own])
@@ -96,7 +96,7 @@ class RecordCanaries:
         """`losses` (M,): those of a model with given weights on the canaries; asked now, of the initial ones."""
         self.coins = coins
         self.units = source.unit_count
-        """What batches are drawn from."""
+        """Number of units that batches are drawn from."""
         self._first = self.units - coins.count
         self._losses = losses
         self._before_M = losses({})
@@ -120,12 +120,12 @@ class RecordCanaries:
         """Nothing."""
 
     def rank(self, released: Mapping[str, Tensor]) -> Floats:
-        """By how far the loss has fallen."""
+        """Ranks the canaries by how far the loss has fallen."""
         fallen_M = self._before_M - self._losses(released)
         return np.nan_to_num(fallen_M, nan=-np.inf)
 
     def state(self) -> dict[str, Any]:
-        """For a later attempt."""
+        """Returns what a later attempt needs."""
         return {"coins": self.coins.digest}
 
     def restore(self, state: dict[str, Any]) -> None:

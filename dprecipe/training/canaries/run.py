@@ -48,12 +48,12 @@ def make_canaries(
 
 
 def guess_coins(plan: Plan, canaries: RunCanaries, released: Mapping[str, Tensor]) -> Guesses:
-    """What is published of a run's canaries; `released`: the weights that are released."""
+    """Returns what is published of a run's canaries; `released`: the weights that are released."""
     return count_guesses(plan, canaries.coins, canaries.rank(released))
 
 
 def count_guesses(plan: Plan, coins: Coins, scores_M: Floats) -> Guesses:
-    """How many names, as many as the plan says, are right.
+    """Counts how many names, as many as the plan says, are right.
 
     Those with the highest scores are named in, those with the lowest out; of equal ones the first is the lower.
     """
@@ -80,7 +80,7 @@ def judge_guesses(plan: Plan, guesses: Guesses, epsilon: float) -> AuditBound:
 
 
 def describe_bound(canary: str) -> str:
-    """What is expected of a sound program, in words."""
+    """Describes what is expected of a sound program."""
     told = "all noisy sums tell" if canary == "gradient" else "the released model tells"
     return f"{told} no more of which {canary} canaries were in this run than the claim allows"
 

@@ -18,7 +18,7 @@ from dprecipe.training.loggers.sinks import Sink, Status
 MAX_WAITING = 1_000
 """Points that wait for a slow sink."""
 MAX_SECONDS = 10.0
-"""That the end of a run waits for it."""
+"""Largest number of seconds that the end of a run waits for it."""
 Task = Callable[[Sink], None]
 
 

@@ -1,4 +1,4 @@
-"""What loggers get: covered points, which may go anywhere, and private ones, which stay in the owner's files.
+"""The points that loggers get: covered ones, which may go anywhere, and private ones, which stay in the owner's files.
 
 Formal guarantee: a `CoveredPoint` holds numbers that anyone may compute from the recipe and the noisy results of events
 that are already paid: the step, ε so far, the learning rate, what noisy sums have decided, and scores of the released

@@ -59,12 +59,12 @@ class RunLoggers:
 
     @property
     def are_used(self) -> bool:
-        """Whether there is any."""
+        """True if there is any."""
         return bool(self._sinks)
 
     @property
     def takes_public_scores(self) -> bool:
-        """Whether covered points have scores."""
+        """True if covered points have scores."""
         return self._plan.publishes_scores and not self._test_from_python
 
     def log_covered(
@@ -152,7 +152,7 @@ def _name(plan: Plan, number: int) -> str:
 
 
 def _constants(plan: Plan) -> dict[str, str | float]:
-    """What names a run: constants of its recipe and plan."""
+    """Returns what names a run: constants of its recipe and plan."""
     return {
         "recipe": plan.name,
         "plan": plan.digest,

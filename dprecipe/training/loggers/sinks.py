@@ -1,4 +1,4 @@
-"""Where points go: each kind of logger, through Lightning's.
+"""The sinks of points: each kind of logger, through Lightning's.
 
 A sink is used from one thread of its own. It may raise anything, and take any time: see `background`.
 """
@@ -28,7 +28,7 @@ MLFLOW_DEFAULTS = {
 
 
 class Sink(Protocol):
-    """What takes the values of a step."""
+    """Receiver of the values of a step."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None: ...
     def finish(self, status: Status) -> None: ...
@@ -36,13 +36,13 @@ class Sink(Protocol):
 
 @final
 class Identity:
-    """What a sink is told of the run, and what it remembers of it for a resumed attempt."""
+    """Identity of the run as a sink sees it, and what the sink remembers of it for a resumed attempt."""
 
     def __init__(self, name: str, constants: Mapping[str, str | float], known: str | None) -> None:
         self.name = name
-        """Of the run."""
+        """Name of the run."""
         self.constants = constants
-        """Of the recipe and its plan."""
+        """Constants of the recipe and its plan."""
         self.known = known
         """The run's identifier at the logger, from an earlier attempt."""
         self.remember: Callable[[str], None] = lambda identifier: None

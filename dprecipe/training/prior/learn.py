@@ -104,5 +104,5 @@ class PriorLearner:
 
 
 def _seed(seed: int, step: int) -> int:
-    """Of one step's generator, below 2^63."""
+    """Returns the seed of one step's generator, below 2^63."""
     return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> np.uint64(1))

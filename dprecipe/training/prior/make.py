@@ -30,7 +30,7 @@ from dprecipe.training.program.program import device_of
 from dprecipe.training.publish.provenance import device_name
 
 CLASSES = 2
-"""Of the network while it learns: its last layer is not learned, and not in the file."""
+"""Classes of the network while it learns: its last layer is not learned, and not in the file."""
 SAVE_SECONDS: Final = 60.0
 PROGRESS_KEY = "dprecipe.prior.progress"
 

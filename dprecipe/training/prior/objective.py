@@ -1,4 +1,4 @@
-"""What is learned without labels: views of one image lie near each other, and all images lie far apart.
+"""The objective without labels: views of one image lie near each other, and all images lie far apart.
 
 Source: T. Wang, P. Isola, "Understanding Contrastive Representation Learning through Alignment and Uniformity on the
 Hypersphere", ICML 2020, with their α = 2 and t = 2. Shapes: N images, D features.

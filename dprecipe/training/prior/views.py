@@ -14,7 +14,7 @@ from torch.nn.functional import affine_grid, grid_sample
 SMALLEST = 0.3
 """Part of an image's area that a view shows at least."""
 STRENGTH = 0.4
-"""How far brightness, contrast and channels move."""
+"""Largest relative move of brightness, contrast and channels."""
 GREY = 0.2
 """Part of the colour views that lose their colours."""
 

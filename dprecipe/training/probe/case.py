@@ -33,9 +33,9 @@ ROUNDING = 1e-5
 TOLERANCE = 1e-4
 """Largest relative error: single precision adds up in another order, no more."""
 KINK_DRAWS = 16
-"""So often a record is moved to find a kink beside it."""
+"""Number of times that a record is moved to find a kink beside it."""
 ROUNDINGS = 10
-"""How many times the measured rounding of an entry is allowed on top."""
+"""Multiple of an entry's measured rounding that is allowed on top."""
 RETURN = "mend forward: it returns a row for each record, with as many numbers as the labels ask for"
 FINITE = "mend forward: keep its numbers finite, such as by a small constant where it divides or takes a logarithm"
 ProbeTest = tuple[str, str, Callable[[], str]]
@@ -62,7 +62,7 @@ def move_rows(features: Tensor, rows: Iterable[int], seed: int) -> Tensor:
 @final
 @dataclass(frozen=True)
 class Case:
-    """What the checks of the probe share. Records are replaced by `others`, to see which outputs they influence."""
+    """State that the checks of the probe share. `others` replace records, to see which outputs they influence."""
 
     module: nn.Module
     loss: Loss
@@ -99,7 +99,7 @@ class Case:
 
     @cached_property
     def random(self) -> bool:
-        """Whether layers draw at all, however seldom that changes an output."""
+        """True if layers draw at all, however seldom that changes an output."""
         with self.drawing():
             return self.single or bool(record_draws(self.module, self.features))
 
@@ -274,7 +274,7 @@ class Case:
         return torch.stack(rows)
 
     def slices(self) -> Iterator[tuple[str, slice]]:
-        """Where each trained parameter lies in a flat gradient."""
+        """Lists where each trained parameter lies in a flat gradient."""
         start = 0
         for name, parameter in self.module.named_parameters():
             if parameter.requires_grad:
@@ -283,7 +283,7 @@ class Case:
                 start += size
 
     def outputs(self, features: Tensor, _: Tensor, seed: int = 0) -> Tensor:
-        """What the module makes of these records, its layers drawing from this seed."""
+        """Returns what the module makes of these records, its layers drawing from this seed."""
         with torch.no_grad(), self.drawing(seed):
             outputs = self.module(features)
         if not isinstance(outputs, Tensor):

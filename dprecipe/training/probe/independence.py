@@ -26,7 +26,7 @@ Function = Callable[[Tensor, Tensor], Tensor]
 BEYOND = 1e9
 """More than any number of tokens."""
 MAGNITUDES = (10.0, 100.0)
-"""How many times as large quantities are tried: a module may do something else there."""
+"""Factors that make quantities as large: a module may do something else there."""
 
 
 @final
@@ -155,7 +155,7 @@ def _replace_each(case: Case, function: Function, quantity: str, tried: TriedRec
 
 
 def _kinks(case: Case, function: Function, tried: TriedRecords, expected: Tensor, j: int | Tensor) -> float:
-    """How far row j may be off because rounding moves it over a kink of the network, relative to the largest number.
+    """Returns how far rounding may move row j over a kink of the network, relative to the largest number.
 
     At a kink (of a ReLU, of a pool) a gradient jumps: by how much shows in changes of the record of the size of
     rounding, in a batch of the same size.

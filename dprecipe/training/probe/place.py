@@ -1,4 +1,4 @@
-"""Where in a module something happened: layer, class, and the line of its author's source."""
+"""The place in a module where something happened: layer, class, and the line of its author's source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "p
 
 
 def locate_failure(error: BaseException, module: nn.Module) -> str:
-    """What an error says, in one line that ends with a word, the layer it came from and the line that raised it."""
+    """Describes an error in one line that ends with a word, the layer it came from and the line that raised it."""
     return textwrap.shorten(f"{type(error).__name__}: {error}", WIDTH, placeholder=" …") + place_failure(error, module)
 
 

@@ -48,7 +48,7 @@ class Check:
     passed: bool
     measured: str
     remedy: str = ""
-    """What to do about this failure; empty for the general remedy."""
+    """Remedy for this failure; empty for the general remedy."""
 
     def to_json(self) -> dict[str, Any]:
         return {"id": self.id, "text": self.text, "passed": self.passed, "measured": self.measured}

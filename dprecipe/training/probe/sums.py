@@ -120,7 +120,7 @@ class Units:
 
     @cached_property
     def groups(self) -> list[Tensor]:
-        """Of each group, the coordinates of its parameters."""
+        """Coordinates of each group's parameters."""
         sizes = [part.stop - part.start for _, part in self.case.slices()]
         of_parameter = self.of_plan.groups or [0] * len(sizes)
         of_each = torch.tensor(of_parameter).repeat_interleave(torch.tensor(sizes))
@@ -130,7 +130,7 @@ class Units:
         return replace(self.of_plan, thresholds=tuple(thresholds.tolist()))
 
     def dividing(self) -> Clipping:
-        """With thresholds that some units pass and others don't: in the widest gap of each group's norms."""
+        """Returns a clipping whose thresholds divide units: each lies in the widest gap of its group's norms."""
         norms_GB = self.norms.sort(1).values
         gaps_GB = norms_GB.diff(dim=1)
         at_G1 = gaps_GB.argmax(1, keepdim=True)
@@ -138,7 +138,7 @@ class Units:
         return self.clipping(_positive(thresholds_G))
 
     def narrow(self) -> Clipping:
-        """With thresholds that every unit passes."""
+        """Returns a clipping with thresholds that every unit passes."""
         return self.clipping(_positive(0.5 * self.norms.amin(1)))
 
     def weights(self, clipping: Clipping) -> Tensor:
@@ -149,7 +149,7 @@ class Units:
         return thresholds_G1 / (self.norms + clipping.stability)
 
     def scales(self, clipping: Clipping) -> list[float]:
-        """Of each group, the largest number that a unit adds: in the sum, units can cancel but for rounding."""
+        """Returns the largest number that a unit adds in each group: in the sum, units can cancel but for rounding."""
         return [
             max(float(weight * row[at].abs().max()) for weight, row in zip(weights_B, self.gradients, strict=True))
             for at, weights_B in zip(self.groups, self.weights(clipping), strict=True)
@@ -208,7 +208,7 @@ def _clipped_sum_edges(units: Units, clipped_sum: ClippedSumOf) -> str:
         return bounded(part).value
 
     def filling(part: BatchPart) -> float:
-        """How much of its bound a sum of one unit fills."""
+        """Returns the share of its bound that a sum of one unit fills."""
         result, order = bounded(part), 1 if clipping.norm == "l1" else 2
         return float(torch.linalg.vector_norm(result.value.double() / result.bound, ord=order))
 

@@ -1,4 +1,4 @@
-"""How many runs there are and which values each has: drawn once, after the reservation and before the first run.
+"""The number of runs and the values of each: drawn once, after the reservation and before the first run.
 
 It is secret: kept in `private/` and printed nowhere.
 """
@@ -21,7 +21,7 @@ from dprecipe.privacy.tuning.runs import draw_runs, make_runs
 
 DRAWS = "draws.json"
 MAX_REDRAWS = 200
-"""Of one run's values; each value by itself makes a model."""
+"""Largest number of redraws of one run's values; each value by itself makes a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def load_or_draw(
     stages: Sequence[str] = (),
     accept: Callable[[Point], bool] = lambda point: True,
 ) -> DrawnRuns:
-    """What was drawn, by this attempt or an earlier one; on disk before it is used. `accept` as in `draw`.
+    """Loads or draws the runs, by this attempt or an earlier one; on disk before use. `accept` as in `draw`.
 
     `stages`: digests of what the paid steps of preprocessing released: all runs start from the same.
 
@@ -84,7 +84,7 @@ def load_or_draw(
 
 
 def load(path: Path, plan: Plan, stages: Sequence[str] | None = None) -> DrawnRuns:
-    """What was drawn. `stages` as in `load_or_draw`; None: whatever they were.
+    """Loads what was drawn. `stages` as in `load_or_draw`; None: whatever they were.
 
     Raises:
         RunFailed: the file is missing, damaged or of another plan.

@@ -1,4 +1,4 @@
-"""What a worker of a cluster is asked for, and what it does: one run of a tuned run, in a folder that it deletes.
+"""An order for a worker of a cluster: one run of a tuned run, in a folder that the worker deletes.
 
 Its records come from a disk that all machines share, and are compared with those of the process that leads before
 anything is trained. What it made goes back as bytes; it keeps nothing, and writes no ledger but that of its own run.
@@ -32,17 +32,17 @@ SHARED = "data and recipe have to lie at the same paths on every machine: put th
 
 @dataclass(frozen=True, slots=True)
 class RunTerms:
-    """What all runs have in common."""
+    """Terms that all runs have in common."""
 
     source: RecipeSource
-    """Its file is an absolute path."""
+    """Source of the recipe; its file is an absolute path."""
     root: Path
     key: bytes
-    """Of the commitments; of this tuned run alone."""
+    """Key of the commitments; of this tuned run alone."""
     commitments: Mapping[str, str]
-    """To what every run reads, by its role."""
+    """Commitments to what every run reads, by its role."""
     scratch: Path | None
-    """Where the folders of runs are made; None: in the folder for temporary files of the worker's machine."""
+    """Folder for the folders of runs; None: the folder for temporary files of the worker's machine."""
     constants: Constants = ()
     version: str = __version__
 
@@ -100,7 +100,7 @@ def _make_run(trials: Trials, order: RunOrder) -> bytes:
 
 @ignoring_warnings()
 def check_machine(terms: RunTerms, token: str) -> bytes:
-    """Whether a run could be made here: the answer of one that makes no model, or a fault."""
+    """Checks that a run could be made here: answers as one that makes no model, or with a fault."""
     try:
         _ready_trials(terms, Path())
         return pack_refusal(token)
@@ -115,7 +115,7 @@ def _as_fault(error: Exception) -> Fault:
 
 
 _ready: tuple[bytes, Trials] | None = None
-"""Of the tuned run that this process works for: its records are read once."""
+"""Tuned run that this process works for: its records are read once."""
 
 
 def _ready_trials(terms: RunTerms, place: Path) -> Trials:

@@ -1,4 +1,4 @@
-"""What a run made on another machine, as bytes. Who unpacks them trusts nothing in them."""
+"""A parcel: a run made on another machine, as bytes. Its reader trusts nothing in it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pack_refusal(token: str) -> bytes:
 
 
 def pack_model(token: str, kept: Path) -> bytes:
-    """What a run keeps. Raises `OSError`."""
+    """Packs what a run keeps. Raises `OSError`."""
     names = list_names((kept / ADAPTERS).exists(), (kept / SCORE).exists())
     return _pack(token, "model", {name: (kept / name).read_bytes() for name in names}, {})
 
@@ -153,7 +153,7 @@ def keep_parcel(parcel: Parcel, kept: Path) -> None:
 
 
 def check_kept(kept: Path) -> None:
-    """What a run keeps, read as a stranger's.
+    """Checks what a run keeps, read as a stranger's.
 
     Raises:
         ContentError: it is not what a run writes.

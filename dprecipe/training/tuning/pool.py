@@ -27,7 +27,7 @@ from dprecipe.training.tuning.draws import DrawnRuns
 from dprecipe.training.tuning.trials import Constants, Trials
 
 MAX_LOSSES = 3
-"""So often processes may be lost before nobody tries again."""
+"""Largest number of times that processes may be lost before the tuned run gives up."""
 STOPPED = Interrupted("stopped")
 
 
@@ -98,7 +98,7 @@ class TrialPool:
 
 
 def count_done(trials: Trials, drawn: DrawnRuns) -> int:
-    """How many runs have ended."""
+    """Counts the runs that have ended."""
     return sum(trials.is_done(number) for number in range(len(drawn.points)))
 
 
@@ -136,7 +136,7 @@ _worker: Trials | None = None
 def _start_worker(
     source: RecipeSource, place: Path, root: Path, constants: Constants, threads: int, leader: int
 ) -> None:
-    """What a process does first. Signals of the terminal reach the process that leads, which passes them on."""
+    """Prepares a new process. Signals of the terminal reach the process that leads, which passes them on."""
     global _worker
     ignore_all_warnings()
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))

@@ -1,4 +1,4 @@
-"""What becomes of the runs that were not chosen, once the release is there: a table of them, and nothing in plain.
+"""The end of the runs that were not chosen, once the release is there: a table of them, and nothing in plain.
 
 The files that stay are written first, whole or not at all, and then `private/trials` is removed. An attempt that was
 killed in between leaves the folder, and the next one ends the work.

@@ -60,12 +60,12 @@ class TunedRun:
     folder: Path
     release: Path
     plan: Plan
-    """Of what is released: `plan.tuning.chosen` has its values."""
+    """Plan of what is released: `plan.tuning.chosen` has its values."""
     epsilon: float
     score: PublicScore | None
-    """Of the released model, on the public records by which it was chosen."""
+    """Score of the released model, on the public records by which it was chosen."""
     remarks: tuple[str, ...] = ()
-    """What else there is to say, in words; of a tuned run without a model, why."""
+    """Remarks in words; of a tuned run without a model, why it has none."""
 
     def __repr__(self) -> str:
         return f"TunedRun({str(self.folder)!r}: ε = {self.epsilon:g})"
@@ -75,7 +75,7 @@ class TunedRun:
 
     @property
     def has_model(self) -> bool:
-        """Whether a model is in the release: all runs may have been lost."""
+        """True if a model is in the release: all runs may have been lost."""
         return self.plan.tuning is not None and self.plan.tuning.chosen is not None
 
 
@@ -238,7 +238,7 @@ def _make_place(place: Path) -> None:
 
 
 def _check_drawn(folder: RunFolder, event: Event, before: Ledger | None) -> None:
-    """What was drawn is there, if any run may have begun with it: one event pays for one number of runs.
+    """Checks that what was drawn is there if any run may have begun with it: one event pays for one number of runs.
 
     Raises:
         RunFailed: it is not; nothing more is spent.

@@ -40,7 +40,7 @@ SCHEMA = "dprecipe.trial-score/v1"
 
 
 def find_score_event(plan: Plan) -> NoisyCount | None:
-    """What every run of a tuned plan is charged for its score; None where the score is free.
+    """Finds what every run of a tuned plan is charged for its score; None where the score is free.
 
     Raises:
         RunFailed: a fault of ours: the charge is not there.

@@ -16,7 +16,7 @@ from dprecipe.durable import FOLDER_MODE
 
 PREFIX = "dprecipe-run-"
 MAX_TRIES = 10
-"""So often a folder is made anew that another worker took for one that was left."""
+"""Largest number of times that a folder is made again because another worker took it for one that was left."""
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from dprecipe.training.run.trial_result import locate_result
 from dprecipe.training.tuning.score import SCORE, find_score_event, keep_score
 
 Constants = tuple[StageConstants, ...]
-"""What the paid steps of preprocessing released, before all runs."""
+"""Constants that the paid steps of preprocessing released, before all runs."""
 REFUSED, NO_MODEL = "refused", "lost"
 """The files that stand for a run whose values make no model, and for one that was lost; the second says why."""
 
@@ -65,25 +65,25 @@ class Trials:
 
     @property
     def pays_for_score(self) -> bool:
-        """Whether each run has a noisy score of its own."""
+        """True if each run has a noisy score of its own."""
         return self._score is not None
 
     def folder(self, number: int) -> RunFolder:
-        """Of one run."""
+        """Returns the folder of one run."""
         return RunFolder(self._place / str(number))
 
     def is_done(self, number: int) -> bool:
-        """Whether a run has ended."""
+        """Returns True if a run has ended."""
         kept = locate_result(self.folder(number))
         has_score = self._score is None or (kept / SCORE).exists()
         return (kept.is_dir() and has_score) or self.has_no_model(number)
 
     def has_no_model(self, number: int) -> bool:
-        """Whether it has ended without a model, and comes last."""
+        """Returns True if a run has ended without a model, and comes last."""
         return self.is_refused(number) or (self._place / f"{number}.{NO_MODEL}").exists()
 
     def is_refused(self, number: int) -> bool:
-        """Whether its values make no model."""
+        """Returns True if a run's values make no model."""
         return (self._place / f"{number}.{REFUSED}").exists()
 
     def refuse(self, number: int) -> None:
@@ -96,7 +96,7 @@ class Trials:
         self._mark(number, NO_MODEL, reason)
 
     def has_begun(self, number: int) -> bool:
-        """Whether it has charged anything to its own ledger, so that it may have drawn noise."""
+        """Returns True if a run has charged anything to its own ledger, so that it may have drawn noise."""
         return _count_charged(self.folder(number)) > 0
 
     def read_loss(self, number: int) -> str | None:
@@ -183,7 +183,7 @@ def _open_or_create(path: Path, trial: Plan) -> RunFolder:
 
 
 def _can_go_on(folder: RunFolder) -> bool:
-    """Whether all that was reserved did run, so that no step is lost."""
+    """Returns True if all that was reserved did run, so that no step is lost."""
     try:
         ledger = ledgers.read(folder.ledger)
     except RunFailed:
@@ -192,7 +192,7 @@ def _can_go_on(folder: RunFolder) -> bool:
 
 
 def _count_charged(folder: RunFolder) -> float:
-    """How many events a run's own ledger holds; infinity where it can't be read."""
+    """Counts the events that a run's own ledger holds; infinity where it can't be read."""
     try:
         ledger = ledgers.read_unopened(folder.ledger)
     except FileNotFoundError:
@@ -203,5 +203,5 @@ def _count_charged(folder: RunFolder) -> float:
 
 
 def describe_error(error: Exception) -> str:
-    """For the owner's eyes alone."""
+    """Describes an error, for the owner's eyes alone."""
     return f"{type(error).__name__}: {str(error)[:300]}"

@@ -1,4 +1,4 @@
-"""From all runs to the one that is released, and to its certificate."""
+"""The way from all runs to the one that is released, and to its certificate."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def list_models(trials: Trials, drawn: DrawnRuns) -> list[int]:
 
 
 def describe_losses(folder: RunFolder) -> str:
-    """Where it says why runs have no model."""
+    """Says where to read why runs have no model."""
     return f"each was lost, or its values make none: the files *.lost in {folder.private / 'trials'} say why"
 
 
@@ -78,7 +78,7 @@ def score_of(score: PublicScore | None, metric: str) -> float | None:
 
 
 def _read_score(plan: Plan, trials: Trials, number: int) -> float | None:
-    """Of a run that has a model; None if it diverged."""
+    """Reads the score of a run that has a model; None if it diverged."""
     kept = locate_result(trials.folder(number))
     if plan.tuning is None or not trials.pays_for_score:
         metric = "" if plan.tuning is None else plan.tuning.block.score.metric
