@@ -48,7 +48,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
 @ignoring_warnings()
 def plan(loaded: Loaded) -> Plan:
     """Solve a recipe's free variable and freeze what a run will do and spend: see `dprecipe.planning.make.plan`. The
-    policies found above the recipe are held against it.
+    recipe is checked against the policies found above it.
 
     Raises:
         RecipeError: a policy is wrong.
@@ -109,7 +109,7 @@ def tune(
     cluster: str | None = None,
 ) -> TunedRun:
     """Make the runs of a recipe with `tuning`, up to `jobs` at once, and release the best of them: see
-    `dprecipe.training.tuning.run.tune`. `jobs`: 1 by default, and on a cluster as many as it has room for. With several
+    `dprecipe.training.tuning.run.tune`. `jobs`: 1 by default, and on a cluster as many as it can hold. With several
     jobs a script has to be importable: guard its call of this by `if __name__ == "__main__"`.
 
     `cluster`: on a cluster of Ray's, as `--ray` of the command: "local" starts one, "auto" finds that of this machine,

@@ -1,6 +1,6 @@
 """Files that survive a power failure, and that only their owner can read unless they are made for everybody.
 
-Anything else in the place of a private file (a pipe, a device, a folder) is an `OSError`; opening it never blocks.
+Anything else instead of a private file (a pipe, a device, a folder) is an `OSError`; opening it never blocks.
 """
 
 from __future__ import annotations

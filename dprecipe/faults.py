@@ -112,7 +112,7 @@ class Fault(Exception):
         return [make_printable(line) for line in (self.message, f"  = {self.remedy}" if self.remedy else "") if line]
 
     def _render_traceback_(self) -> list[str]:
-        """IPython asks for this: the user can mend it, and where in our code it was raised helps nobody."""
+        """IPython asks for this: the user can mend it, and the place in our code that raised it does not help."""
         return [f"{type(self).__name__}:", *self._list_lines()]
 
     def _repr_html_(self) -> str:

@@ -117,7 +117,7 @@ class NotebookBar:
 
 
 def _display(content: str, handle: Any) -> Any:
-    """Show HTML in a notebook, in the place of `handle`'s if there is one."""
+    """Show HTML in a notebook, instead of `handle`'s if there is one."""
     from IPython.display import HTML, display
 
     if handle is None:

@@ -184,7 +184,7 @@ def _judge(cell: str) -> str:
 
 
 NOT_CHECKED = "recorded by the run, not checked"
-"""The label of values that nobody can recompute."""
+"""The label of values that can't be recomputed."""
 
 
 def render_number(value: Any) -> str:

@@ -35,7 +35,7 @@ class Progress:
     """Shows `done` of `total` on the standard error, or in a notebook."""
 
     def __init__(self, what: str, unit: str, total: int | None, done: int = 0, *, private: bool = False) -> None:
-        """`what`: the name of the work. `unit`: the name of one part. `total`: None where nobody knows it. `private`:
+        """`what`: the name of the work. `unit`: the name of one part. `total`: None where it is unknown. `private`:
         the number of parts, or their pace, tells of private records: a terminal shows it; a log, or a notebook, which
         keeps it, gets nothing."""
         self._unit = unit

@@ -89,7 +89,7 @@ def describe_terms(state: AccountState) -> list[str]:
 
 
 def describe_part(state: AccountState) -> list[str]:
-    """Describes the cap's part for slots and how much of it is reserved, as lines; no lines where nothing is for slots."""
+    """Describes the cap's part for slots and how much of it is reserved; no lines where nothing is for slots."""
     part, groups = state.facts.slots, state.totals.groups
     if part is None:
         return []

@@ -27,14 +27,14 @@ Output = Annotated[str, typer.Option("--format", help="text or json")]
 @guard_faults
 def create_account(
     address: Address,
-    epsilon: Annotated[float, typer.Option(help="The cap: of everything that is ever released, together.")],
+    epsilon: Annotated[float, typer.Option(help="The cap on everything ever released, together.")],
     delta: Annotated[float, typer.Option(help="The cap's δ.")],
-    unit: Annotated[str, typer.Option(help="Who is protected, as in recipes: record, or the column that names them.")],
+    unit: Annotated[str, typer.Option(help="Who is protected, as in recipes: record, or a column of names.")],
     neighbouring: Annotated[
         str, typer.Option(help="add_or_remove_one, replace_one or zero_out_one")
     ] = "add_or_remove_one",
     max_per_run: Annotated[float | None, typer.Option(help="The largest ε that one run may claim.")] = None,
-    name: Annotated[str | None, typer.Option(help="Its name; by default that of the file.")] = None,
+    name: Annotated[str | None, typer.Option(help="The account's name; by default that of the file.")] = None,
     slots_epsilon: Annotated[float | None, typer.Option(help="The part of --epsilon for groups of slots.")] = None,
     slots_delta: Annotated[float | None, typer.Option(help="The part of --delta for groups of slots.")] = None,
 ) -> None:
@@ -48,15 +48,16 @@ def create_account(
 @guard_faults
 def reserve_slots(
     address: Address,
-    slots: Annotated[str, typer.Option(metavar="NAME", help="The group's name, which recipes take of: budget.slots.")],
+    slots: Annotated[str, typer.Option(metavar="NAME", help="The group's name; recipes name it in budget.slots.")],
     recipes: Annotated[
-        list[Path] | None, typer.Argument(metavar="RECIPE…", help="Whose events are the slots.", show_default=False)
+        list[Path] | None,
+        typer.Argument(metavar="RECIPE…", help="Recipes whose events become the slots.", show_default=False),
     ] = None,
-    times: Annotated[int, typer.Option(min=1, help="How many runs of each.")] = 1,
-    delta: Annotated[float | None, typer.Option(help="The group's δ; by default all that is left for slots.")] = None,
+    times: Annotated[int, typer.Option(min=1, help="Number of runs of each recipe.")] = 1,
+    delta: Annotated[float | None, typer.Option(help="The group's δ; by default all δ left for slots.")] = None,
     gaussian: Annotated[
         float | None,
-        typer.Option(metavar="E", help="In place of recipes: any runs of Gaussian noise without sampling, to this ε."),
+        typer.Option(metavar="E", help="Instead of recipes: Gaussian runs without sampling, up to this ε."),
     ] = None,
 ) -> None:
     """Reserve a group of slots: events that are fixed now, and cost less together than runs chosen one by one."""
@@ -71,7 +72,7 @@ def show_account(
     address: Address,
     output: Output = "text",
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Also draw what was spent over the runs; replaced.")
+        Path | None, typer.Option(metavar="FILE.svg", help="Also draw the ε spent over the runs; the file is replaced.")
     ] = None,
 ) -> None:
     """Show what is counted, what is left, and the latest runs."""
@@ -94,10 +95,11 @@ def show_history(address: Address, output: Output = "text") -> None:
 def export_account(
     address: Address,
     public: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the public statement there: a new file.")
+        Path | None, typer.Option(metavar="FILE", help="Write the public statement to this new file.")
     ] = None,
     head: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the account's head there; replaced if it is older.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the account's head to this file; an older head is replaced."),
     ] = None,
     sign: Annotated[
         Path | None, typer.Option(metavar="KEY", help="Sign the head with this Ed25519 private key.")
@@ -113,7 +115,9 @@ def export_account(
 @guard_faults
 def verify_account(
     subject: Annotated[str, typer.Argument(metavar="ACCOUNT|STATEMENT", show_default=False)],
-    head: Annotated[Path | None, typer.Option(metavar="FILE", help="It must have gone on from this head.")] = None,
+    head: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Require that the account extends this head.")
+    ] = None,
     public_key: Annotated[
         Path | None, typer.Option(help="Require the head's signature by this Ed25519 public key.")
     ] = None,
@@ -132,7 +136,7 @@ def plan_recipe(
     recipe: RecipePath,
     overrides: Overrides = None,
     runs: Annotated[
-        int | None, typer.Option(min=1, help="Solve for so many runs like this; a tenth of what is left when left out.")
+        int | None, typer.Option(min=1, help="Solve for this number of runs; for a tenth of what is left by default.")
     ] = None,
 ) -> None:
     """Show what a recipe would leave of its account, how many such runs fit, and the budget for a number of runs."""

@@ -1,4 +1,4 @@
-"""`dprecipe account plan` and `account settle`: what a recipe would leave of its account; a run that is told to it."""
+"""`dprecipe account plan` and `account settle`: what a recipe would leave of its account; reporting a run to it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from dprecipe.recipe.read import Loaded, read
 from dprecipe.screen import write_note, write_output
 
 MAX_RUNS = 10_000
-"""More runs than this are told as `more than`."""
+"""Largest number of runs that is shown; more are shown as `more than`."""
 COMPARED = 10
 """Runs whose caps are compared where no number is given."""
 TRIES = 12
-"""Plans that are solved to find the largest budget for so many runs."""
+"""Plans that are solved to find the largest budget for a number of runs."""
 
 
 def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | None = None) -> None:
@@ -64,7 +64,7 @@ def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | Non
     lines = [
         *describe_state(state),
         f"  this run   ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g} by itself; with it "
-        + (f"ε = {after:.4g} would count" if fits else f"ε = {after:.4g}: there is no room for it"),
+        + (f"ε = {after:.4g} would count" if fits else f"ε = {after:.4g}: it does not fit"),
         f"  runs like this that fit, each chosen in view of those before: {_tell_count(fits)}",
     ]
     write_output([*lines, *_advise(loaded, plan, state, runs), *compare_ways(plan, state, runs)])
@@ -109,7 +109,7 @@ def count_in_group(group: GroupState, charges: Sequence[Charge], state: AccountS
 
 
 def compare_ways(plan: Plan, state: AccountState, runs: int | None) -> list[str]:
-    """The cap that so many runs like this need, chosen one by one or fixed beforehand."""
+    """The cap that a number of runs like this needs, chosen one by one or fixed beforehand."""
     count, delta, relation = runs or COMPARED, state.facts.delta, state.facts.neighbouring
     try:
         slots = f"{find_slots_epsilon(plan.events, count, delta, relation):g}"
@@ -166,7 +166,7 @@ def describe_plan(plan: Plan) -> list[str]:
             f"{state.epsilon:.4g} of {state.facts.epsilon:g} is counted, groups included"
         ]
     after = state.spent + cost_in(plan, state)
-    note = "" if admits(after, state.facts.cap) else ": there is no room for it; see dprecipe account plan"
+    note = "" if admits(after, state.facts.cap) else ": it does not fit; see dprecipe account plan"
     return [
         f"  account {state.facts.name}: ε = {state.epsilon:.4g} of {state.facts.epsilon:g} is counted, with this run "
         f"{mixture_epsilon(after, state.facts.cap) + state.totals.groups.epsilon:.4g}{note}"
@@ -190,7 +190,7 @@ def _advise(loaded: Loaded, plan: Plan, state: AccountState, runs: int | None) -
 
 
 def find_budget(loaded: Loaded, plan: Plan, state: AccountState, runs: int) -> Plan | None:
-    """The plan of the recipe with the largest budget, up to that of `plan`, its own, of which so many runs fit; None
+    """The plan of the recipe with the largest budget at which `runs` runs fit, up to that of `plan`, its own; None
     where there is none of at least a hundredth of it."""
 
     def fits(tried: Plan) -> bool:

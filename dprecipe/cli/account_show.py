@@ -117,8 +117,8 @@ def history(address: str, output: str) -> None:
 
 
 def find_left(state: AccountState, rows: Sequence[RunRow]) -> dict[str, Any]:
-    """What is left: the ε of the largest Gaussian run that fits, by itself at the account's δ, rounded down, and how
-    many runs like the latest one that counts something."""
+    """Finds what is left: the ε of the largest Gaussian run that fits, by itself at the account's δ, rounded down, and
+    the number of runs like the latest one that counts something."""
     facts, spent = state.facts, state.spent
     unit_gaussian = round_up_cost([order / 2 for order in facts.orders], 0.0)
     squared_mu = affordable_share(spent, unit_gaussian, facts.cap)

@@ -32,7 +32,7 @@ def reserve_group(
     Raises:
         RecipeError, PlanRefused: a recipe has no plan, or is for another unit or relation.
         NotInAccount: an event that can't be a slot.
-        AccountRefused: the account's part for slots has no room.
+        AccountRefused: the account's part for slots can't hold the group.
         UsageFault, AccountUnavailable: see `open_account`; neither recipes nor a Gaussian, or both.
     """
     if bool(recipes) == (gaussian is not None):

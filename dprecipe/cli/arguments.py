@@ -14,10 +14,10 @@ Overrides = Annotated[
     typer.Option("--set", metavar="A.B=C", help="Override a value, written as in the recipe. Repeatable."),
 ]
 PolicyPath = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Also hold against this policy.", show_default=False)
+    Path | None, typer.Option(metavar="FILE", help="Also check against this policy.", show_default=False)
 ]
-MaxSeconds = Annotated[float, typer.Option(min=1, help="Limit of processor time for recomputing, in seconds.")]
-MaxMemory = Annotated[float, typer.Option(min=0.1, help="Limit of memory for recomputing, in GiB.")]
+MaxSeconds = Annotated[float, typer.Option(min=1, help="Limit on processor time for recomputing, in seconds.")]
+MaxMemory = Annotated[float, typer.Option(min=0.1, help="Limit on memory for recomputing, in GiB.")]
 ExportForm = Annotated[
     str | None, typer.Option("--export", metavar="registry|nist|sbom|json", help="Print this document instead.")
 ]
@@ -31,15 +31,15 @@ DataRoot = Annotated[
 ]
 TeacherFolders = Annotated[
     list[Path] | None,
-    typer.Option(metavar="FOLDER", help="Take the votes that `dprecipe teachers` left in this folder. Repeatable."),
+    typer.Option(metavar="FOLDER", help="Use the votes that `dprecipe teachers` left in this folder. Repeatable."),
 ]
 RayAddress = Annotated[
     str | None,
-    typer.Option(metavar="[ADDRESS]", help="On a cluster: one of its own, or the one at HOST:PORT."),
+    typer.Option(metavar="[ADDRESS]", help="Run on a cluster: a local one, or the one at HOST:PORT."),
 ]
 AcceptLostSteps = Annotated[
     bool,
-    typer.Option("--accept-lost-steps", help="Resume although most of the steps paid for are lost; the card says so."),
+    typer.Option("--accept-lost-steps", help="Resume although most of the paid steps are lost; the card says so."),
 ]
 
 

@@ -75,7 +75,7 @@ def audit(
         show_document(as_json(document))
     else:
         write_output(_list_lines(plan, done, time.monotonic() - started))
-    if out is not None:  # last: what was found is told even where it can't be written
+    if out is not None:  # last: findings are shown even where they can't be written
         _write(out, document, is_refuted=bool(done.audit.failed))
     return REFUTED if done.audit.failed else 0
 

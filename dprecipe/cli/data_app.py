@@ -22,7 +22,7 @@ def check_data(
     overrides: Overrides = None,
     data_root: DataRoot = None,
     report: Annotated[
-        Path | None, typer.Option(help="Also write a private page with histograms there: a new .html file.")
+        Path | None, typer.Option(help="Also write a private page with histograms to this new .html file.")
     ] = None,
     print_private: Annotated[
         bool, typer.Option("--print-private", help="Print counts of private records although others may read them.")

@@ -1,6 +1,6 @@
 """`dprecipe data check`: opens every declared source and holds it against the recipe. No torch; nothing is spent.
 
-What is wrong is told without a value, as everywhere. Counts of records, shares and places are for the owner alone: they
+Faults are reported without a value, as everywhere. Counts of records, shares and places are for the owner alone: they
 go to a terminal, and to a private page; a log or a pipe gets them only where `--print-private` asks for it.
 """
 
@@ -108,20 +108,20 @@ def check_sources(loaded: Loaded | LoadedPublic, root: Path) -> tuple[list[DataF
 
 
 def _training_reads(loaded: Loaded | LoadedPublic) -> tuple[bool, str | None]:
-    """Returns True if a run reads the training records at all, and the column that names them, if there is one."""
+    """Returns whether a run reads the training records at all, and the column that names them, if there is one."""
     if isinstance(loaded, LoadedPublic):
         return True, None
     try:
-        room = make_plan(loaded).mechanism_plan
+        planned = make_plan(loaded).mechanism_plan
     except PlanRefused:
         return True, None
-    return room.reads_training_records, room.identity
+    return planned.reads_training_records, planned.identity
 
 
 @contextmanager
 def _noting(text: str) -> Iterator[None]:
-    """What takes longer than `QUIET_SECONDS` is told; a terminal is told again, with the seconds. A log is not: how
-    long reading takes tells how many records there are."""
+    """Notes work that takes longer than `QUIET_SECONDS`; a terminal gets a second note, with the seconds. A log does
+    not: how long reading takes shows how many records there are."""
     began, ended = time.monotonic(), threading.Event()
 
     def note() -> None:
@@ -156,7 +156,7 @@ def _write_report(report: Path, page: str) -> None:
 
 
 def _describe_faults(faults: Sequence[DataFault], shows_private: bool) -> Iterator[str]:
-    """All faults, each once: a wrong size is told by both sides of a split."""
+    """All faults, each once: both sides of a split report a wrong size."""
     seen: dict[tuple[str, str], list[DataFault]] = {}
     for fault in faults:
         seen.setdefault((fault.message, fault.remedy), []).append(fault)

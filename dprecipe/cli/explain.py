@@ -59,7 +59,7 @@ def _folder() -> Path:
     for place in PLACES:
         if place.is_dir():
             return place
-    raise RunFailed("the pages of the findings are not installed", "install dprecipe anew from a whole wheel")
+    raise RunFailed("the pages of the findings are not installed", "reinstall dprecipe from a whole wheel")
 
 
 def _read_titles() -> dict[str, str]:
@@ -71,7 +71,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise RunFailed(f"{path}: can't be read: {error.strerror}", "install dprecipe anew") from None
+        raise RunFailed(f"{path}: can't be read: {error.strerror}", "reinstall dprecipe") from None
 
 
 def render_terminal(page: str, width: int) -> list[str]:

@@ -72,7 +72,7 @@ def _root(
 @app.command()
 @guard_faults
 def init(
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("recipe.yaml"),
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("recipe.yaml"),
     mechanism: Annotated[str, typer.Option(help=join_with_or([*MECHANISMS]))] = next(iter(MECHANISMS)),
     data: Annotated[str, typer.Option(help="digits, idx, csv, parquet, json_lines or npz")] = "digits",
     sample: Annotated[
@@ -82,13 +82,15 @@ def init(
         ),
     ] = None,
     public: Annotated[
-        bool, typer.Option("--public", help="FILE is a public sample: draft ranges and categories, too.")
+        bool, typer.Option("--public", help="FILE is a public sample: also draft ranges and categories.")
     ] = False,
     private: Annotated[
         bool, typer.Option("--private", help="FILE is private: draft names and kinds, with blanks to fill in.")
     ] = False,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of FILE: what is to be learned.")] = None,
-    unit: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of FILE: who is protected.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Label column of FILE.")] = None,
+    unit: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of FILE that names who is protected.")
+    ] = None,
 ) -> None:
     """Write a commented starter recipe."""
     from dprecipe.cli.init import init, init_from
@@ -192,10 +194,16 @@ def audit(
     depth: Annotated[
         list[str] | None, typer.Option(metavar="DEPTH", help="program, steps or releases; all by default. Repeatable.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Of depth steps: how many.", show_default=False)] = None,
-    releases: Annotated[int | None, typer.Option(help="Of depth releases: how many.", show_default=False)] = None,
-    confidence: Annotated[float | None, typer.Option(help="Of lower bounds.", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option(help="Also write the results there: a JSON file, replaced.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of steps for --depth steps.", show_default=False)] = None,
+    releases: Annotated[
+        int | None, typer.Option(help="Number of runs for --depth releases.", show_default=False)
+    ] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="Confidence of the lower bounds.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the results to this JSON file, which is replaced.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> int:
     """Attack the claim with synthetic records; reads no data, spends nothing."""
@@ -212,9 +220,7 @@ def tune(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; never overwritten.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs that are made at once, each in a process of its own.")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of runs at once, each in its own process.")] = None,
     ray: RayAddress = None,
     data_root: DataRoot = None,
 ) -> int:
@@ -248,10 +254,12 @@ def verify(
 @guard_faults
 def compare(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Releases, run folders, or recipes.")],
-    metric: Annotated[str | None, typer.Option(help="Score; the first that all have when left out.")] = None,
-    delta: Annotated[float | None, typer.Option(help="δ of the table; the smallest of all when left out.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Score to compare; by default the first that all have.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of the table; the smallest of all by default.")] = None,
     output: Annotated[str, typer.Option("--format", help="text or json")] = "text",
-    plot: Annotated[Path | None, typer.Option(help="Also draw score against ε: an .svg, replaced.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also plot score against ε in this .svg, which is replaced.")
+    ] = None,
 ) -> None:
     """Compare score and ε of runs under one claim, paired over seeds."""
     from dprecipe.cli.compare import compare
@@ -270,10 +278,10 @@ app.command()(synthesize)
 def prior(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A recipe; with --check weights or a certificate.")],
     overrides: Overrides = None,
-    out: Annotated[Path | None, typer.Option(help="The file of weights; model.init when left out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file of weights; model.init by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Make the images again and compare their digest.")] = False,
-    retrain: Annotated[bool, typer.Option("--retrain", help="With --check: learn the weights again, too.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="With --check: also learn the weights again.")] = False,
 ) -> None:
     """Learn initial weights from images made from a seed, and from no real data."""
     from dprecipe.cli.prior import check_prior, make_prior
@@ -298,7 +306,7 @@ def copies(
         list[str] | None, typer.Option(metavar="KEY", help="Delete a copy, by the first letters of its key; or `all`.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Read every byte, delete what is damaged, forget what is known of sources.")
+        bool, typer.Option("--check", help="Read every byte, delete damaged copies, forget what is known of sources.")
     ] = False,
 ) -> int:
     """List prepared copies of records (runtime.prepared), check or delete them."""

@@ -13,14 +13,16 @@ from dprecipe.cli.guard import guard_faults
 ReleasePath = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release/ folder.", show_default=False)]
 Base = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Of released adapters: the weights that they belong to.", show_default=False),
+    typer.Option(metavar="FOLDER", help="The weights that released adapters belong to.", show_default=False),
 ]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="auto: a GPU where there is one.")]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="auto: a GPU if there is one.")]
 MaxTokens = Annotated[
-    int | None, typer.Option(help="New tokens of a text; up to the length of training when left out.")
+    int | None, typer.Option(help="Largest number of new tokens of a text; by default up to the length of training.")
 ]
-Temperature = Annotated[float, typer.Option(help="0 takes the likeliest token; 1 draws as the model has it.")]
-TopP = Annotated[float, typer.Option(help="Draw among the likeliest tokens of this share of the probability.")]
+Temperature = Annotated[
+    float, typer.Option(help="0 takes the likeliest token; 1 draws from the model's own distribution.")
+]
+TopP = Annotated[float, typer.Option(help="Draw from the likeliest tokens that hold this share of the probability.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same texts on one machine.")]
 NoVerify = Annotated[bool, typer.Option("--no-verify", help="Don't verify the release first.")]
 PublicKey = Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")]
@@ -32,18 +34,16 @@ def predict(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Records, as CSV or Parquet with a header.", show_default=False)
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="A new .csv or .parquet; CSV on the standard output when left out.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A new .csv or .parquet; by default CSV on standard output.")] = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="A column for each class, with its probability.")
+        bool, typer.Option("--probabilities", help="Add a column for each class, with its probability.")
     ] = False,
     keep: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Copy this column of FILE. Repeatable.")
     ] = None,
-    image_column: Annotated[str, typer.Option(help="Of a Parquet file: the column with images.")] = "image",
+    image_column: Annotated[str, typer.Option(help="Image column of a Parquet file.")] = "image",
     delimiter: Annotated[
-        str | None, typer.Option(help="Of a CSV file; found in its header when left out.", show_default=False)
+        str | None, typer.Option(help="Delimiter of a CSV file; by default found in its header.", show_default=False)
     ] = None,
     no_verify: NoVerify = False,
     public_key: PublicKey = None,
@@ -71,11 +71,13 @@ def export(
     out: Annotated[Path, typer.Option(help="A new file, or a new folder.", show_default=False)],
     license_name: Annotated[
         str | None,
-        typer.Option("--license", help="In README.md, as the hub spells it; meta.license of the recipe when left out."),
+        typer.Option(
+            "--license", help="License in README.md, as the hub spells it; by default the recipe's meta.license."
+        ),
     ] = None,
     no_verify: NoVerify = False,
     public_key: PublicKey = None,
-    key: Annotated[Path | None, typer.Option(help="Of model-signing: the private key, P-256 in PEM.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key for model-signing, P-256 in PEM.")] = None,
 ) -> None:
     """Write a released model for other programs."""
     from dprecipe.cli.export import export as write_export
@@ -86,8 +88,8 @@ def export(
 @guard_faults
 def generate(
     release: ReleasePath,
-    prompt: Annotated[str, typer.Option(help="What the texts go on from; of a chat, the user's message.")] = "",
-    count: Annotated[int, typer.Option(help="Texts to write.")] = 1,
+    prompt: Annotated[str, typer.Option(help="Text to continue; for a chat model, the user's message.")] = "",
+    count: Annotated[int, typer.Option(help="Number of texts to write.")] = 1,
     max_tokens: MaxTokens = None,
     temperature: Temperature = 1.0,
     top_p: TopP = 1.0,
@@ -121,21 +123,23 @@ def generate(
 def synthesize(
     release: ReleasePath,
     out: Annotated[Path, typer.Option(help="A new .csv, .jsonl or .parquet.", show_default=False)],
-    rows: Annotated[int | None, typer.Option(help="Records to write.", show_default=False)] = None,
+    rows: Annotated[int | None, typer.Option(help="Number of records to write.", show_default=False)] = None,
     counts: Annotated[
         list[str] | None,
-        typer.Option("--count", metavar="VALUE=N", help="N records whose first column has this value. Repeatable."),
+        typer.Option(
+            "--count", metavar="VALUE=N", help="Write N records whose first column has this value. Repeatable."
+        ),
     ] = None,
     max_tokens: MaxTokens = None,
     temperature: Temperature = 1.0,
     top_p: TopP = 1.0,
     seed: Seed = 0,
     guard_formulas: Annotated[
-        bool, typer.Option("--guard-formulas", help="Of CSV: an apostrophe before what spreadsheets would run.")
+        bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before what spreadsheets would run.")
     ] = False,
     compare: Annotated[
         Path | None,
-        typer.Option(metavar="PUBLIC", help="Print how they compare with these public records.", show_default=False),
+        typer.Option(metavar="PUBLIC", help="Print a comparison with these public records.", show_default=False),
     ] = None,
     base: Base = None,
     device: Device = "auto",

@@ -50,7 +50,7 @@ def writing_new(out: Path) -> Iterator[Path]:
         raise
     except OSError as error:
         raise RunFailed(
-            f"{out}: can't be written: {error.strerror}", "make room in its folder, or choose another place"
+            f"{out}: can't be written: {error.strerror}", "free space on its disk, or choose another place"
         ) from None
     finally:
         draft.unlink(missing_ok=True)

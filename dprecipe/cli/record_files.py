@@ -50,7 +50,7 @@ def open_records(
 
 
 def list_texts(names: Sequence[str], columns: Columns) -> list[str]:
-    """The columns that hold texts; declared values among them, which whoever wrote the recipe has chosen."""
+    """The columns that hold texts; declared values among them, which the recipe's author has chosen."""
     return [name for name in names if _type_of(columns, name) == "string"]
 
 

@@ -45,7 +45,7 @@ def synthesize(
     check: bool = True,
     public_key: Path | None = None,
 ) -> None:
-    """Verify the release, then write `rows` records, or for each `VALUE=COUNT` of `counts` so many whose first column
+    """Verify the release, then write `rows` records, or for each `VALUE=COUNT` of `counts` that many whose first column
     has this value. Beside `out`: a copy of the certificate, and a statement that binds the two.
 
     Raises:

@@ -33,7 +33,7 @@ def validate(
     whose recipes are copies. Exit code: 1 for errors.
 
     With `data_root`, also warn about declared data files that are missing there; their contents are not read. Recipes
-    are held against the policies above them, and against `policy`; policies among the files are checked themselves.
+    are checked against the policies above them and `policy`; policies among the files are checked themselves.
     `overrides` are laid over each recipe.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A certificate held against the public statement of the account that its run was charged to."""
+"""Comparison of a certificate with the public statement of the account that its run was charged to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Checks of what a certificate states of its audit: all of it follows again from the counts, the recipe and the claim.
 
-Whether the counts are what was seen, nobody can tell from a certificate; nor can an audit show that there is no fault.
+A certificate can't show whether the counts are what was seen; nor can an audit show that there is no fault.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def list_audit_figures(audit: Audit | None) -> list[Figure]:
 
 
 def _list_faults(bounds: Sequence[AuditBound]) -> list[tuple[int, float]]:
-    """The numbers of bounds and their smallest faults, as shares of the claim, where the figure has room for them."""
+    """The numbers of bounds and their smallest faults, as shares of the claim, where they fit in the figure."""
     shares = ((number, bound, bound.smallest_fault) for number, bound in enumerate(bounds, 1))
     return [(n, fault / b.claimed) for n, b, fault in shares if fault is not None and fault <= MAX_SHARE * b.claimed]
 

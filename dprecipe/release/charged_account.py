@@ -75,7 +75,7 @@ class ChargedAccount(Block):
 
     @property
     def own_cap(self) -> Cap:
-        """The cap at whose orders the run's own cost is told: the filter's, or the whole one if it takes slots."""
+        """The cap at whose orders the run's own cost is stated: the filter's, or the whole one if it takes slots."""
         from dprecipe.privacy.filters.cap import Cap
 
         return self.filter_cap if self.taken is None else Cap(self.epsilon, self.delta)

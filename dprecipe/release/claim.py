@@ -37,7 +37,7 @@ COVERED = 1 + 1e-10
 """Above 1 by more than `gdp.delta` may be above the truth."""
 
 MAX_DELTA = 1 - 1e-4
-"""Nearer to 1, δ is too coarse a double for its μ; runs that cost so much protect nobody."""
+"""Largest δ that has a μ: nearer to 1, it is too coarse a double, and runs that cost that much do not protect."""
 MU_MARGIN = 1 + 1e-9
 """Above 1 by more than `gdp.mu_for` may be below the truth, for a δ of at most `MAX_DELTA`."""
 

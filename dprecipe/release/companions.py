@@ -1,6 +1,6 @@
 """Compares the other files of a release with its certificate.
 
-A digest shows that a file is the one the certificate names. It does not show that the two agree: whoever writes an
+A digest shows that a file is the one the certificate names. It does not show that the two agree: the writer of an
 unsigned certificate also writes its digests. So the card, the metrics, the model's description and the report's text
 are generated again and compared. Released labels are checked for their form and their number, a tokeniser for its form.
 """
@@ -88,7 +88,7 @@ def _check_model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
 
 
 def _check_tokenizer(path: Path) -> list[str]:
-    """Check that a file may be a tokeniser. Whether it is the one of training, nobody can see from a release."""
+    """Check that a file may be a tokeniser. A release can't show whether it is the one of training."""
     try:
         with path.open("rb") as file:  # a regular one: its digest was taken
             check_form(file.read(MAX_BYTES + 1))

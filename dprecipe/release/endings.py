@@ -21,7 +21,7 @@ from dprecipe.release import charged_account, no_model, tuned
 from dprecipe.release.schema import Predicate
 
 BLOCKS = 50
-"""A block has at most one in so many of the run's events, rounded up. See `training.gate`."""
+"""A block has at most one in this number of the run's events, rounded up. See `training.gate`."""
 LONG_RUN = 50_000
 PRECISION = 2e-5
 """Beyond `LONG_RUN` events, `calibrate.calibrate_count` may stop this fraction short of what the budget holds."""
@@ -96,7 +96,7 @@ def check_budget_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) 
     if rounding.round_up(epsilon) <= budget.epsilon and not charged_account.stopped_it(
         stated.account, [Charge(event, count) for event, count in charged.items()]
     ):
-        return [f"{where}: the budget has room for another event; events are missing"]
+        return [f"{where}: the budget left pays for another event; events are missing"]
     return []
 
 

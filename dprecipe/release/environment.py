@@ -61,7 +61,7 @@ def record_environment(private: Path, plan: str) -> None:
 
 
 def find_environment(release: Path, plan: str) -> tuple[InstalledPackage, ...] | None:
-    """What was written down beside a release, or beside the folder of its certificate; None where there is nothing of
+    """Reads the packages written down beside a release, or beside its certificate's folder; None if nothing is there of
     this plan's run, or nothing that can be read. It is untrusted, and no certificate covers it."""
     folder = release if release.is_dir() else release.absolute().parent
     path = folder.absolute().parent / "private" / FILE

@@ -183,7 +183,7 @@ def open_draft(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise RunFailed(
             f"{target}: the release can't be written: {error.strerror}",
-            "make room on the disk, then continue with --resume: nothing more is spent",
+            "free space on the disk, then continue with --resume: nothing more is spent",
         ) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -36,8 +36,8 @@ def has_no_model(stated: Predicate) -> bool:
 
 
 def holds_again(plan: Plan, charged: Sequence[Charge], stage: PaidStage) -> bool:
-    """Whether the budget holds a paid step again: what was charged, the step, the steps that were never charged, and
-    what the run is charged as a whole (`MechanismPlan.indivisible`), all together."""
+    """Returns True if the budget holds a paid step again, together with all else that is charged: what was charged,
+    the steps that were never charged, and what the run is charged as a whole (`MechanismPlan.indivisible`)."""
     together = count_by_event([*charged, *stage.charges])
     planned = count_by_event(plan.events)
     if together <= planned:

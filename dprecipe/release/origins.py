@@ -1,7 +1,7 @@
 """The assumptions about what came from Python: a module's tensors and initial weights, and records.
 
 No program can see whether a tensor holds private data, or whether records were prepared independently of each other.
-Both are assumptions that whoever passed them declares; the certificate, the card and the report state them.
+Both are assumptions that the person who passed them declares; the certificate, the card and the report state them.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _glance(predicate: Predicate) -> str:
 
 
 def _claim(predicate: Predicate) -> str:
-    """The claim itself and what it means: first the meaning, but where nobody is protected or nothing was learned."""
+    """The claim itself and what it means: first the meaning, unless no one is protected or nothing was learned."""
     claim, is_void = predicate.claim, predicate.randomness.insecure_seed is not None
     texts = [claim.sentence]
     if not is_void:
@@ -247,7 +247,7 @@ def _history_figure(predicate: Predicate, history: Sequence[Mapping[str, float]]
 
 
 MAX_SINGLE_ROWS = 4
-"""Up to so many events of one kind have a row each; more, as in a schedule, share one row."""
+"""Largest number of events of one kind that have a row each; more, as in a schedule, share one row."""
 
 
 def _events(predicate: Predicate) -> str:

@@ -60,7 +60,7 @@ class AttackRate(Block):
 
 
 class GuessFacts(Block):
-    """Of who believes by `prior` that the unit is there: the largest chance to guess right once they have seen the
+    """Largest chance of a right guess by an attacker who believes by `prior` that the unit is there and has seen the
     release, and what they may believe then, but for outcomes of chance `odds_failure`."""
 
     prior: Probability

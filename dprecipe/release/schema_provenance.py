@@ -58,7 +58,7 @@ class InitialWeightsFacts(Block):
 
 
 class PolicyFacts(Block):
-    """A policy that the recipe was held against before the run."""
+    """A policy that the recipe was checked against before the run."""
 
     name: Word
     digest: Digest = Field(description="of the policy's text")

@@ -61,9 +61,9 @@ class NameScore(ReleasedScore):
 
 
 class SeveralScore(ReleasedScore):
-    """Score of a released model of several names, of which any may apply, on public records."""
+    """Score of a released model with several names, any of which may apply, on public records."""
 
-    accuracy: Probability = Field(description="records of which every answer is right")
+    accuracy: Probability = Field(description="records whose every answer is right")
     accuracy_baseline: Probability | None = Field(None, description="of the commonest combination of these records")
     f1_macro: Probability = Field(description="mean over the names")
     f1_macro_baseline: Probability | None = Field(None, description="of always yes")

@@ -83,7 +83,7 @@ def find_differences(stated: Predicate, plan: Plan, released: Sequence[StageCons
         misfit = find_misfit(plan.data, stage.step, stage.charges, constants, released[:number])
         if misfit is not None:
             yield f"model.json: stages.{number}: not what {stage.path} can release: {misfit}"
-            return  # later steps are held against earlier constants
+            return  # later steps are compared with earlier constants
 
 
 def render_stages(plan: Plan, predicate: Predicate) -> list[str]:

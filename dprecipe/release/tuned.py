@@ -1,5 +1,5 @@
-"""What a certificate says of a run that is the best of several: their number's distribution, what they tried, what was
-chosen. Never how many there were."""
+"""A certificate's statement of a run that is the best of several: the distribution of their number, what they tried,
+what was chosen. Never how many there were."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dprecipe.release import no_model, schema
 
 
 def hides_iterates(plan: Plan) -> bool:
-    """Whether the claim covers nothing before the end: neither of a last-iterate release, nor of the best of several
-    runs, whose course would tell of a run more than its result."""
+    """Returns True if the claim covers nothing before the end: of a last-iterate release, or of the best of several
+    runs, whose course would reveal more of a run than its result."""
     return plan.tuning is not None or mechanism_of(plan.mechanism).certificate.hides_iterates
 
 

@@ -51,7 +51,7 @@ def test_plan_tells_what_is_left_and_what_would_fit(recipe: Path) -> None:
         for number in range(12):
             account.reserve(f"run{number}", 1, solved.events, "a run of the advice")
     full = CliRunner().invoke(app, ["account", "plan", str(recipe)])
-    assert "there is no room for it" in full.output
+    assert "it does not fit" in full.output
     assert "12 of them open" in full.output
 
 

@@ -22,7 +22,7 @@ def keep_audit(folder: RunFolder, audit: Audit) -> None:
     try:
         durable.replace_file(path, audit.model_dump_json(indent=1).encode())
     except OSError as error:
-        raise RunFailed(f"{path}: can't be written: {error.strerror}", "make room on the disk") from None
+        raise RunFailed(f"{path}: can't be written: {error.strerror}", "free space on the disk") from None
 
 
 def read_audit(folder: RunFolder) -> Audit | None:
@@ -35,7 +35,7 @@ def read_audit(folder: RunFolder) -> Audit | None:
 
 def find_audit(plan: Plan, folder: RunFolder) -> Audit | None:
     """The audit that was made before the run's first private record, if it is of the program that runs now; None where
-    there is none: a resumed run is audited anew."""
+    there is none: a resumed run is audited again."""
     audit = read_audit(folder)
     return audit if audit is not None and audit.program == make_audit(plan.digest).program else None
 

@@ -56,7 +56,7 @@ def examine_plan(plan: Plan) -> Iterator[AuditFinding]:
 
 def _examine_unsampled(plan: Plan) -> Iterator[AuditFinding]:
     """Steps with every unit, and epochs, are charged the μ² that their noise and the move of a unit come to. The second
-    library is told μ by the events; here it is computed anew."""
+    library takes μ from the events; here it is computed independently."""
     relation, owed, charged = Neighbouring(plan.budget.neighbouring), 0.0, 0.0
     moved = 2.0 if relation is Neighbouring.REPLACE_ONE else 1.0
     for charge in plan.mechanism_plan.events:

@@ -192,7 +192,7 @@ def _examine_streams(one: Set[bytes], other: Set[bytes]) -> AuditFinding:
 
 
 def _examine_noise(bench: Bench, start: int, event: Event, number: int, drawn: set[bytes]) -> Iterator[AuditFinding]:
-    """Two attempts of one run, the second of which goes on where the first was stopped. Their streams of noise are
+    """Two attempts of one run; the second goes on where the first was stopped. Their streams of noise are
     added to `drawn`."""
     records = bench.records()
     size = sum(p.numel() for p in bench.program.model.parameters() if p.requires_grad)

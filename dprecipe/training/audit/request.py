@@ -44,7 +44,7 @@ class AuditFinding:
     """Text of what is expected of a sound program."""
     evidence: TestEvidence
     choices: int = 1
-    """The evidence is the worst of so many."""
+    """Number of cases of which the evidence is the worst."""
 
 
 @dataclass(frozen=True, slots=True)

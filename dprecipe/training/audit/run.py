@@ -50,7 +50,7 @@ class Watcher:
             self._shown.end(self._done)
 
     def show(self, what: str, done: int, total: int) -> None:
-        """Report `done` of `total` parts (0: nobody knows it)."""
+        """Report `done` of `total` parts (0: unknown)."""
         if what != self._what or self._shown is None:
             self._what, self._shown = what, LateProgress(f"audit: {what}", what, total or None, private=False)
             self._done = 0
@@ -67,8 +67,8 @@ def make_request(
     show: Callable[[str, int, int], None] = lambda what, done, total: None,
     inputs: PythonInputs | None = None,
 ) -> AuditRequest:
-    """What to ask: what is named, else what the recipe's block says, else all that the mechanism has and needs no
-    private record."""
+    """Makes the request: what is named, else what the recipe's block says, else all that the mechanism has and needs
+    no private record."""
     block = plan.audit or AuditBlock(steps=DEFAULT_STEPS, releases=DEFAULT_RELEASES, confidence=CONFIDENCE)
     known = [depth for depth in mechanism_of(plan.mechanism).audit_depths if depth != "canaries"]
     wanted = depths or block.depths
@@ -126,8 +126,8 @@ def _list_remarks(plan: Plan) -> tuple[str, ...]:
 
 
 def _examine_others(plan: Plan, request: AuditRequest) -> Iterator[AuditFinding]:
-    """What any mechanism has beside its own program: secrets; and may have: paid steps of preprocessing, and a second
-    process."""
+    """Examines what any mechanism has beside its own program: secrets, and perhaps paid steps of preprocessing and a
+    second process."""
     yield _examine_secrets()
     if plan.stages:
         with importing_libraries("an audit"):

@@ -43,7 +43,7 @@ RARE = 1e-9
 
 @final
 class CountedSums:
-    """The sums of a program, of which only the units that take part are noted: the sum itself is that of nobody."""
+    """The sums of a program. Only the units that take part are noted: the sum itself has no unit in it."""
 
     def __init__(self, sums: BatchSums, records: CraftedRecords) -> None:
         self._sums = sums
@@ -86,7 +86,7 @@ class CountedSums:
 
 
 def draw_batches(rig: Rig, records: CraftedRecords, seconds: float, beat: Callable[[], None]) -> list[UnitNumbers]:
-    """The batches of an attempt's first steps, an even number, in about so many processor seconds."""
+    """The batches of an attempt's first steps, an even number, in about `seconds` processor seconds."""
     counted = CountedSums(rig.module.sums, records)
     rig.module.sums = counted
     until = time.process_time() + seconds
@@ -174,7 +174,7 @@ def _examine_rates(member_KU: NDArray[np.bool_], rate: float) -> Iterator[AuditF
 def _examine_overlap(
     member_KU: NDArray[np.bool_], sizes: NDArray[np.int64], rate: float, *, exact: bool = False
 ) -> Iterator[AuditFinding]:
-    """Pairs of consecutive steps, none of which is in two pairs."""
+    """Pairs of consecutive steps; no step is in two pairs."""
     pairs = len(member_KU) // 2
     if not pairs:
         return

@@ -39,8 +39,8 @@ GROUP = 3
 SHARDED = 8000
 """Coordinates of a sum that is divided in two shards of one size: of another, one stream would give other draws."""
 WITHIN = 0.25
-"""How far the mean square of a shard's noise may be from its expectation, as a share: more than 7 standard deviations,
-with Laplace noise, and so with a probability below 1e-6 in any of the rounds."""
+"""Largest distance of the mean square of a shard's noise from its expectation, as a share: more than 7 standard
+deviations, with Laplace noise, and so with a probability below 1e-6 in any of the rounds."""
 PATIENCE = timedelta(seconds=120)
 COMMAND = "import sys; from dprecipe.training.audit.several import follow; follow(sys.argv[1])"
 _ROOT = Path(__file__).resolve().parents[3]

@@ -34,7 +34,7 @@ OTHERS = 1
 AS_GOOD = 0.99
 """A canary at the first weights is taken if it moves the sum nearly as far as the best one at others."""
 WEAK = 0.9
-"""A canary that moves the sum by less, in bounds, is told: the lower bound can't come near the claim."""
+"""A canary that moves the sum by less, in bounds, gets a remark: the lower bound can't come near the claim."""
 
 
 def audit_steps(bench: Bench, steps: int, show: Callable[[int], None]) -> AuditEvidence:

@@ -146,7 +146,7 @@ class SumSearch:
         return max((f for f in usual if f.move >= AS_GOOD * best), key=lambda f: float(f.features.abs().max()))
 
     def _turn_others(self) -> float:
-        """How far one heavy record moves the sum of others that are all alike: a mean of several gradients that is
+        """Returns a heavy record's move of the sum of others that are all alike: a mean of several gradients that is
         clipped as one turns to where the heavy one points."""
         heavy, units, move = self._heaviest(), np.arange(self.part), 0.0
         if self.coupled:
@@ -167,7 +167,7 @@ class SumSearch:
         yield from ((units, place) for place in (0, self.part - 1, self.part, len(units) - 1))
 
     def _moves(self, rig: Rig, found: Crafted, units: UnitNumbers, place: int) -> list[float]:
-        """How far the record moves the sum: from the batch without it, from one that has a broken record in its place,
+        """Returns the record's moves of the sum: from the batch without it, from one with a broken record in its place,
         and as one of several that are the same."""
         self.beat()
         self._write(units[place : place + 1], found)

@@ -66,11 +66,11 @@ def open_coins(private: Path, count: int, secrets: Secrets, *, has_state: bool) 
     except FileNotFoundError:
         if has_state:
             raise RunFailed(
-                f"{path} is lost: which canaries were in the run so far", "put the run's own file back, or start anew"
+                f"{path} is lost: which canaries were in the run so far", "put the run's own file back, or start again"
             ) from None
     except (OSError, ValueError, KeyError, TypeError):
         raise RunFailed(
-            f"{path} can't be read: which canaries are in the run", "put the run's own file back, or start anew"
+            f"{path} can't be read: which canaries are in the run", "put the run's own file back, or start again"
         ) from None
     coins = Coins.draw(count, secrets.stream("canaries", 0))
     text = json.dumps({"schema": SCHEMA, "inside": "".join(str(int(inside)) for inside in coins.inside)})

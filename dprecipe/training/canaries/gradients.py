@@ -138,8 +138,9 @@ class GradientCanaries:
 
 @final
 class Trend:
-    """What noisy sums have in common with those before them: mostly the records' gradients, which change slowly, and
-    which canaries have to be told from. It is made of noisy sums alone. A later attempt begins with none."""
+    """The part that noisy sums have in common with those before them: mostly the records' gradients, which change
+    slowly, and from which canaries have to be distinguished. It is made of noisy sums alone. A later attempt begins
+    with none."""
 
     def __init__(self) -> None:
         self._mean_P: Tensor | None = None

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 @final
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the groups of clipped parameters lie in a flat gradient: group g has the coordinates
+    """Positions of the groups of clipped parameters in a flat gradient: group g has the coordinates
     `starts[g][k]` … `starts[g][k] + lengths[g][k]` of each of its parts k."""
 
     starts: tuple[Numbers, ...]

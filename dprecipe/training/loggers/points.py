@@ -3,7 +3,7 @@
 Formal guarantee: a `CoveredPoint` holds numbers that anyone may compute from the recipe and the noisy results of events
 that are already paid: the step, ε so far, the learning rate, what noisy sums have decided, and scores of the released
 iterate on records that are declared public. `make_covered_point` and `make_end_point` are the only makers (a test), and
-decide by the plan what goes in; nobody passes them a score's figures by name.
+decide by the plan what goes in; no caller passes them a score's figures by name.
 
 | plan | covered points |
 |---|---|

@@ -55,7 +55,7 @@ class Check:
 
 
 def require_passed(checks: Sequence[Check], module: nn.Module) -> tuple[Check, ...]:
-    """The checks of `examine_module` on `module`, all of which passed.
+    """The checks of `examine_module` on `module`; all have passed.
 
     Raises:
         RunFailed: a check failed. The message names each, what was measured, and the layer, if it is known.
@@ -90,7 +90,7 @@ def examine_module(
     Each half of the engine that is passed is compared with a loop over single records. A module whose outputs differ
     only because it draws new numbers is random, and does not mix records: so it draws the same numbers again when
     records are replaced, and its draws are frozen when numbers of records are compared. `largest`: how many records the
-    engine may take at once. `gradients`: how many the run computes in all, of which a part may be spent on checks.
+    engine may take at once. `gradients`: how many the run computes in all; a part of them may be spent on checks.
 
     Guarantees: `module`, its buffers and the global generators are left as they were.
     """

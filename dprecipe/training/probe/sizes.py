@@ -72,7 +72,7 @@ def larger_batches(case: Case, largest: int, gradients: float) -> str:
             _check_equal(result, expected[::2], scale, f"in a batch of {tried_max} where others are replaced")
         copies = case.outputs(features[:1].expand_as(features).contiguous(), labels[:1].expand_as(labels))
         _check_equal(copies, expected[:1].expand_as(expected), scale, f"in a batch of {tried_max} copies of a record")
-        if case.form.tokens is None:  # zeros and ones, of which tables and images are full, and no normal draw is one
+        if case.form.tokens is None:  # tables and images are full of zeros and ones, and no normal draw is one
             binary = (features > 0).to(features)
             parts = torch.cat([case.outputs(x, y) for x, y in _chunks(binary, labels)])
             _check_equal(

@@ -74,7 +74,7 @@ class Units:
 
     @cached_property
     def batch(self) -> BatchPart:
-        """The records; or the records and others that follow them as rows, of which one is filled up."""
+        """The records; or the records and others that follow them as rows; one of them is filled up."""
         case = self.case
         if self.rows is None:
             return BatchPart(case.features, case.labels)

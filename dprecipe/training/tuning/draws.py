@@ -95,7 +95,7 @@ def load(path: Path, plan: Plan, stages: Sequence[str] | None = None) -> DrawnRu
         raise RunFailed(f"{path}: can't be read: {error.strerror}", "put the run's own files back") from None
     except (ValueError, KeyError, TypeError):
         raise RunFailed(
-            f"{path}: damaged, or of another run", "put the run's own files back, or start anew in another folder"
+            f"{path}: damaged, or of another run", "put the run's own files back, or start again in another folder"
         ) from None
 
 
@@ -110,7 +110,7 @@ def _save(path: Path, plan: Plan, drawn: DrawnRuns, stages: Sequence[str]) -> No
         durable.replace_file(path, json.dumps(content).encode())
     except OSError as error:
         raise RunFailed(
-            f"{path}: can't be written: {error.strerror}", "make room on the disk, then continue with --resume"
+            f"{path}: can't be written: {error.strerror}", "free space on the disk, then continue with --resume"
         ) from None
 
 

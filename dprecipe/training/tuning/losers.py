@@ -3,7 +3,7 @@
 The file has the format of age (age-encryption.org/v1: X25519, HKDF-SHA256, ChaCha20-Poly1305), which tools of others
 open: `age --decrypt -i key.txt losers.age | tar x`. It is written by the library rage, so no cipher is put together
 here. In it is a tar file with a folder for each run: its values, its score where that is paid for, its weights and what
-it recorded. Whoever opens it has seen more than the certificate covers.
+it recorded. A person who opens it has seen more than the certificate covers.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def keep_parcel(parcel: Parcel, kept: Path) -> None:
         make_folders(kept.parent)
     except OSError as error:
         raise RunFailed(
-            f"{kept.parent}: can't be written: {error.strerror}", "make room on the disk, then continue with --resume"
+            f"{kept.parent}: can't be written: {error.strerror}", "free space on the disk, then continue with --resume"
         ) from None
     with release_folder.open_draft(kept) as draft:
         for name, content in parcel.files.items():

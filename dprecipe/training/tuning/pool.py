@@ -47,7 +47,7 @@ class TrialPool:
         self.trials = self.trials.at(None, constants)
 
     def make_all(self, drawn: DrawnRuns, report: Callable[[int], None] = lambda done: None) -> None:
-        """Make all runs that have not ended; `report` is told how many have.
+        """Make all runs that have not ended; `report` gets the number that have.
 
         Raises:
             Interrupted: the user stopped it.
@@ -147,7 +147,7 @@ def _start_worker(
 
 
 def _end_with(leader: int) -> None:
-    """End where the process that leads is gone: nobody would record what this one makes."""
+    """End where the process that leads is gone: its result would not be recorded."""
     while os.getppid() == leader:
         time.sleep(0.5)
     os._exit(1)

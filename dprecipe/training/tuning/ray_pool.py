@@ -3,9 +3,9 @@
 Every run is charged before its task starts, since the one event of the tuned run is reserved before anything is drawn.
 A run that is lost, with its machine or by a fault of its own, is not made again: it has ended without a model and
 comes last. That is sound whatever made the machine fail, even the run's own noise: the failure is then a result of the
-run like any other. To make it anew would choose, among several results, one that made no machine fail, and nobody has
-counted these.
-Those that were in hand when the process that leads was stopped are made anew: it was stopped from outside, all of them
+run like any other. To make it again would choose, among several results, one that made no machine fail, and these are
+not counted.
+Those that were in hand when the process that leads was stopped are made again: it was stopped from outside, all of them
 at once, and for nothing that any of them showed.
 """
 
@@ -76,7 +76,7 @@ class RayPool:
                 raise UsageFault(f"nothing was spent: {fault.message}", fault.remedy)
 
     def make_all(self, drawn: DrawnRuns, report: Callable[[int], None] = lambda done: None) -> None:
-        """Make all runs that have not ended; `report` is told how many have.
+        """Make all runs that have not ended; `report` gets the number that have.
 
         Raises:
             Interrupted: the user stopped it.
@@ -135,7 +135,7 @@ class RayPool:
 def open_ray_pool(
     plan: Plan, place: Path, root: Path, gathered: Gathered, address: str, limit: int | None
 ) -> Iterator[RayPool]:
-    """A pool whose machines are ready. `limit`: runs at once; None: as many as there is room for.
+    """A pool whose machines are ready. `limit`: runs at once; None: as many as the cluster can hold.
 
     Raises:
         UsageFault: no cluster, or one that can't make runs; nothing was spent.

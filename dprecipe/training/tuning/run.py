@@ -2,7 +2,7 @@
 
 Paid steps of preprocessing are run first, once; every run starts from what they released (`privacy.tuning.events`). One
 event covers all runs. It is reserved before their number is drawn, and settled once all have ended; what happens in
-between is seen by nobody, so that an attempt that broke off is gone on with, and charged once. The number of runs, the
+between is seen by no one. An attempt that broke off is therefore continued, and charged once. The number of runs, the
 losers and their scores stay in `private/`; the losers are deleted once the release is there.
 """
 
@@ -91,7 +91,7 @@ def tune(
     """Make the runs of a tuned plan, up to `jobs` at once, and release the best.
 
     `cluster`: an address as of `training.cluster`; None: in processes of this machine. `jobs`: 1 by default, and of a
-    cluster as many as it has room for.
+    cluster as many as it can hold.
 
     Guarantees: the ledger holds the tuned run before the number of runs is drawn; `release/` appears whole, at the end,
     verified, or not at all, and holds the winner alone; where no run has a model, it says so and holds none.
@@ -233,7 +233,7 @@ def _make_place(place: Path) -> None:
         durable.make_folders(place)
     except OSError as error:
         raise RunFailed(
-            f"{place}: can't be created: {error.strerror}", "make room on the disk, then continue with --resume"
+            f"{place}: can't be created: {error.strerror}", "free space on the disk, then continue with --resume"
         ) from None
 
 
@@ -249,7 +249,7 @@ def _check_drawn(folder: RunFolder, event: Event, before: Ledger | None) -> None
         raise RunFailed(
             f"{path} is missing, and runs were made with the values in it; they are not drawn again; nothing more was "
             "spent",
-            "put this file back, or start anew in another folder, which spends a second budget",
+            "put this file back, or start again in another folder, which spends a second budget",
         )
 
 

@@ -7,7 +7,7 @@ holds since before all runs, as part of the one event `selected_best`.
 
 | when a run is killed | its score | what it costs |
 |---|---|---|
-| before the file is there | never seen; drawn anew | nothing: all runs are charged as a whole |
+| before the file is there | never seen; drawn again | nothing: all runs are charged as a whole |
 | after it | read | nothing |
 
 The number of held-out records is in no score: the runs are compared by counts of the same records.
@@ -72,8 +72,8 @@ def _take_row(records: Records, row: int) -> Records:
 
 
 def count_right_answers(model: Released, records: Records) -> int:
-    """How many prepared records the model predicts as they are labelled, with every answer right where there are
-    several; each is predicted by itself."""
+    """Counts the prepared records that the model predicts as they are labelled, with every answer right where there
+    are several; each is predicted by itself."""
     target = model.file.facts.target
     right = 0
     with torch.no_grad():
@@ -102,7 +102,7 @@ def keep_score(kept: Path, event: NoisyCount, held_out: Records) -> None:
         durable.replace_file(path, json.dumps({"schema": SCHEMA, "right_answers": noisy}).encode())
     except OSError as error:
         raise RunFailed(
-            f"{path}: can't be written: {error.strerror}", "make room on the disk, then continue with --resume"
+            f"{path}: can't be written: {error.strerror}", "free space on the disk, then continue with --resume"
         ) from None
 
 

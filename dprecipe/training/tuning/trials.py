@@ -5,7 +5,7 @@ What it costs is in the ledger of the whole.
 | what ends an attempt | the run |
 |---|---|
 | a fault before it has charged anything, or the user | is made once the cause is gone |
-| a kill, which is assumed to come from outside | is made anew with noise of its own: nothing of it was seen |
+| a kill, which is assumed to come from outside | is made again with noise of its own: nothing of it was seen |
 | a fault of its own, after that | is lost: it comes last and is not made again; the fault may depend on its noise |
 """
 
@@ -169,7 +169,7 @@ class Trials:
             durable.make_folders(self._place)
             durable.replace_file(self._place / f"{number}.{end}", text.encode("utf-8", "replace"))
         except OSError as error:
-            raise RunFailed(f"{self._place}: can't be written: {error.strerror}", "make room on the disk") from None
+            raise RunFailed(f"{self._place}: can't be written: {error.strerror}", "free space on the disk") from None
 
 
 def _open_or_create(path: Path, trial: Plan) -> RunFolder:

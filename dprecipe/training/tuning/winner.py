@@ -86,7 +86,7 @@ def _read_score(plan: Plan, trials: Trials, number: int) -> float | None:
     try:
         return read_score(kept)
     except ContentError as error:
-        raise RunFailed(f"{kept}: {error}", "put the run's own files back, or start anew in another folder") from None
+        raise RunFailed(f"{kept}: {error}", "put the run's own files back, or start again in another folder") from None
 
 
 def publish_winner(
