@@ -14,7 +14,7 @@ MANY = 300_000
 
 
 def main() -> NoReturn:
-    """Run a command.
+    """Runs a command.
 
     Imports make no garbage, and at the end of a process its memory is freed as a whole: a collector that looks for
     garbage takes a seventh of a short command's time for nothing, and a second at the end of one that has imported

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @ignoring_warnings()
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded:
-    """Read a recipe; `overrides` maps dotted paths to values: `{"training.epochs": 3}`.
+    """Reads a recipe; `overrides` maps dotted paths to values: `{"training.epochs": 3}`.
 
     What is relative to the recipe (its policies, account, key and data) stays where it is now if the process changes
     its folder.
@@ -47,7 +47,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
 
 @ignoring_warnings()
 def plan(loaded: Loaded) -> Plan:
-    """Solve a recipe's free variable and freeze what a run will do and spend: see `dprecipe.planning.make.plan`. The
+    """Solves a recipe's free variable and freezes what a run will do and spend: see `dprecipe.planning.make.plan`. The
     recipe is checked against the policies found above it.
 
     Raises:
@@ -74,7 +74,7 @@ def run(
     teachers: Sequence[str | Path] = (),
     cluster: str | None = None,
 ) -> Run:
-    """Train as `plan` says and write the run folder: see `dprecipe.training.run.start.run`."""
+    """Trains as `plan` says and writes the run folder: see `dprecipe.training.run.start.run`."""
     from dprecipe.libraries import TRAINING, check_libraries, importing_libraries
 
     _check_plan(plan)
@@ -108,7 +108,7 @@ def tune(
     jobs: int | None = None,
     cluster: str | None = None,
 ) -> TunedRun:
-    """Make the runs of a recipe with `tuning`, up to `jobs` at once, and release the best of them: see
+    """Makes the runs of a recipe with `tuning`, up to `jobs` at once, and releases the best of them: see
     `dprecipe.training.tuning.run.tune`. `jobs`: 1 by default, and on a cluster as many as it can hold. With several
     jobs a script has to be importable: guard its call of this by `if __name__ == "__main__"`.
 
@@ -132,8 +132,8 @@ def tune(
 def verify(
     path: str | Path, public_key: str | Path | None = None, account_statement: str | Path | None = None
 ) -> Verified:
-    """Recompute a certificate: see `dprecipe.release.verify.verify`; with `account_statement`, compare what it says of
-    its account with the account's own statement, too: see `dprecipe.release.account_statement.hold_statement`.
+    """Recomputes a certificate: see `dprecipe.release.verify.verify`; with `account_statement`, compares what it says
+    of its account with the account's own statement, too: see `dprecipe.release.account_statement.hold_statement`.
 
     Raises:
         CertificateInvalid: naming each thing that does not hold.
@@ -150,7 +150,7 @@ def verify(
 
 @ignoring_warnings()
 def settle(run: str | Path) -> Completed:
-    """Settle a run in the account of its data, where that could not be reached at its end, and write the release that
+    """Settles a run in the account of its data, where that could not be reached at its end, and writes the release that
     was held back: see `dprecipe.training.publish.held.complete_run`.
 
     Raises:
@@ -166,7 +166,7 @@ def settle(run: str | Path) -> Completed:
 
 @ignoring_warnings()
 def load_language_model(release: str | Path, base: str | Path | None = None, device: str = "cpu") -> LanguageModel:
-    """A released language model that writes texts: see `dprecipe.models.load_language.load_language_model` and
+    """Returns a released language model that writes texts: see `dprecipe.models.load_language.load_language_model` and
     `LanguageModel`.
 
     Raises:
@@ -184,7 +184,7 @@ def load_language_model(release: str | Path, base: str | Path | None = None, dev
 
 @ignoring_warnings()
 def load_model(release: str | Path, module: nn.Module | None = None) -> Released:
-    """A released model that predicts raw records: see `dprecipe.models.load.load` and `Released`.
+    """Returns a released model that predicts raw records: see `dprecipe.models.load.load` and `Released`.
 
     Raises:
         DataFault: a file is missing or damaged, or the module came from Python and was not passed.
@@ -217,7 +217,7 @@ def _check_module(name: str, module: object) -> None:
 
 
 def _check_type(name: str, value: object, kind: type, remedy: str) -> None:
-    """Check the type of an argument.
+    """Checks the type of an argument.
 
     Raises:
         UsageFault: it has another one.

@@ -20,7 +20,7 @@ NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getatt
 
 
 def sync_folder(path: Path) -> None:
-    """Flush a file, or a folder's list of names, to disk. Raises `OSError`."""
+    """Flushes a file, or a folder's list of names, to disk. Raises `OSError`."""
     if os.name == "nt" and path.is_dir():  # folders can't be opened there
         return
     file = os.open(path, os.O_RDONLY | NO_WAITING)
@@ -31,7 +31,8 @@ def sync_folder(path: Path) -> None:
 
 
 def open_regular(path: Path, flags: int, mode: int = FILE_MODE) -> int:
-    """`os.open` of a regular file; a new one gets `mode`. Raises `OSError`, also for anything but a regular file."""
+    """Calls `os.open` of a regular file; a new one gets `mode`. Raises `OSError`, also for anything but a regular
+    file."""
     file = os.open(path, flags | NO_WAITING, mode)
     try:
         kind = os.fstat(file).st_mode
@@ -45,14 +46,15 @@ def open_regular(path: Path, flags: int, mode: int = FILE_MODE) -> int:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a regular file. Raises `OSError`."""
+    """Returns the content of a regular file. Raises `OSError`."""
     with open(open_regular(path, os.O_RDONLY), "rb") as file:
         return file.read()
 
 
 @contextmanager
 def replacing_file(path: Path, mode: int = FILE_MODE) -> Iterator[BinaryIO]:
-    """A file to write, which replaces `path` when the block succeeds: `path` has the old content or all of the new.
+    """Yields a file to write, which replaces `path` when the block succeeds: `path` has the old content or all of the
+    new.
 
     Raises:
         OSError: writing fails; `path` is unchanged.
@@ -74,13 +76,13 @@ def replacing_file(path: Path, mode: int = FILE_MODE) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
-    """Write `content` by `replacing_file`."""
+    """Writes `content` by `replacing_file`."""
     with replacing_file(path, mode) as file:
         file.write(content)
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder and its missing parents, and flush their names to disk. Raises `OSError`."""
+    """Makes a folder and its missing parents, and flush their names to disk. Raises `OSError`."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         with suppress(FileExistsError):  # another process made it

@@ -84,7 +84,7 @@ def _tell_findings(findings: Sequence[Finding]) -> list[str]:
 
 
 def _add_notes(fault: Exception, findings: Sequence[Finding]) -> None:
-    """Let Python's traceback end with the place and the remedy of each finding."""
+    """Lets Python's traceback end with the place and the remedy of each finding."""
     for finding in findings:
         fault.add_note(make_printable(finding.headline))
         fault.add_note(make_printable(f"  = {finding.accepted or finding.remedy}"))
@@ -112,7 +112,7 @@ class Fault(Exception):
         return [make_printable(line) for line in (self.message, f"  = {self.remedy}" if self.remedy else "") if line]
 
     def _render_traceback_(self) -> list[str]:
-        """IPython asks for this: the user can mend it, and the place in our code that raised it does not help."""
+        """Returns lines for IPython: the user can mend it, and the place in our code that raised it does not help."""
         return [f"{type(self).__name__}:", *self._list_lines()]
 
     def _repr_html_(self) -> str:

@@ -48,7 +48,7 @@ TORCHVISION_OFFSET = 15
 
 
 def own_process() -> None:
-    """Tell that this process runs a command and nothing else: what there is after an import of libraries then stays to
+    """Tells that this process runs a command and nothing else: what there is after an import of libraries then stays to
     the end. In another program's process some of it may become garbage."""
     global _is_own_process
     _is_own_process = True
@@ -87,7 +87,7 @@ def is_installed(name: str) -> bool:
 
 
 def check_libraries(subject: str, *names: str) -> None:
-    """Check that libraries are installed, without importing them. `subject`: what needs them, as messages begin.
+    """Checks that libraries are installed, without importing them. `subject`: what needs them, as messages begin.
 
     Raises:
         UsageFault: naming those that are not, and the extra that installs them.
@@ -163,7 +163,8 @@ def _pausing_collection() -> Iterator[None]:
 
 
 def _find_broken_package(error: Exception, own: Set[str]) -> str:
-    """The package whose import failed: the innermost one that is neither torch, which all of them import, nor `own`."""
+    """Returns the package whose import failed: the innermost one that is neither torch, which all of them import, nor
+    `own`."""
     names = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     packages = [name.partition(".")[0] for name in names]
     known = [package for package in packages if package and package not in sys.stdlib_module_names]

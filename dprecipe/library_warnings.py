@@ -19,7 +19,7 @@ _caller_filters: warnings.catch_warnings[None] | None = None
 
 @contextmanager
 def ignoring_warnings() -> Iterator[None]:
-    """Inside, no warning is shown or raised, whatever the caller's filters are; also a decorator.
+    """Shows and raises no warning inside the block, whatever the caller's filters are; also a decorator.
 
     Python's filters are those of the whole process. Several threads may be inside: the last one out restores them.
     """
@@ -39,14 +39,15 @@ def ignoring_warnings() -> Iterator[None]:
 
 
 def ignore_all_warnings() -> None:
-    """Ignore warnings until the end of this process, which runs a command or a part of one, and no caller's code."""
+    """Ignores warnings until the end of this process, which runs a command or a part of one, and no caller's code."""
     global _to_the_end
     _to_the_end = True
     warnings.simplefilter("ignore")
 
 
 def silence_loggers() -> None:
-    """Drop the warnings that libraries log, in a process that ignores all warnings; elsewhere loggers are the caller's.
+    """Drops the warnings that libraries log, in a process that ignores all warnings; elsewhere loggers are the
+    caller's.
 
     Called where libraries are imported: a command that needs none does not wait for `logging`.
     """

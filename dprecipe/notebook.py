@@ -46,12 +46,12 @@ STYLE = (
 
 
 def render_card(title: str, *parts: str) -> str:
-    """A card of HTML parts under a title, which is text."""
+    """Returns a card of HTML parts under a title, which is text."""
     return f'<div class="dprecipe"><style>{STYLE}</style><h4>{escape_html(title)}</h4>{"".join(parts)}</div>'
 
 
 def render_text(text: str, kind: str = "") -> str:
-    """A paragraph: `soft`, or marked at its side as `error`, `warning` or `good`."""
+    """Returns a paragraph: `soft`, or marked at its side as `error`, `warning` or `good`."""
     if not text:
         return ""
     classes = {"": "", "soft": ' class="soft"'}.get(kind, f' class="mark {kind}"')
@@ -64,22 +64,22 @@ def render_rows(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def render_numbers(tiles: Sequence[tuple[str, str]]) -> str:
-    """Large values, each above what it is."""
+    """Renders large values, each above what it is."""
     return render_tiles(tiles)
 
 
 def render_details(summary: str, items: Iterable[str]) -> str:
-    """A list that is closed at first."""
+    """Returns a list that is closed at first."""
     return f"<details><summary>{escape_html(summary)}</summary>{render_bullets(items)}</details>"
 
 
 def render_source(summary: str, text: str) -> str:
-    """A text of several lines that is closed at first."""
+    """Returns a text of several lines that is closed at first."""
     return f"<details><summary>{escape_html(summary)}</summary><pre>{escape_lines(text)}</pre></details>"
 
 
 def render_finding(kind: str, head: str, message: str, remedy: str) -> str:
-    """One finding: what it is and where, what is wrong, what to do."""
+    """Returns one finding: what it is and where, what is wrong, what to do."""
     remedy = f"<br>= {escape_html(remedy)}" if remedy else ""
     return f'<div class="mark {kind}"><b>{escape_html(head)}</b><br>{escape_html(message)}{remedy}</div>'
 
@@ -97,7 +97,7 @@ class NotebookBar:
         self._handle = _display(self._render(done, ""), None)
 
     def show(self, done: int, status: str, end: bool = False) -> None:
-        """Show `done` parts; not more often than a reader can follow, but for the `end`."""
+        """Shows `done` parts; not more often than a reader can follow, but for the `end`."""
         now = time.monotonic()
         if end or now - self._drawn >= self.SECONDS:
             self._drawn = now
@@ -117,7 +117,7 @@ class NotebookBar:
 
 
 def _display(content: str, handle: Any) -> Any:
-    """Show HTML in a notebook, instead of `handle`'s if there is one."""
+    """Shows HTML in a notebook, instead of `handle`'s if there is one."""
     from IPython.display import HTML, display
 
     if handle is None:

@@ -105,17 +105,17 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def escape_html(text: str) -> str:
-    """A text for the page, on one line: no markup, and no characters that change the direction of writing."""
+    """Returns a text for the page, on one line: no markup, and no characters that change the direction of writing."""
     return html.escape(make_printable(text))
 
 
 def escape_lines(text: str) -> str:
-    """The same for a text of several lines, such as a recipe."""
+    """Returns the same for a text of several lines, such as a recipe."""
     return "\n".join(map(escape_html, text.expandtabs().splitlines()))
 
 
 def render_page(title: str, body: str) -> str:
-    """A whole page. `body` is HTML; `title` is text."""
+    """Returns a whole page. `body` is HTML; `title` is text."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape_html(POLICY)}">\n'
@@ -126,17 +126,18 @@ def render_page(title: str, body: str) -> str:
 
 
 def render_section(title: str, body: str) -> str:
-    """A section of a page. `body` is HTML."""
+    """Returns a section of a page. `body` is HTML."""
     return f"<section><h2>{escape_html(title)}</h2>{body}</section>"
 
 
 def render_bullets(items: Iterable[str]) -> str:
-    """A list of texts."""
+    """Returns a list of texts."""
     return f"<ul>{''.join(f'<li>{escape_html(item)}</li>' for item in items)}</ul>"
 
 
 def render_tiles(tiles: Sequence[tuple[str, str]]) -> str:
-    """Large values, each above what it is. Their rows are of nearly equal numbers of tiles and fill the width."""
+    """Renders large values, each above what it is. Their rows are of nearly equal numbers of tiles and fill the
+    width."""
     if not tiles:
         return ""
     cells = "".join(f"<div><b>{escape_html(value)}</b><span>{escape_html(text)}</span></div>" for value, text in tiles)
@@ -154,13 +155,14 @@ def render_figures(figures: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _share(count: int, limit: int) -> int:
-    """The least width of a cell, in percent: rows of equal numbers of cells as far as possible, of at most `limit`."""
+    """Returns the least width of a cell, in percent: rows of equal numbers of cells as far as possible, of at most
+    `limit`."""
     columns = -(-count // -(-count // limit))
     return int(100 / (columns + 0.5))  # with its gap, more than a share of one column more
 
 
 def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts. Without a head (all its cells empty), the first cell of a row is the row's own head."""
+    """Returns a table of texts. Without a head (all its cells empty), the first cell of a row is the row's own head."""
     body = "".join(f"<tr>{_render_cells(head, row)}</tr>" for row in rows)
     if not any(head):
         return f"<table><tbody>{body}</tbody></table>"
@@ -179,7 +181,7 @@ def _render_cells(head: Sequence[str], row: Sequence[str]) -> str:
 
 
 def _judge(cell: str) -> str:
-    """The colour of a result; its word says the same."""
+    """Returns the colour of a result; its word says the same."""
     return {"passed": ' class="yes"', "failed": ' class="no"'}.get(cell, "")
 
 
@@ -188,5 +190,5 @@ NOT_CHECKED = "recorded by the run, not checked"
 
 
 def render_number(value: Any) -> str:
-    """A number, or a dash."""
+    """Returns a number, or a dash."""
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else f"{value:,}"

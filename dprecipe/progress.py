@@ -22,7 +22,7 @@ _silent: ContextVar[bool] = ContextVar("_silent", default=False)
 
 @contextmanager
 def silence_progress() -> Iterator[None]:
-    """While the block lasts, no progress is shown: where a line for each part would tell how many parts there are."""
+    """Shows no progress while the block lasts: where a line for each part would tell how many parts there are."""
     token = _silent.set(True)
     try:
         yield
@@ -53,7 +53,7 @@ class Progress:
             self._notebook = NotebookBar(what, unit, total, done)
 
     def show(self, done: int, status: Callable[[], str] = str) -> None:
-        """Report `done` parts; `status` is called only when it is shown."""
+        """Reports `done` parts; `status` is called only when it is shown."""
         if self._bar is not None:
             self._bar.set_postfix_str(status(), refresh=False)
             self._bar.update(done - self._bar.n)
@@ -64,7 +64,7 @@ class Progress:
             self._say(done, status())
 
     def end(self, done: int, status: Callable[[], str] = str) -> None:
-        """Report `done` parts for the last time."""
+        """Reports `done` parts for the last time."""
         if self._notebook is not None:
             self._notebook.show(done, status(), end=True)
             return
@@ -96,19 +96,19 @@ class LateProgress:
         self._progress: Progress | None = None
 
     def show(self, done: int) -> None:
-        """Report `done` parts."""
+        """Reports `done` parts."""
         if self._progress is None and time.monotonic() - self._began > QUIET_SECONDS:
             self._progress = self._make()
         if self._progress is not None:
             self._progress.show(done)
 
     def end(self, done: int) -> None:
-        """Report `done` parts for the last time."""
+        """Reports `done` parts for the last time."""
         if self._progress is not None:
             self._progress.end(done)
 
 
 def report_progress(text: str) -> None:
-    """Print a line of progress; of several processes, the first one prints it."""
+    """Prints a line of progress; of several processes, the first one prints it."""
     if int(os.environ.get("RANK", "0")) == 0 and not _silent.get():
         write_note(text)

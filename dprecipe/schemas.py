@@ -28,8 +28,8 @@ DATA_KEYS = ("const", "enum", "default", "examples")
 
 
 def recipe_schema() -> Schema:
-    """The schema for editors: a complete recipe, or the partial one of a recipe with `extends`; with privacy, or
-    without (`mechanism.kind: none`)."""
+    """Returns the schema for editors: a complete recipe, or the partial one of a recipe with `extends`; with privacy,
+    or without (`mechanism.kind: none`)."""
     definitions: Schema = {}
     for root in (Recipe, PublicRecipe):
         full = root.model_json_schema(by_alias=True, mode="validation")
@@ -57,7 +57,7 @@ def recipe_schema() -> Schema:
 
 
 def _choose_root(suffix: str) -> Schema:
-    """A recipe without privacy where the mechanism's kind is `none`, else one with privacy."""
+    """Returns a recipe without privacy where the mechanism's kind is `none`, else one with privacy."""
     kind = {"properties": {"kind": {"const": "none"}}, "required": ["kind"]}
     return {
         "if": {"properties": {"mechanism": kind}, "required": ["mechanism"]},
@@ -67,7 +67,7 @@ def _choose_root(suffix: str) -> Schema:
 
 
 def _split_unions(node: Any) -> Any:
-    """Rewrite tagged unions as `if kind is … then …`, so that an editor reports on one kind, not on all of them."""
+    """Rewrites tagged unions as `if kind is … then …`, so that an editor reports on one kind, not on all of them."""
     if isinstance(node, list):
         return [_split_unions(item) for item in node]
     if not isinstance(node, dict):
@@ -107,7 +107,7 @@ def _split_unions(node: Any) -> Any:
 
 
 def _make_optional(node: Any) -> Any:
-    """The same blocks with every key optional, except in the conditions on a kind."""
+    """Returns the same blocks with every key optional, except in the conditions on a kind."""
     if isinstance(node, list):
         return [_make_optional(item) for item in node]
     if not isinstance(node, dict):
@@ -124,7 +124,7 @@ def _make_optional(node: Any) -> Any:
 
 
 def findings_schema() -> Schema:
-    """The document of `dprecipe validate --format json`."""
+    """Returns the document of `dprecipe validate --format json`."""
     text = {"type": "string"}
     position = {"type": "integer", "minimum": 1}
     fields: Schema = {
@@ -174,5 +174,5 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
 
 
 def schema_text(name: str) -> str:
-    """The file's content; one version of dprecipe always gives the same."""
+    """Returns the file's content; one version of dprecipe always gives the same."""
     return json.dumps(SCHEMAS[name](), indent=2, ensure_ascii=False) + "\n"

@@ -36,17 +36,17 @@ _COLOURS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def make_printable(text: str) -> str:
-    """One line, with line breaks, control characters and changes of writing direction escaped."""
+    """Returns one line, with line breaks, control characters and changes of writing direction escaped."""
     return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
 
 
 def write_output(lines: Iterable[str]) -> None:
-    """Write lines to the standard output. Each stays one line, whatever it contains."""
+    """Writes lines to the standard output. Each stays one line, whatever it contains."""
     _write(sys.stdout, lines)
 
 
 def write_note(*lines: str) -> None:
-    """Write lines to the standard error, unbuffered: progress and errors. In a notebook, where all that is written to
+    """Writes lines to the standard error, unbuffered: progress and errors. In a notebook, where all that is written to
     it looks like an error, to the standard output."""
     _write(sys.stdout if is_notebook() else sys.stderr, lines)
 
@@ -68,20 +68,20 @@ def is_output_watched() -> bool:
 
 
 def show_document(text: str) -> None:
-    """Write a finished document (JSON of `as_json`, YAML of `text.dump`, CSV of numbers) without colours. Only control
+    """Writes a finished document (JSON of `as_json`, YAML of `text.dump`, CSV of numbers) without colours. Only control
     characters are escaped."""
     sys.stdout.write("\n".join(map(make_printable, text.split("\n"))))
     sys.stdout.flush()
 
 
 def as_json(content: Any) -> str:
-    """A JSON document that is safe in a terminal: the same values, with control characters escaped."""
+    """Returns a JSON document that is safe in a terminal: the same values, with control characters escaped."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
 
 
 def colour_line(line: str) -> str:
-    """A line with its colours."""
+    """Returns a line with its colours."""
     for pattern, colour in _COLOURS:
         match = pattern.search(line)
         if match:

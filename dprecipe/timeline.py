@@ -38,7 +38,7 @@ class Seconds(NamedTuple):
 
 
 def read_clocks() -> Seconds:
-    """Now, on a clock that is never set back, and the processor's time of this process."""
+    """Returns the time now, on a clock that is never set back, and the processor's time of this process."""
     return Seconds(time.monotonic(), time.process_time())
 
 
@@ -78,7 +78,8 @@ _current: ContextVar[Timeline | None] = ContextVar("_current", default=None)
 
 @contextmanager
 def measure_run(since: Seconds | None = None) -> Iterator[Timeline]:
-    """The timeline of the block: that of the caller where one is being measured, else a new one, from `since` on."""
+    """Yields the timeline of the block: that of the caller where one is being measured, else a new one, from `since`
+    on."""
     known = _current.get()
     if known is not None:
         yield known
@@ -93,7 +94,7 @@ def measure_run(since: Seconds | None = None) -> Iterator[Timeline]:
 
 @contextmanager
 def phase(name: Phase) -> Iterator[None]:
-    """The block, or the function that this decorates, is this phase of the run being measured."""
+    """Yields the block, or the function that this decorates, is this phase of the run being measured."""
     timeline = _current.get()
     if timeline is None:
         yield

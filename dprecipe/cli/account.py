@@ -44,7 +44,7 @@ def create(
     name: str | None,
     slots: tuple[float | None, float | None] = (None, None),
 ) -> None:
-    """Make an account, and say what it is.
+    """Makes an account, and says what it is.
 
     Raises:
         UsageFault: terms that no account can have, or one of this name.
@@ -77,7 +77,7 @@ def create(
 
 
 def describe_terms(state: AccountState) -> list[str]:
-    """An account's terms, as lines."""
+    """Returns an account's terms, as lines."""
     facts = state.facts
     unit = name_unit(read_unit_key(facts.unit))
     limit = f"; a run claims at most ε = {facts.max_epsilon_per_run:g}" if facts.max_epsilon_per_run else ""
@@ -100,7 +100,7 @@ def describe_part(state: AccountState) -> list[str]:
 
 
 def export(address: str, public: Path | None, head: Path | None, key: Path | None) -> None:
-    """Write the public statement and the head of an account.
+    """Writes the public statement and the head of an account.
 
     Raises:
         UsageFault: no file is named, or it can't be written.
@@ -146,7 +146,7 @@ def verify(
     max_seconds: float = limits.MAX_SECONDS,
     max_memory: float = limits.MAX_MEMORY / 2**30,
 ) -> None:
-    """Recompute an account or a statement, and say what it comes to; `max_memory` is in GiB.
+    """Recomputes an account or a statement, and says what it comes to; `max_memory` is in GiB.
 
     Raises:
         AccountInvalid: naming each thing that does not hold, or it needs more than these bounds.
@@ -185,7 +185,7 @@ def _recount(subject: str, known: Head | None) -> Recount:
 
 
 def test_connection(address: str) -> None:
-    """Read, lock, write and take back. Raises as `open_account`."""
+    """Reads, locks, writes and takes back. Raises as `open_account`."""
     with closing(open_account(address)) as account:
         lines = [f"account {account.facts.name}: {account.place}"]
         begin = time.perf_counter()
@@ -198,7 +198,7 @@ def test_connection(address: str) -> None:
 
 
 def tell(epsilon: float) -> str:
-    """Four digits, rounded up."""
+    """Writes four digits, rounded up."""
     return f"{round_up(epsilon, 4):g}" if math.isfinite(epsilon) else "infinite"
 
 
@@ -220,7 +220,7 @@ def _read_json(path: Path) -> Any:
 
 
 def _read_head(path: Path, public_key: Path | None) -> Head:
-    """The head in a file: bare, or in an envelope, whose signature counts only if a key is given."""
+    """Returns the head in a file: bare, or in an envelope, whose signature counts only if a key is given."""
     content = _read_json(path)
     key = None if public_key is None else signing.load_public_key(public_key)
     try:

@@ -18,7 +18,7 @@ OPEN_COLOUR = "#b8860b"
 
 
 def draw_account(state: AccountState, runs: Sequence[RunState]) -> str:
-    """The runs in the order of their last entries: bars of what each counts alone (open reservations in another
+    """Returns the runs in the order of their last entries: bars of what each counts alone (open reservations in another
     colour), a line of what all count after it, one of the odometer, and the cap. Of many runs, some are left out."""
     ordered = sorted(runs, key=lambda run: run.last)
     stride = max(1, math.ceil(len(ordered) / MAX_POINTS))
@@ -78,7 +78,7 @@ def draw_account(state: AccountState, runs: Sequence[RunState]) -> str:
 
 
 def _steps(points: Sequence[tuple[float, float]], colour: str, dashed: bool) -> str:
-    """A line that rises where a run is."""
+    """Returns a line that rises where a run is."""
     path, y_before = [], points[0][1]
     for x, y in points:
         path += [f"{x:.1f},{y_before:.1f}", f"{x:.1f},{y:.1f}"]
@@ -88,7 +88,7 @@ def _steps(points: Sequence[tuple[float, float]], colour: str, dashed: bool) -> 
 
 
 def _ticks(high: float) -> list[float]:
-    """Round numbers from 0 to high, about five of them."""
+    """Returns round numbers from 0 to high, about five of them."""
     unit = 10.0 ** math.floor(math.log10(high / 5))
     step = unit * next((factor for factor in (1, 2, 5) if factor * unit >= high / 5), 10)
     return [float(f"{n * step:.10g}") for n in range(math.floor(high / step) + 1)]

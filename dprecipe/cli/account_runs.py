@@ -38,7 +38,7 @@ TRIES = 12
 
 
 def plan_in_account(recipe: Path, overrides: Sequence[str] = (), runs: int | None = None) -> None:
-    """Print what the account of a recipe counts, what it would count after the recipe's run, how many such runs fit,
+    """Prints what the account of a recipe counts, what it would count after the recipe's run, how many such runs fit,
     and the largest budget with which `runs` of them fit; without `runs`, with which one takes a tenth of what is left.
 
     Raises:
@@ -109,7 +109,7 @@ def count_in_group(group: GroupState, charges: Sequence[Charge], state: AccountS
 
 
 def compare_ways(plan: Plan, state: AccountState, runs: int | None) -> list[str]:
-    """The cap that a number of runs like this needs, chosen one by one or fixed beforehand."""
+    """Returns the cap that a number of runs like this needs, chosen one by one or fixed beforehand."""
     count, delta, relation = runs or COMPARED, state.facts.delta, state.facts.neighbouring
     try:
         slots = f"{find_slots_epsilon(plan.events, count, delta, relation):g}"
@@ -124,7 +124,8 @@ def compare_ways(plan: Plan, state: AccountState, runs: int | None) -> list[str]
 
 
 def open_of(plan: Plan) -> DataAccount:
-    """The account that a plan names, to read. Raises as `open_account`, and `UsageFault` where it names none."""
+    """Returns the account that a plan names, to read. Raises as `open_account`, and `UsageFault` where it names
+    none."""
     if plan.budget.account is None:
         raise UsageFault("this recipe names no account", "name one: budget.account")
     return open_account(plan.budget.account, Path(plan.source.file).resolve().parent, read_only=True)
@@ -136,7 +137,7 @@ def cost_in(plan: Plan, state: AccountState) -> Spent:
 
 
 def describe_state(state: AccountState) -> list[str]:
-    """An account as lines of text."""
+    """Returns an account as lines of text."""
     facts, totals = state.facts, state.totals
     opened = f", {totals.opened} of them open, which count in full" if totals.opened else ""
     return [
@@ -147,7 +148,7 @@ def describe_state(state: AccountState) -> list[str]:
 
 
 def describe_plan(plan: Plan) -> list[str]:
-    """One line for `dprecipe plan` and `run`: the plan's account and what it would count after the run.
+    """Returns one line for `dprecipe plan` and `run`: the plan's account and what it would count after the run.
 
     Raises:
         PlanRefused: it does not fit the account.
@@ -190,8 +191,8 @@ def _advise(loaded: Loaded, plan: Plan, state: AccountState, runs: int | None) -
 
 
 def find_budget(loaded: Loaded, plan: Plan, state: AccountState, runs: int) -> Plan | None:
-    """The plan of the recipe with the largest budget at which `runs` runs fit, up to that of `plan`, its own; None
-    where there is none of at least a hundredth of it."""
+    """Returns the plan of the recipe with the largest budget at which `runs` runs fit, up to that of `plan`, its own;
+    None where there is none of at least a hundredth of it."""
 
     def fits(tried: Plan) -> bool:
         return admits(state.spent + cost_in(tried, state).times(runs), state.facts.cap)
@@ -220,7 +221,7 @@ def find_budget(loaded: Loaded, plan: Plan, state: AccountState, runs: int) -> P
 
 
 def settle(run: Path) -> int:
-    """Settle a run in its account, and write the release that was held back; returns the exit code."""
+    """Settles a run in its account, and writes the release that was held back; returns the exit code."""
     with importing_libraries("settling a run"):
         from dprecipe.training.publish.held import complete_run
 

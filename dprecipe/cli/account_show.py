@@ -62,7 +62,7 @@ class RunRow:
 
 
 def show(address: str, output: str, plot: Path | None) -> None:
-    """Print an account, and draw it.
+    """Prints an account, and draws it.
 
     Raises:
         UsageFault: another format, a plot that is no `.svg`, or no account.
@@ -103,7 +103,7 @@ def show(address: str, output: str, plot: Path | None) -> None:
 
 
 def history(address: str, output: str) -> None:
-    """Print every run of an account. Raises as `show`."""
+    """Prints every run of an account. Raises as `show`."""
     _check_format(output)
     with closing(open_account(address, read_only=True)) as account, account.snapshot() as books:
         state = AccountState(books.facts, books.totals)
@@ -144,7 +144,7 @@ def _tell_group(group: GroupState) -> dict[str, Any]:
 
 
 def describe(state: AccountState, left: dict[str, Any], groups: Sequence[GroupState] = ()) -> list[str]:
-    """An account's terms, what is counted and what is left, as lines."""
+    """Returns an account's terms, what is counted and what is left, as lines."""
     totals = state.totals
     held = f", {totals.opened} of them open: they count in full" if totals.opened else ""
     apart = ", slots left out" if totals.groups.count else ""
@@ -197,7 +197,7 @@ def _list_cells(row: RunRow) -> tuple[str, ...]:
 
 
 def _list_latest(books: Books) -> Iterator[RunState]:
-    """The runs of the latest entries, the last one first."""
+    """Yields the runs of the latest entries, the last one first."""
     seen: dict[str, None] = {}
     for _, line in sorted(books.read_lines(max(0, books.totals.count - 5 * LATEST)), reverse=True):
         run = json.loads(line).get("run")

@@ -27,7 +27,7 @@ _LESS = 1e-8
 def reserve_group(
     address: str, group: str, recipes: Sequence[Path], times: int, delta: float | None, gaussian: float | None
 ) -> None:
-    """Reserve a group of slots, and say what it costs.
+    """Reserves a group of slots, and says what it costs.
 
     Raises:
         RecipeError, PlanRefused: a recipe has no plan, or is for another unit or relation.
@@ -65,7 +65,7 @@ def reserve_group(
 
 
 def _plan_for(path: Path, facts: AccountFacts) -> tuple[str, tuple[Charge, ...]]:
-    """The name of a recipe, and what its run draws."""
+    """Returns the name of a recipe, and what its run draws."""
     loaded = read(path)
     findings: list[Finding] = [*check_facts(loaded.recipe, facts)]
     if findings:
@@ -75,7 +75,8 @@ def _plan_for(path: Path, facts: AccountFacts) -> tuple[str, tuple[Charge, ...]]
 
 
 def _find_gaussian(epsilon: float, delta: float, neighbouring: Neighbouring) -> Charge:
-    """One Gaussian that has this ε at δ, rounding included: all runs whose μ² add up to less are dominated by it."""
+    """Returns one Gaussian that has this ε at δ, rounding included: all runs whose μ² add up to less are dominated by
+    it."""
     from dprecipe.privacy.filters.slots import SlotGroup
 
     if not (0 < epsilon < math.inf and 0 < delta < 1):

@@ -38,7 +38,7 @@ def audit(
     out: Path | None = None,
     json: bool = False,
 ) -> int:
-    """Audit and print; 0 where nothing was refuted, 4 where a claim was.
+    """Audits and prints; returns 0 where nothing was refuted, 4 where a claim was.
 
     Raises:
         RecipeError, PlanRefused: the recipe has no plan.
@@ -105,7 +105,7 @@ def _make_document(plan: Plan, done: Audited) -> dict[str, Any]:
 
 
 def audit_schema() -> dict[str, Any]:
-    """The JSON Schema of the document that `--json` and `--out` write."""
+    """Returns the JSON Schema of the document that `--json` and `--out` write."""
     content = Audit.model_json_schema(mode="serialization")
     definitions = content.pop("$defs", {})
     digest = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}

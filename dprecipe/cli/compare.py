@@ -36,7 +36,7 @@ def compare(
     output: str = "text",
     plot: Path | None = None,
 ) -> None:
-    """Verify the releases, plan the recipes, and print them claim by claim; with `plot`, also draw them.
+    """Verifies the releases, plans the recipes, and prints them claim by claim; with `plot`, also draws them.
 
     Raises:
         CertificateInvalid, RecipeError, PlanRefused: one of them does not hold.
@@ -67,7 +67,7 @@ def compare(
 
 
 def read_contender(path: Path) -> Contender:
-    """A release or a certificate, the release in a run folder, or a recipe.
+    """Returns a release or a certificate, the release in a run folder, or a recipe.
 
     Raises:
         CertificateInvalid, RecipeError, PlanRefused: it does not hold.
@@ -80,13 +80,13 @@ def read_contender(path: Path) -> Contender:
 
 
 def leave_out_copies(contenders: Sequence[Contender]) -> list[Contender]:
-    """Each run once: a copy of its release is no second run, and would make its score look surer than it is."""
+    """Returns each run once: a copy of its release is no second run, and would make its score look surer than it is."""
     first: dict[str, Contender] = {}
     return [each for each in contenders if each.run is None or first.setdefault(each.run, each) is each]
 
 
 def render_standings(result: Sequence[Standing]) -> list[str]:
-    """The standings as lines of text, which include texts of recipes."""
+    """Returns the standings as lines of text, which include texts of recipes."""
     lines: list[str] = []
     if len(result) > 1:
         lines += [
@@ -140,7 +140,7 @@ def _show_score(score: Interval | None, metric: str | None) -> str:
 
 
 def _render_tests(tests: Sequence[PairedTest], metric: str) -> list[str]:
-    """A line for each test, and for each reason why pairs have none."""
+    """Returns a line for each test, and for each reason why pairs have none."""
     untested: dict[str, list[str]] = {}
     for test in tests:
         if test.difference is None:
@@ -162,7 +162,7 @@ def _render_test(test: PairedTest, difference: Interval, metric: str) -> str:
 
 
 def describe_standing(standing: Standing) -> dict[str, Any]:
-    """A standing as in `dprecipe.compare/v1`."""
+    """Returns a standing as in `dprecipe.compare/v1`."""
     terms = standing.terms
     return {
         "neighbouring": terms.neighbouring.value,

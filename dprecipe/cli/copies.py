@@ -16,7 +16,7 @@ ALL = "all"
 
 
 def copies(folder: Path | None, delete: Sequence[str] = (), check: bool = False) -> int:
-    """List the copies in a folder (`$DPRECIPE_PREPARED` by default), or delete those whose keys begin so, or `all`.
+    """Lists the copies in a folder (`$DPRECIPE_PREPARED` by default), or deletes those whose keys begin so, or `all`.
 
     `check`: read every byte of each copy, delete those that are damaged, and forget what is known of files, so that
     the next run reads its sources again, too. Returns the exit code: 1 if a copy was damaged.

@@ -40,7 +40,7 @@ def data_check(
     report: Path | None = None,
     print_private: bool = False,
 ) -> int:
-    """Print what is wrong with the declared sources, then what they hold. Exit code: 1 for findings or faults.
+    """Prints what is wrong with the declared sources, then what they hold. Exit code: 1 for findings or faults.
 
     Raises:
         RecipeError: the recipe has errors; no data is read.
@@ -74,7 +74,7 @@ def _check_rules(loaded: Loaded | LoadedPublic) -> list[Finding]:
 
 
 def check_sources(loaded: Loaded | LoadedPublic, root: Path) -> tuple[list[DataFault], list[SourceProfile]]:
-    """The faults of all sources, and the profiles of those that could be read."""
+    """Returns the faults of all sources, and the profiles of those that could be read."""
     data = loaded.recipe.data
     reads_train, identity = _training_reads(loaded)
     sources: tuple[tuple[Role, AnySource | None], ...] = (
@@ -156,7 +156,7 @@ def _write_report(report: Path, page: str) -> None:
 
 
 def _describe_faults(faults: Sequence[DataFault], shows_private: bool) -> Iterator[str]:
-    """All faults, each once: both sides of a split report a wrong size."""
+    """Yields all faults, each once: both sides of a split report a wrong size."""
     seen: dict[tuple[str, str], list[DataFault]] = {}
     for fault in faults:
         seen.setdefault((fault.message, fault.remedy), []).append(fault)
@@ -174,7 +174,7 @@ def _describe_faults(faults: Sequence[DataFault], shows_private: bool) -> Iterat
 
 
 def describe_profile(profile: SourceProfile) -> Iterator[str]:
-    """A source as lines for its owner's terminal."""
+    """Yields a source as lines for its owner's terminal."""
     units = "" if profile.units is None else f" of {profile.units:,} units"
     yield f"data.{profile.role}: {profile.records:,} records{units}"
     if profile.not_finite:

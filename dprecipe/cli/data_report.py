@@ -28,7 +28,7 @@ MARK, SOFT, LINE = "#1f6feb", "#5b6b7b", "#e3e8ee"
 
 
 def render_data_report(name: str, faults: Sequence[DataFault], profiles: Sequence[SourceProfile]) -> str:
-    """The page of a recipe's data."""
+    """Returns the page of a recipe's data."""
     header = f"<header><h1>{escape_html(name)}</h1><p>its data, for their owner alone</p></header>\n"
     private = (
         '<section class="private"><h2>Private: not for release</h2>'
@@ -84,12 +84,12 @@ def _shares(column: ColumnProfile, records: int) -> list[str]:
 
 
 def say_share(count: int, of: int) -> str:
-    """A count and its share."""
+    """Returns a count and its share."""
     return f"{count:,} ({count / of:.2%})" if count and of else f"{count:,}"
 
 
 def _figure(name: str, bars: Bars, of: int) -> tuple[str, str, str]:
-    """The drawing, the text that stands for it, and its caption."""
+    """Returns the drawing, the text that stands for it, and its caption."""
     shown = list(zip(bars.names, bars.counts, strict=True))[:MAX_BARS]
     rest = len(bars.names) - len(shown)
     most = max(shown, key=lambda bar: bar[1])
@@ -100,7 +100,7 @@ def _figure(name: str, bars: Bars, of: int) -> tuple[str, str, str]:
 
 
 def draw_bars(bars: Sequence[tuple[str, int]], names: tuple[str, str]) -> str:
-    """A small bar chart as SVG, with these names below its ends; a bar's title is its name and count."""
+    """Returns a small bar chart as SVG, with these names below its ends; a bar's title is its name and count."""
     step, top = WIDTH / max(1, len(bars)), max([count for _, count in bars], default=0)
     parts = []
     for number, (name, count) in enumerate(bars):

@@ -18,7 +18,7 @@ NOTE_INTERVAL = 2.0
 
 
 def write_documents(folder: Path, documents: Mapping[str, str]) -> None:
-    """Write texts, by file name, into a folder; make the folder if there is none.
+    """Writes texts, by file name, into a folder; makes the folder if there is none.
 
     Called with no documents it checks that the folder can be made, before any work is done.
 
@@ -34,7 +34,7 @@ def write_documents(folder: Path, documents: Mapping[str, str]) -> None:
 
 
 def check_output(path: Path, force: bool) -> None:
-    """A file can be made here, or replaced; checked before any work is done.
+    """Checks, before any work is done, that a file can be made here, or replaced.
 
     Raises:
         UsageFault: it exists, and `force` is not set; or its folder does not.
@@ -46,7 +46,7 @@ def check_output(path: Path, force: bool) -> None:
 
 
 def replace_output(path: Path, content: bytes) -> None:
-    """Write the whole file or nothing. Anybody may read it, as far as the user's mask allows.
+    """Writes the whole file or nothing. Anybody may read it, as far as the user's mask allows.
 
     Raises:
         UsageFault: it can't be written; what was there is unchanged.
@@ -58,7 +58,8 @@ def replace_output(path: Path, content: bytes) -> None:
 
 
 def path_in_recipe(recipe: Path, file: Path) -> str:
-    """The path of a file as a recipe has it: relative to the recipe's folder, in quotes where YAML needs them."""
+    """Returns the path of a file as a recipe has it: relative to the recipe's folder, in quotes where YAML needs
+    them."""
     try:
         relative = os.path.relpath(file.resolve(), recipe.resolve().parent)
     except ValueError:  # another drive
@@ -68,7 +69,8 @@ def path_in_recipe(recipe: Path, file: Path) -> str:
 
 
 def limit_notes() -> Callable[[str], None]:
-    """A function that writes a note to stderr, at most one every `NOTE_INTERVAL` seconds; it drops the others."""
+    """Returns a function that writes a note to stderr, at most one every `NOTE_INTERVAL` seconds; it drops the
+    others."""
     last = time.monotonic()
 
     def report(note: str) -> None:

@@ -23,7 +23,7 @@ _ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 
 
 def explain(code: str | None, listed: bool = False) -> None:
-    """Print the page of `code`; or, with `listed` or without a code, each code with its title, or those whose title
+    """Prints the page of `code`; or, with `listed` or without a code, each code with its title, or those whose title
     has the word `code`.
 
     Raises:
@@ -75,13 +75,15 @@ def _read(path: Path) -> str:
 
 
 def render_terminal(page: str, width: int) -> list[str]:
-    """A page of Markdown as lines of at most `width` where they can be broken: code and tables stay as they are."""
+    """Returns a page of Markdown as lines of at most `width` where they can be broken: code and tables stay as they
+    are."""
     lines = [line for block in _blocks(page) for line in (*_render(block, width), "")]
     return lines[:-1]
 
 
 def _blocks(page: str) -> Iterator[list[str]]:
-    """Paragraphs, lists, tables and fenced code, each as its lines; a fence begins a block of its own."""
+    """Splits a page into paragraphs, lists, tables and fenced code, each as its lines; a fence begins a block of its
+    own."""
     block, fenced = list[str](), False
     for line in page.splitlines():
         if line.startswith("```"):
@@ -117,7 +119,7 @@ def _render(block: Sequence[str], width: int) -> Iterator[str]:
 
 
 def _paragraphs(block: Sequence[str]) -> Iterator[str]:
-    """The items of a list, or the one paragraph."""
+    """Yields the items of a list, or the one paragraph."""
     texts = list[str]()
     for line in map(_plain, block):
         if texts and not _ITEM.match(line):

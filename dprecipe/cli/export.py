@@ -30,7 +30,7 @@ def export(
     license_name: str | None = None,
     key: Path | None = None,
 ) -> None:
-    """Verify the release, then write it as `form`: `onnx`, a file, `huggingface`, a folder, or `model-signing`, a
+    """Verifies the release, then writes it as `form`: `onnx`, a file, `huggingface`, a folder, or `model-signing`, a
     signature by `key` that lies beside it.
 
     Raises:

@@ -31,7 +31,7 @@ def generate(
     check: bool = True,
     public_key: Path | None = None,
 ) -> None:
-    """Verify the release, then write `count` texts to the standard output: with `output` "text" as they are, several
+    """Verifies the release, then writes `count` texts to the standard output: with `output` "text" as they are, several
     with a line between them; with "json" as one document.
 
     Raises:
@@ -55,7 +55,7 @@ def generate(
 def open_language_model(
     release: Path, base: Path | None, device: str, *, check: bool, public_key: Path | None
 ) -> tuple[LanguageModel, Verified | None]:
-    """The released model, and its certificate where that is checked.
+    """Returns the released model, and its certificate where that is checked.
 
     Raises:
         CertificateInvalid, DataFault, UsageFault: see `generate`.

@@ -20,7 +20,7 @@ INTERNAL, INTERRUPTED = 4, 130
 
 
 def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
-    """Turn faults into a message and an exit code. A traceback is shown only with `--debug`."""
+    """Turns faults into a message and an exit code. A traceback is shown only with `--debug`."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -77,7 +77,7 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _texts_of(refusal: PlanRefused) -> dict[str, str]:
-    """The texts of the files that a refusal points into, to show the lines."""
+    """Returns the texts of the files that a refusal points into, to show the lines."""
     from dprecipe.text.files import read_file
 
     texts: dict[str, str] = {}

@@ -17,7 +17,7 @@ BATCHES = 8
 
 
 def init(path: Path = Path("recipe.yaml"), mechanism: str = MECHANISMS[0], data: str = "digits") -> None:
-    """Write a starter recipe; never overwrites.
+    """Writes a starter recipe; never overwrites.
 
     Raises:
         UsageFault: the mechanism or the source is unknown, or the path exists or can't be written.
@@ -38,7 +38,7 @@ def init_from(
     label: str | None = None,
     unit: str | None = None,
 ) -> None:
-    """Write a recipe whose data block is drafted from a file; never overwrites.
+    """Writes a recipe whose data block is drafted from a file; never overwrites.
 
     Raises:
         UsageFault: it is not said whether the file is public; the label is not named; see `init`.
@@ -79,7 +79,7 @@ def init_from(
 
 
 def _fit_batches(text: str, data: str) -> str:
-    """The starter with batches that are smaller than a small sample."""
+    """Returns the starter with batches that are smaller than a small sample."""
     size = re.search(r"^  size: (\d+)", data, re.MULTILINE)
     if size is None:
         return text
@@ -98,6 +98,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def make_name(path: Path) -> str:
-    """A recipe's name from its file's name: characters that a name can't have become `-`."""
+    """Returns a recipe's name from its file's name: characters that a name can't have become `-`."""
     cleaned = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in path.stem)
     return cleaned.lstrip("._-")[:100] or "recipe"

@@ -332,7 +332,7 @@ app.add_typer(account_app, name="account")
 
 
 def main() -> NoReturn:
-    """The entry point of the `dprecipe` command."""
+    """Returns the entry point of the `dprecipe` command."""
     # Pydantic would search every installed package for plugins: that is slow, and no plugin may see a recipe.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
@@ -352,7 +352,7 @@ def main() -> NoReturn:
 
 
 def _final_code(out: Output, arguments: list[str], code: int | str | None) -> int | str | None:
-    """The exit code where the output may be incomplete: a run keeps its own; another command has failed."""
+    """Returns the exit code where the output may be incomplete: a run keeps its own; another command has failed."""
     if not out.error:
         return code
     if not out.reader_left:

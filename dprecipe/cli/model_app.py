@@ -48,7 +48,7 @@ def predict(
     no_verify: NoVerify = False,
     public_key: PublicKey = None,
 ) -> None:
-    """Predict the records of a file with a released model."""
+    """Predicts the records of a file with a released model."""
     from dprecipe.cli.predict import predict as write_predictions
 
     write_predictions(
@@ -79,7 +79,7 @@ def export(
     public_key: PublicKey = None,
     key: Annotated[Path | None, typer.Option(help="Private key for model-signing, P-256 in PEM.")] = None,
 ) -> None:
-    """Write a released model for other programs."""
+    """Writes a released model for other programs."""
     from dprecipe.cli.export import export as write_export
 
     write_export(release, form, out, check=not no_verify, public_key=public_key, license_name=license_name, key=key)
@@ -100,7 +100,7 @@ def generate(
     no_verify: NoVerify = False,
     public_key: PublicKey = None,
 ) -> None:
-    """Write texts with a released language model."""
+    """Writes texts with a released language model."""
     from dprecipe.cli.generate import generate as write_texts
 
     write_texts(
@@ -146,7 +146,7 @@ def synthesize(
     no_verify: NoVerify = False,
     public_key: PublicKey = None,
 ) -> None:
-    """Write synthetic records with a released language model, and its certificate beside them."""
+    """Writes synthetic records with a released language model, and its certificate beside them."""
     from dprecipe.cli.synthesize import synthesize as write_records
 
     write_records(

@@ -13,7 +13,7 @@ from dprecipe.release.folder import CERTIFICATE_FILES
 
 
 def check_absent(out: Path) -> None:
-    """Check that there is nothing of this name, and that its folder is no release, which another file would spoil.
+    """Checks that there is nothing of this name, and that its folder is no release, which another file would spoil.
 
     Raises:
         UsageFault: there is, or it is.
@@ -35,7 +35,7 @@ def is_release(folder: Path) -> bool:
 
 @contextmanager
 def writing_new(out: Path) -> Iterator[Path]:
-    """A path to write to; the file gets its name when the block succeeds, and is removed otherwise.
+    """Yields a path to write to; the file gets its name when the block succeeds, and is removed otherwise.
 
     Raises:
         UsageFault: a file of this name has appeared.

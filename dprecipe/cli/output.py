@@ -50,7 +50,7 @@ class Output:
 
 
 def open_descriptors() -> None:
-    """Open the descriptors 0, 1 and 2 where they are closed. Otherwise the next file opened, such as a ledger, would
+    """Opens the descriptors 0, 1 and 2 where they are closed. Otherwise the next file opened, such as a ledger, would
     receive what libraries print."""
     for number in (0, 1, 2):
         try:
@@ -61,7 +61,7 @@ def open_descriptors() -> None:
 
 @contextmanager
 def guarded_output() -> Iterator[Output]:
-    """Inside the block, the standard streams are `Output`s; yields the standard output."""
+    """Makes the standard streams `Output`s inside the block; yields the standard output."""
     previous = sys.stdout, sys.stderr
     open_descriptors()
     out, err = Output(previous[0]), Output(previous[1])

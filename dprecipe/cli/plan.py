@@ -31,7 +31,7 @@ FORMATS = ("text", "json")
 
 
 def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", compare: bool = False) -> None:
-    """Solve for the free variable and print the plan; with `compare`, also what other accountants say of its events.
+    """Solves for the free variable and prints the plan; with `compare`, also what other accountants say of its events.
 
     Raises:
         RecipeError, PlanRefused: the recipe has no plan.
@@ -63,7 +63,7 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", comp
 
 
 def _show_public(loaded: LoadedPublic, output: str, compare: bool) -> None:
-    """Print the plan of a recipe without privacy."""
+    """Prints the plan of a recipe without privacy."""
     if compare:
         raise UsageFault(
             "--compare-accountants: a recipe with mechanism none has nothing to account for", "leave it out"
@@ -77,7 +77,7 @@ def _show_public(loaded: LoadedPublic, output: str, compare: bool) -> None:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """The plan as lines of text, which include texts of the recipe."""
+    """Returns the plan as lines of text, which include texts of the recipe."""
     guarantee, budget = plan.guarantee, plan.budget
     rows = [
         ("mechanism", plan.mechanism),
@@ -135,7 +135,7 @@ def assumption_lines(plan: Plan) -> list[str]:
 
 
 def _trained_rows(plan: Plan) -> list[tuple[str, str]]:
-    """The layers that are trained, where the recipe leaves others as they are and the layers are known."""
+    """Returns the layers that are trained, where the recipe leaves others as they are and the layers are known."""
     if not isinstance(plan.model, Pretrained) or plan.model.train == "all":
         return []
     shapes = expected_shapes(plan) or {}
@@ -147,7 +147,7 @@ def _trained_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def describe_spent(epsilon: float, budget: PlanBudget) -> str:
-    """The words for what is spent of a budget."""
+    """Returns the words for what is spent of a budget."""
     return f"ε = {epsilon:g} of {write_number(budget.epsilon)} at δ = {write_number(budget.delta)}"
 
 
@@ -192,7 +192,8 @@ def tuning_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _size_rows(plan: Plan) -> list[tuple[str, str]]:
-    """A bound on the number of units, where that is protected, and how a split divides them: what batches count on."""
+    """Returns a bound on the number of units, where that is protected, and how a split divides them: what batches count
+    on."""
     data, rows = plan.data, []
     if data.split is not None:
         share, planned, most = data.split.share, data.planned_units, data.max_units
@@ -212,7 +213,7 @@ def _memory_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _position_rows(plan: Plan) -> list[tuple[str, str]]:
-    """The records with the largest and the smallest ε, where it depends on the position in the file."""
+    """Returns the records with the largest and the smallest ε, where it depends on the position in the file."""
     positions = plan.guarantee.by_position
     if not positions:
         return []

@@ -12,7 +12,7 @@ from dprecipe.release.tensors import expected_shapes
 
 
 def describe_canaries(plan: Plan) -> list[tuple[str, str]]:
-    """The rows of a plan; none without canaries."""
+    """Returns the rows of a plan; none without canaries."""
     count, block = canaries_of(plan), plan.audit
     if not count or block is None:
         return []

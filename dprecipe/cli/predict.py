@@ -48,7 +48,7 @@ def predict(
     check: bool = True,
     public_key: Path | None = None,
 ) -> None:
-    """Verify the release, then write a line for each record of a CSV or Parquet file, in its order.
+    """Verifies the release, then writes a line for each record of a CSV or Parquet file, in its order.
 
     `out`: CSV or Parquet by its name; CSV on the standard output when None. It appears whole or not at all. `keep`:
     columns of `file` that are copied to it.
@@ -101,7 +101,7 @@ def _image_form(model: ModelFile, file: DataFile) -> ImageForm:
 
 
 def _report(answers: Answers, out: Path | None) -> None:
-    """Say what was written. Counts of values are about the file's records: they are for a terminal."""
+    """Says what was written. Counts of values are about the file's records: they are for a terminal."""
     written = "" if out is None else f"wrote {out}"
     if screen.is_watched():
         found = answers.preparation.describe_undeclared(missing=True)
@@ -134,13 +134,13 @@ class Answers:
         self._columns = _name_columns(model, keep, probabilities)
 
     def add(self, columns: Mapping[str, Values], rows: int, place: Place) -> None:
-        """Predict rows of a table."""
+        """Predicts rows of a table."""
         features = self.preparation.prepare_columns(columns, rows, place)
         if features is not None:
             self._write(features, columns)
 
     def add_arrays(self, arrays: NDArray[np.generic], columns: Mapping[str, Values], rows: int) -> None:
-        """Predict images."""
+        """Predicts images."""
         if not self.preparation.problems.found:
             self._write(self.preparation.prepare_array(arrays), columns)
 
@@ -175,7 +175,7 @@ def _join_names(predicted: Predicted, model: Released) -> Sequence[Any] | NDArra
 
 
 def _name_columns(model: Released, keep: tuple[str, ...], probabilities: bool) -> list[str]:
-    """The columns that are written.
+    """Returns the columns that are written.
 
     Raises:
         UsageFault: two have one name.
@@ -198,7 +198,7 @@ class CsvWriter:
         self._begun = False
 
     def write(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
-        """Append rows; before the first, the names."""
+        """Appends rows; before the first, the names."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not self._begun:
@@ -212,7 +212,7 @@ class CsvWriter:
             self._stream.write(text.getvalue())
 
     def close(self) -> None:
-        """Nothing to do: the stream is another's."""
+        """Does nothing: the stream is another's."""
 
 
 @final
@@ -224,7 +224,7 @@ class ParquetWriter:
         self._writer: Any = None
 
     def write(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
-        """Append rows; a type that a first chunk leaves open (all missing) is text."""
+        """Appends rows; a type that a first chunk leaves open (all missing) is text."""
         with importing_libraries("a .parquet file"):
             import pyarrow as pa
             import pyarrow.parquet as pq
@@ -235,7 +235,7 @@ class ParquetWriter:
         self._writer.write_table(table)
 
     def close(self) -> None:
-        """Write the footer."""
+        """Writes the footer."""
         if self._writer is not None:
             self._writer.close()
 
@@ -249,7 +249,7 @@ def _arrow(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
 
 @contextmanager
 def _open_writer(out: Path | None) -> Iterator[Writer]:
-    """A writer whose file gets its name when the block succeeds."""
+    """Yields a writer whose file gets its name when the block succeeds."""
     if out is None:
         yield CsvWriter(None)
         return

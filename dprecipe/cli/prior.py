@@ -29,7 +29,8 @@ NO_PRIOR = UsageFault(
 
 
 def make_prior(recipe: Path, out: Path | None, overrides: Sequence[str] = (), force: bool = False) -> None:
-    """Learn the weights that `model.init` of a recipe names from its `model.prior`, and write them to `out`, or there.
+    """Learns the weights that `model.init` of a recipe names from its `model.prior`, and writes them to `out`, or
+    there.
 
     Raises:
         RecipeError: what is wrong with the recipe's text.
@@ -70,7 +71,7 @@ def make_prior(recipe: Path, out: Path | None, overrides: Sequence[str] = (), fo
 
 
 def check_prior(path: Path, retrain: bool = False) -> None:
-    """Make the images of a prior again, and compare their digest; with `retrain`, learn the weights again as well.
+    """Makes the images of a prior again, and compares their digest; with `retrain`, learns the weights again as well.
 
     `path`: a file that `dprecipe prior` has written; or a certificate, or a release folder, which is verified first.
 

@@ -30,7 +30,7 @@ class RecordFile(Protocol):
 def open_records(
     path: Path, names: Sequence[str], columns: Columns, *, guard_formulas: bool = False
 ) -> Iterator[RecordFile]:
-    """A file of these columns, its form by the ending of `path`. Raises `OSError`."""
+    """Yields a file of these columns, its form by the ending of `path`. Raises `OSError`."""
     texts = list_texts(names, columns)
     if path.suffix == ".parquet":
         with importing_libraries("a .parquet file"):
@@ -50,7 +50,7 @@ def open_records(
 
 
 def list_texts(names: Sequence[str], columns: Columns) -> list[str]:
-    """The columns that hold texts; declared values among them, which the recipe's author has chosen."""
+    """Returns the columns that hold texts; declared values among them, which the recipe's author has chosen."""
     return [name for name in names if _type_of(columns, name) == "string"]
 
 

@@ -50,7 +50,7 @@ def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _window(line: str, column: int) -> tuple[str, int]:
-    """A long line cut around a column, and the column in the excerpt."""
+    """Returns a long line cut around a column, and the column in the excerpt."""
     if len(line) <= WINDOW:
         return line, column
     start = max(0, min(column - 1 - WINDOW // 2, len(line) - WINDOW))
@@ -68,7 +68,7 @@ def hint_at_pages(findings: Sequence[Finding], watched: bool) -> list[str]:
 
 
 def render_summary(findings: Sequence[Finding], recipes: int) -> str:
-    """`3 recipes: 2 errors, 1 warning`."""
+    """Returns a summary such as `3 recipes: 2 errors, 1 warning`."""
     errors = sum(finding.is_error for finding in findings)
     accepted = sum(bool(finding.accepted) for finding in findings)
     counts = ((errors, "error"), (len(findings) - errors - accepted, "warning"), (accepted, "accepted warning"))
@@ -81,7 +81,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def as_dict(finding: Finding) -> dict[str, Any]:
-    """A finding as in the contract's JSON."""
+    """Returns a finding as in the contract's JSON."""
     place = finding.place
     return {
         "code": finding.code,
@@ -97,13 +97,14 @@ def as_dict(finding: Finding) -> dict[str, Any]:
 
 
 def as_json(findings: Sequence[Finding], recipes: int) -> str:
-    """The document of schema `dprecipe.findings/v1`."""
+    """Returns the document of schema `dprecipe.findings/v1`."""
     content = {"schema": SCHEMA, "recipes": recipes, "findings": [as_dict(finding) for finding in findings]}
     return json.dumps(content, indent=2) + "\n"  # ASCII: no terminal or pipe can garble it
 
 
 def as_github(findings: Sequence[Finding], recipes: int) -> str:
-    """Workflow commands, errors first: GitHub shows only the first ten of a step. The last line is the summary."""
+    """Renders workflow commands, errors first: GitHub shows only the first ten of a step. The last line is the
+    summary."""
     rows = [
         _annotation(finding)
         for finding in sorted(findings, key=lambda finding: (not finding.is_error, bool(finding.accepted)))

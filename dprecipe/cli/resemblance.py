@@ -66,7 +66,7 @@ class Utility:
 
 
 def read_records(path: Path, names: Sequence[str]) -> list[Record]:
-    """The first `MAX_RECORDS` records of a CSV, JSON lines or Parquet file: these columns, as text.
+    """Returns the first `MAX_RECORDS` records of a CSV, JSON lines or Parquet file: these columns, as text.
 
     Raises:
         DataFault: the file can't be read, or lacks a column.
@@ -102,7 +102,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def measure_resemblance(synthetic: Sequence[Record], public: Sequence[Record]) -> Resemblance:
-    """Compare whole records by their groups of letters (3 to 5), weighted by how rare they are among public ones.
+    """Compares whole records by their groups of letters (3 to 5), weighted by how rare they are among public ones.
 
     Raises:
         DataFault: there are fewer than two public records.
@@ -127,7 +127,7 @@ def measure_resemblance(synthetic: Sequence[Record], public: Sequence[Record]) -
 
 
 def measure_utility(synthetic: Sequence[Record], public: Sequence[Record], label: str) -> Utility:
-    """Train a logistic regression on words of the other columns to tell `label`; on synthetic records, and on public
+    """Trains a logistic regression on words of the other columns to tell `label`; on synthetic records, and on public
     ones.
 
     Raises:
@@ -158,7 +158,7 @@ def measure_utility(synthetic: Sequence[Record], public: Sequence[Record], label
 
 
 def report_resemblance(out: Path, public: Path, names: Sequence[str], has_values: bool) -> None:
-    """Print how the records of `out` compare with public ones. `has_values`: the first column has declared values, and
+    """Prints how the records of `out` compare with public ones. `has_values`: the first column has declared values, and
     there are others that tell of it.
 
     Raises:

@@ -37,7 +37,7 @@ def run(
     teachers: Sequence[Path] = (),
     cluster: str | None = None,
 ) -> int:
-    """Plan, then train; returns the exit code. Raises the faults of both."""
+    """Returns plan, then train; returns the exit code. Raises the faults of both."""
     loaded = read_any(recipe, overrides)
     elsewhere = {"--teachers": bool(teachers), "--ray": cluster is not None}
     if isinstance(loaded, LoadedPublic):
@@ -110,7 +110,7 @@ def run(
 def _run_public(
     loaded: LoadedPublic, out: Path | None, data_root: Path | None, resume: bool, options: Sequence[str]
 ) -> int:
-    """Train a recipe without privacy, and say so."""
+    """Trains a recipe without privacy, and says so."""
     from dprecipe.nonprivate.plan import make_plan as make_public_plan
 
     plan = make_public_plan(loaded)
@@ -140,7 +140,7 @@ def _run_public(
 
 
 def _launch(plan: Plan, folder: RunFolder) -> int:
-    """Run in several processes. One that is lost once the release is written takes nothing from it."""
+    """Runs in several processes. One that is lost once the release is written takes nothing from it."""
     with importing_libraries():
         from dprecipe.training.processes.processes import launch_processes
 
@@ -155,7 +155,7 @@ def _launch(plan: Plan, folder: RunFolder) -> int:
 
 
 def _end_restart(folder: RunFolder) -> int:
-    """Verify the release of a run that was complete when the launcher started it again; the run's exit code.
+    """Verifies the release of a run that was complete when the launcher started it again; the run's exit code.
 
     Raises:
         CertificateInvalid: it does not verify.
@@ -171,7 +171,7 @@ def _end_restart(folder: RunFolder) -> int:
 
 
 def _run_follower(plan: Plan, resume: bool, data_root: Path | None) -> int:
-    """Train in a process other than the first one. It prints nothing unless it fails."""
+    """Trains in a process other than the first one. It prints nothing unless it fails."""
     with importing_libraries():
         from dprecipe.training.run import start as training
 

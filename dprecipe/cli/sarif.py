@@ -16,7 +16,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def as_sarif(findings: Sequence[Finding]) -> str:
-    """A SARIF log of one run, with a rule for each code that occurs."""
+    """Returns a SARIF log of one run, with a rule for each code that occurs."""
     codes = sorted({finding.code for finding in findings})
     content = {
         "$schema": SCHEMA,

@@ -11,7 +11,7 @@ from dprecipe.screen import write_output
 
 
 def schema(out: Path | None = None, check: bool = False) -> int:
-    """Write every schema into a folder (`schemas` by default); returns the exit code.
+    """Writes every schema into a folder (`schemas` by default); returns the exit code.
 
     With `check` nothing is written, and a missing or outdated file makes the exit code 1.
 

@@ -12,7 +12,7 @@ from dprecipe.text.dump import dump
 
 
 def show(recipe: Path, overrides: Sequence[str] = (), origin: bool = False) -> None:
-    """Print the recipe with `extends` and overrides applied; with `origin`, where each value came from.
+    """Prints the recipe with `extends` and overrides applied; with `origin`, where each value came from.
 
     Raises:
         RecipeError: with every finding.
@@ -23,7 +23,7 @@ def show(recipe: Path, overrides: Sequence[str] = (), origin: bool = False) -> N
 
 
 def resolved_text(loaded: Loaded | LoadedPublic) -> dict[str, Any]:
-    """Every value of the recipe, including defaults; optional values that are absent stay absent."""
+    """Returns every value of the recipe, including defaults; optional values that are absent stay absent."""
     values = loaded.recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
     values["meta"] = loaded.recipe.meta  # free-form: the author's nulls stay
     return values

@@ -16,7 +16,7 @@ MAX_SHOWN = 3
 
 
 def find_siblings(recipes: Sequence[Loaded]) -> Iterator[Finding]:
-    """A warning for each recipe whose values, and nothing else, differ from those of one before it (P188).
+    """Yields a warning for each recipe whose values, and nothing else, differ from those of one before it (P188).
 
     The same keys, the same data, budget and mechanism; at least one other number or word under `training`, `model`,
     `mechanism` or `data.preprocess`. Recipes with `tuning` have said what they try.

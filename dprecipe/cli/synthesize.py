@@ -45,8 +45,8 @@ def synthesize(
     check: bool = True,
     public_key: Path | None = None,
 ) -> None:
-    """Verify the release, then write `rows` records, or for each `VALUE=COUNT` of `counts` that many whose first column
-    has this value. Beside `out`: a copy of the certificate, and a statement that binds the two.
+    """Verifies the release, then writes `rows` records, or for each `VALUE=COUNT` of `counts` that many whose first
+    column has this value. Beside `out`: a copy of the certificate, and a statement that binds the two.
 
     Raises:
         UsageFault: a number is out of its range, a file exists, the model writes no records, or the device is not

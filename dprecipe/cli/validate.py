@@ -29,7 +29,7 @@ def validate(
     policy: Path | None = None,
     overrides: Sequence[str] = (),
 ) -> int:
-    """Print every finding of recipes; folders are searched for `*.yaml` and `*.yml`, but for folders of runs in them,
+    """Prints every finding of recipes; folders are searched for `*.yaml` and `*.yml`, but for folders of runs in them,
     whose recipes are copies. Exit code: 1 for errors.
 
     With `data_root`, also warn about declared data files that are missing there; their contents are not read. Recipes
@@ -61,8 +61,8 @@ def validate(
 def check(
     file: Path, data_root: Path | None = None, policy: Path | None = None, overrides: Sequence[str] = ()
 ) -> tuple[tuple[Finding, ...], dict[str, str], Loaded | None]:
-    """The findings of one recipe, each with its place; the texts they point into; and a private recipe that is read. An
-    error of ours is a finding too: other recipes are checked all the same."""
+    """Returns the findings of one recipe, each with its place; the texts they point into; and a private recipe that is
+    read. An error of ours is a finding too: other recipes are checked all the same."""
     try:
         return _check(file, data_root, policy, overrides)
     except RecipeError as error:
@@ -76,7 +76,7 @@ def check(
 
 
 def _describe_failure(error: BaseException, place: Place | None) -> Finding:
-    """An error of ours, by its type alone: its message may quote a line that has a secret."""
+    """Returns an error of ours, by its type alone: its message may quote a line that has a secret."""
     show_traceback()
     return Finding(
         "R199",

@@ -32,7 +32,7 @@ def verify(
     policy: Path | None = None,
     account_statement: Path | None = None,
 ) -> None:
-    """Check a certificate and print its claim, or one of the documents of `EXPORTS` about it; `max_memory` is in GiB.
+    """Checks a certificate and prints its claim, or one of the documents of `EXPORTS` about it; `max_memory` is in GiB.
 
     Raises:
         CertificateInvalid, UsageFault: see `release.verify.verify`; there is no such form; or it does not keep to
@@ -55,14 +55,14 @@ def verify(
 
 
 def _render(form: str, verified: Verified, path: Path) -> str:
-    """A form of `EXPORTS`; the software of a run in whole, where its folder is there to tell."""
+    """Returns a form of `EXPORTS`; the software of a run in whole, where its folder is there to tell."""
     if form != "sbom":
         return EXPORTS[form](verified)
     return render_sbom(verified, find_environment(path, verified.statement.predicate.provenance.plan))
 
 
 def verified_lines(verified: Verified) -> list[str]:
-    """A verified certificate as lines of text, which include texts of the recipe."""
+    """Returns a verified certificate as lines of text, which include texts of the recipe."""
     claim, predicate = verified.claim, verified.statement.predicate
     mechanism = predicate.mechanism
     part = mechanism_of(mechanism.kind).certificate
@@ -100,7 +100,7 @@ def verified_lines(verified: Verified) -> list[str]:
 
 
 def _statement_lines(stated: ReleaseStatement | None) -> list[str]:
-    """The declarations of the recipe's author."""
+    """Returns the declarations of the recipe's author."""
     if stated is None:
         return []
     rows = (f"  - {name}: {text}" for name, text in stated.list_rows())

@@ -68,8 +68,8 @@ class Standing:
 def compare_all(
     contenders: Sequence[Contender], metric: str | None = None, delta: float | None = None
 ) -> list[Standing]:
-    """A standing for each claim. Without `delta`, that of a standing is the smallest δ of its contenders, so that no
-    claim looks better than it was made. Without `metric`, the first that all share."""
+    """Returns a standing for each claim. Without `delta`, that of a standing is the smallest δ of its contenders, so
+    that no claim looks better than it was made. Without `metric`, the first that all share."""
     groups: dict[ClaimTerms, list[Contender]] = {}
     for contender in contenders:
         groups.setdefault(contender.terms, []).append(contender)
@@ -103,7 +103,7 @@ def _stand(terms: ClaimTerms, group: Sequence[Contender], metric: str | None, de
 
 
 def find_interval(values: Sequence[float]) -> Interval | None:
-    """Mean and half of the width of its interval; None without values.
+    """Returns the mean and half of the width of its interval; None without values.
 
     Source: Student's t of n - 1 degrees of freedom; exact for values from a normal distribution.
     """
@@ -120,7 +120,7 @@ def find_interval(values: Sequence[float]) -> Interval | None:
 
 
 def _test_pairs(rows: Sequence[MethodRow], metric: str | None) -> list[PairedTest]:
-    """Every pair of methods that have scores, adjusted together."""
+    """Returns every pair of methods that have scores, adjusted together."""
     if metric is None:
         return []
     scored = [row for row in rows if row.score is not None]
@@ -152,7 +152,7 @@ def _test_pair(first: MethodRow, second: MethodRow, metric: str) -> PairedTest:
 
 
 def adjust_by_holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
-    """The tests, with p-values that hold for all of them together. Source: Holm 1979."""
+    """Returns the tests, with p-values that hold for all of them together. Source: Holm 1979."""
     order = sorted((i for i, test in enumerate(tests) if test.p is not None), key=lambda i: tests[i].p or 0.0)
     adjusted: dict[int, float] = {}
     largest = 0.0
@@ -166,7 +166,7 @@ def adjust_by_holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
 
 
 def draw_standing(axes: Axes, standing: Standing) -> None:
-    """Score against ε: a point for each method with a score, with its interval; runs as small points."""
+    """Scores against ε: a point for each method with a score, with its interval; runs as small points."""
     metric = standing.metric or "score"
     drawn: list[tuple[float, float]] = []
     for row in standing.rows:

@@ -64,8 +64,8 @@ class Contender:
     """A digest of what its certificate says: one release in two folders is one run. None of a recipe."""
 
     def epsilon_at(self, delta: float) -> float:
-        """ε at another δ, from the events: an upper bound, infinite where there is none. At its own δ it is the claim,
-        and at a larger one never more."""
+        """Returns ε at another δ, from the events: an upper bound, infinite where there is none. At its own δ it is the
+        claim, and at a larger one never more."""
         if delta == self.delta:
             return self.epsilon
         value = accountants.epsilon(self.charges, delta, self.terms.neighbouring, self.accountant)
@@ -74,7 +74,7 @@ class Contender:
 
 
 def contend_release(verified: Verified, path: Path) -> Contender:
-    """A release, by its verified certificate."""
+    """Returns a release, by its verified certificate."""
     predicate = verified.statement.predicate
     claim, provenance = verified.claim, predicate.provenance
     recipe = read_source(stated_source(predicate)).recipe
@@ -105,7 +105,7 @@ def contend_release(verified: Verified, path: Path) -> Contender:
 
 
 def contend_recipe(plan: Plan, path: Path) -> Contender:
-    """A recipe that was planned: its ε is to be spent, and there is no score."""
+    """Returns a recipe that was planned: its ε is to be spent, and there is no score."""
     recipe, guarantee = read_source(plan.source).recipe, plan.guarantee
     unit = recipe.data.unit
     return Contender(
@@ -130,7 +130,7 @@ def contend_recipe(plan: Plan, path: Path) -> Contender:
 
 
 def list_common_metrics(contenders: Sequence[Contender]) -> list[str]:
-    """The scores that all contenders with a score have, in the order of the first."""
+    """Returns the scores that all contenders with a score have, in the order of the first."""
     scored = [each.scores for each in contenders if each.scores]
     return [key for key in scored[0] if all(key in scores for scores in scored)] if scored else []
 

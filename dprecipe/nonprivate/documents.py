@@ -26,12 +26,12 @@ MEASURED = "Measured on records that the recipe declares public; the figures are
 
 
 def render_provenance(record: PublicRecord) -> bytes:
-    """`provenance.json`: the same as in the metadata of `model.safetensors`, to be read by people."""
+    """Writes `provenance.json`: the same as in the metadata of `model.safetensors`, to be read by people."""
     return (json.dumps(record.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
 
 
 def provenance_schema() -> dict[str, Any]:
-    """The JSON Schema of `provenance.json`."""
+    """Returns the JSON Schema of `provenance.json`."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     body = PublicRecord.model_json_schema(by_alias=True, mode="serialization")
     return {**dialect, **body, "title": "dprecipe provenance of weights without privacy"}
@@ -55,7 +55,7 @@ def list_rows(record: PublicRecord, file_digest: str) -> list[tuple[str, str]]:
 
 
 def render_readme(record: PublicRecord, file_digest: str, score: AnyScore | None, loss: str) -> bytes:
-    """`README.md` of the folder. `loss`: what the loss of the score is, in words."""
+    """Writes `README.md` of the folder. `loss`: what the loss of the score is, in words."""
     rows = [f"| {card.plain_text(name)} | {card.plain_text(value)} |" for name, value in list_rows(record, file_digest)]
     measured = "" if score is None else f"\n## How good the model is\n\n{card.render_scores(score, loss)}\n{MEASURED}\n"
     lines = [f"# {TITLE}", "", f"{NO_GUARANTEE[:1].upper()}{NO_GUARANTEE[1:]}.", "", *(f"- {text}" for text in MEANING)]
@@ -63,7 +63,7 @@ def render_readme(record: PublicRecord, file_digest: str, score: AnyScore | None
 
 
 def render_report(record: PublicRecord, file_digest: str, score: AnyScore | None, loss: str, recipe: str) -> bytes:
-    """`report.html`."""
+    """Writes `report.html`."""
     notice = f"{NO_GUARANTEE[:1].upper()}{NO_GUARANTEE[1:]}."
     body = (
         f"<header><h1>{escape_html(record.recipe.name)}</h1><p>weights learned without privacy</p></header>"

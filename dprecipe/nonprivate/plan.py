@@ -41,7 +41,7 @@ class PublicPlan:
         return digest_of({**content, "runtime": {"seed": self.runtime.seed}})
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as `dprecipe plan --format json` prints it."""
+        """Returns the plan as `dprecipe plan --format json` prints it."""
         return {
             "schema": "dprecipe.public-plan/v1",
             "recipe": {"name": self.name, "digest": self.source.digest},
@@ -54,7 +54,7 @@ class PublicPlan:
         }
 
     def describe(self) -> list[str]:
-        """The plan as lines of text."""
+        """Returns the plan as lines of text."""
         data = self.data
         about = "" if data.split is None else "about "
         rows = [
@@ -69,7 +69,7 @@ class PublicPlan:
 
 
 def make_plan(loaded: LoadedPublic) -> PublicPlan:
-    """Check a recipe without privacy and freeze what the run will do.
+    """Checks a recipe without privacy and freezes what the run will do.
 
     Raises:
         PlanRefused: with every finding, each at its place in the recipe.
@@ -98,7 +98,7 @@ def make_plan(loaded: LoadedPublic) -> PublicPlan:
 
 
 def public_plan_schema() -> dict[str, Any]:
-    """The JSON Schema of a plan without privacy: `plan.json`, and what `dprecipe plan --format json` prints."""
+    """Returns the JSON Schema of a plan without privacy: `plan.json`, and what `dprecipe plan --format json` prints."""
     digest = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
     count = {"type": "integer", "minimum": 1}
     recipe = {"name": {"type": "string"}, "digest": digest}

@@ -20,12 +20,12 @@ from dprecipe.recipe.root import PublicRecipe
 
 
 def check(recipe: PublicRecipe) -> list[Finding]:
-    """All findings of a well-formed recipe without privacy; all of them are errors."""
+    """Returns all findings of a well-formed recipe without privacy; all of them are errors."""
     return [finding for rule in RULES for finding in rule(recipe)]
 
 
 def check_access(recipe: PublicRecipe) -> Iterator[Finding]:
-    """Private records have a mechanism that protects them. That records are public can only be declared."""
+    """Checks that private records have a mechanism that protects them. That records are public can only be declared."""
     kinds = join_with_or(list_kinds(lambda mechanism: True))
     for role, source in (("train", recipe.data.train), ("test", recipe.data.test)):
         if source is not None and source.access != "public":
@@ -68,7 +68,7 @@ def check_unused_keys(recipe: PublicRecipe) -> Iterator[Finding]:
 
 
 def check_training(recipe: PublicRecipe) -> Iterator[Finding]:
-    """An optimizer, exactly one length, and the size of a batch; nothing is solved for."""
+    """Yields an optimizer, exactly one length, and the size of a batch; nothing is solved for."""
     training = recipe.training
     if isinstance(recipe.model, Trees):
         yield Finding(
@@ -101,7 +101,7 @@ def check_training(recipe: PublicRecipe) -> Iterator[Finding]:
 
 
 def check_data_and_model(recipe: PublicRecipe) -> Iterator[Finding]:
-    """Sources, columns and preprocessing fit together, and the model takes what they make."""
+    """Checks that sources, columns and preprocessing fit together, and the model takes what they make."""
     yield from model_checks.find_unsupported(
         recipe.model,
         "mechanism none",

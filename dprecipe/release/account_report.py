@@ -81,7 +81,7 @@ def _read(epsilon: float | None) -> str:
 
 
 def render_account(account: ChargedAccount | None) -> list[str]:
-    """The section of a report; may be empty."""
+    """Returns the section of a report; may be empty."""
     if account is None:
         return []
     text = (

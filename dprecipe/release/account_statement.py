@@ -33,8 +33,8 @@ def hold_statement(
     max_seconds: float | None = limits.MAX_SECONDS,
     max_memory: int | None = limits.MAX_MEMORY,
 ) -> Verified:
-    """The verified certificate, whose `account` is compared with the account's public statement in `path`. What may be
-    spent on that is bounded as in `verify`.
+    """Returns the verified certificate, whose `account` is compared with the account's public statement in `path`. What
+    may be spent on that is bounded as in `verify`.
 
     Guarantees: the statement's entries are a chain that its cap held at every moment; the certificate's run, its
     events, its files and its place are in it, and the numbers of `account` follow from the entries up to there. No
@@ -119,7 +119,7 @@ def _compare_slots(stated: ChargedAccount, upto: Recount, run: RunState) -> list
 
 
 def _compare_release(verified: Verified, settled: str | None, last: str | None) -> list[str]:
-    """A settlement names the files of one release; if its run was released again, the last one counts."""
+    """Returns a settlement names the files of one release; if its run was released again, the last one counts."""
     own = digest_made({s.name: f"sha256:{s.digest.sha256}" for s in verified.statement.subject})
     if settled != own:
         return ["subject: not the files that the account's settlement names: it is of another release"]

@@ -41,15 +41,15 @@ def find_contradictions(stated: Predicate, plan: Plan) -> list[str]:
 
 
 def list_depths(plan: Plan, ended_without_model: bool) -> list[str]:
-    """The depths of the audit that a run of the plan states: what its recipe asks for, of what its mechanism has. No
-    name is given to the canaries of a run that ended without a model."""
+    """Returns the depths of the audit that a run of the plan states: what its recipe asks for, of what its mechanism
+    has. No name is given to the canaries of a run that ended without a model."""
     known = mechanism_of(plan.mechanism).audit_depths
     before = [] if plan.audit is None else [depth for depth in plan.audit.depths if depth in known]
     return [*before, *(["canaries"] if canaries_of(plan) and not ended_without_model else [])]
 
 
 def _check_depths(audit: Audit, plan: Plan, asked: Sequence[str]) -> Iterator[str]:
-    """Every depth that the recipe asks for, and no other; each with what it always has."""
+    """Yields every depth that the recipe asks for, and no other; each with what it always has."""
     done = audit.depths
     yield from (f"audit: depth {depth} is missing, for which the recipe asks" for depth in asked if depth not in done)
     yield from (
@@ -141,7 +141,7 @@ def _check_bound(stated: AuditBound) -> Iterator[str]:
 
 
 def _check_claims(stated: Predicate, audit: Audit, plan: Plan) -> Iterator[str]:
-    """The confidence, the sizes and the claims of all bounds are those of the recipe."""
+    """Yields the confidence, the sizes and the claims of all bounds are those of the recipe."""
     block = plan.audit
     for index, bound in enumerate(audit.bounds if block is not None else ()):
         path = f"audit.bounds.{index}"
@@ -159,7 +159,7 @@ def _check_claims(stated: Predicate, audit: Audit, plan: Plan) -> Iterator[str]:
 
 
 def _check_canaries(bound: AuditBound, stated: Predicate, plan: Plan) -> Iterator[str]:
-    """The numbers of canaries and of names are fixed by the plan; the claim is that of the certificate."""
+    """Yields the numbers of canaries and of names are fixed by the plan; the claim is that of the certificate."""
     seen = bound.evidence
     each = naming_of(plan).each
     if isinstance(seen, Guesses) and (seen.named_in, seen.named_out) != (each, each):

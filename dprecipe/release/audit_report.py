@@ -36,7 +36,7 @@ MAX_SHARE = 3.0
 
 
 def summarise_audit(audit: Audit | None) -> str:
-    """One sentence for people, without a full stop."""
+    """Returns one sentence for people, without a full stop."""
     return "; ".join(list_audit_lines(audit)) or NOT_AUDITED
 
 
@@ -51,7 +51,7 @@ def list_audit_lines(audit: Audit | None) -> list[str]:
 
 
 def describe_bound(bound: AuditBound) -> str:
-    """A bound beside its claim, in words."""
+    """Returns a bound beside its claim, in words."""
     symbol, fault = SYMBOLS[bound.measure], bound.smallest_fault
     implied = "" if bound.implied_epsilon is None else f" (implied ε of the run: {bound.implied_epsilon:g})"
     return (
@@ -62,12 +62,12 @@ def describe_bound(bound: AuditBound) -> str:
 
 
 def read_down(bound: float) -> str:
-    """A lower bound in few digits, never above it."""
+    """Returns a lower bound in few digits, never above it."""
     return f"{round_down(bound, 3):g}"
 
 
 def render_audit(audit: Audit | None, figures: str) -> str:
-    """The section of a report; `figures`: its figure, drawn."""
+    """Returns the section of a report; `figures`: its figure, drawn."""
     if audit is None:
         return render_section(TITLE, f"<p>{escape_html(NOT_AUDITED)}.</p>")
     body = f"<p>{escape_html(LIMITS)}.</p>{figures}"
@@ -136,7 +136,7 @@ def _error(tests: Sequence[AuditTest]) -> float:
 
 
 def list_audit_figures(audit: Audit | None) -> list[Figure]:
-    """Lower bounds as shares of their claims; none where nothing was bounded."""
+    """Draws lower bounds as shares of their claims; none where nothing was bounded."""
     bounds = [] if audit is None else [bound for bound in audit.bounds if bound.claimed > 0]
     if not bounds:
         return []
@@ -155,7 +155,7 @@ def list_audit_figures(audit: Audit | None) -> list[Figure]:
 
 
 def _list_faults(bounds: Sequence[AuditBound]) -> list[tuple[int, float]]:
-    """The numbers of bounds and their smallest faults, as shares of the claim, where they fit in the figure."""
+    """Returns the numbers of bounds and their smallest faults, as shares of the claim, where they fit in the figure."""
     shares = ((number, bound, bound.smallest_fault) for number, bound in enumerate(bounds, 1))
     return [(n, fault / b.claimed) for n, b, fault in shares if fault is not None and fault <= MAX_SHARE * b.claimed]
 

@@ -23,7 +23,7 @@ METRIC_NAMES = frozenset({"accuracy", "loss", "mean_absolute_error", "perplexity
 
 
 def list_metrics(predicate: Predicate, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """The content of `metrics.json`.
+    """Returns the content of `metrics.json`.
 
     `history` is published only where evaluation was public, and only the points that the run can have measured: steps
     in increasing order, each with its metrics. The ε spent up to a step is left out: it follows from the events.
@@ -39,7 +39,8 @@ def list_metrics(predicate: Predicate, history: Sequence[Mapping[str, float]]) -
 
 
 def _select_points(history: Sequence[Any], predicate: Predicate) -> list[dict[str, float]]:
-    """The points that the run can have measured, in increasing order of steps; for a step measured twice, the last."""
+    """Returns the points that the run can have measured, in increasing order of steps; for a step measured twice, the
+    last."""
     released = predicate.data_access.evaluation.released
     scores = frozenset(ALONG_A_RUN)
     if released is not None:
@@ -63,7 +64,7 @@ def _is_possible(point: Any, predicate: Predicate, scores: Set[str]) -> bool:
 
 
 def render_markdown(plan: Plan, predicate: Predicate) -> str:
-    """The content of `card.md`."""
+    """Returns the content of `card.md`."""
     claim, evaluation = predicate.claim, predicate.data_access.evaluation
     description = "_The recipe gives no description._"
     if plan.description.strip():
@@ -125,7 +126,7 @@ def _statement_section(predicate: Predicate) -> str:
 
 
 def render_scores(score: AnyScore, loss: str) -> str:
-    """The scores as tables, each beside its baseline; those of each name that may apply by themselves."""
+    """Returns the scores as tables, each beside its baseline; those of each name that may apply by themselves."""
     rows = "\n".join(f"| {row.name} | {row.value} | {row.baseline} |" for row in list_rows(score, loss))
     table = f"| metric | value | without a model |\n|---|---|---|\n{rows}\n| records | {score.records} | |\n"
     names = list_names(score)
@@ -139,14 +140,14 @@ def _lost_paragraph(predicate: Predicate) -> str:
 
 
 def _declared_paragraphs(predicate: Predicate) -> str:
-    """One paragraph for each assumption about what came from Python."""
+    """Returns one paragraph for each assumption about what came from Python."""
     return "".join(
         f"\n**Declared, and checked by nobody:** {plain_text(text)}.\n" for text in origins.list_declared(predicate)
     )
 
 
 def _attack_paragraphs(predicate: Predicate) -> str:
-    """The meaning of the claim; empty where the run protects no one."""
+    """Returns the meaning of the claim; empty where the run protects no one."""
     if predicate.randomness.insecure_seed is not None:
         return ""
     texts = (meaning.describe_attack(predicate.claim), meaning.describe_scale(predicate.claim))
@@ -164,7 +165,7 @@ def _audit_paragraph(predicate: Predicate) -> str:
 
 
 def _warnings_paragraph(plan: Plan) -> str:
-    """The warnings that the recipe does not accept."""
+    """Returns the warnings that the recipe does not accept."""
     warnings = open_warnings(plan.warnings)
     return f"Warnings of the recipe: {plain_text('; '.join(warnings))}.\n\n" if warnings else ""
 
@@ -208,14 +209,14 @@ def _describe_model(plan: Plan, predicate: Predicate) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Text of a recipe or certificate on one line, with Markdown and HTML escaped."""
+    """Puts text of a recipe or certificate on one line, with Markdown and HTML escaped."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     escaped = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]#|!~])", r"\\\1", escaped)
 
 
 def _front_matter(plan: Plan, predicate: Predicate) -> str:
-    """YAML between `---` lines; every value is a JSON string or number, which YAML reads the same way."""
+    """Writes YAML between `---` lines; every value is a JSON string or number, which YAML reads the same way."""
     fields: dict[str, Any] = {
         "model_name": plan.name,
         "library_name": "dprecipe",

@@ -35,7 +35,7 @@ NOT_PROVEN = (
 
 
 def make_run_predicate(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Predicate:
-    """The predicate of a run.
+    """Returns the predicate of a run.
 
     Raises:
         RunFailed: the ledger belongs to another plan or exceeds the budget, or the run facts contradict the plan.
@@ -46,7 +46,7 @@ def make_run_predicate(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Pred
 
 
 def make_statement(predicate: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any]:
-    """The certificate: the in-toto Statement that binds a predicate to files, JSON types only.
+    """Returns the certificate: the in-toto Statement that binds a predicate to files, JSON types only.
 
     `files`: the released files by name, each with its digest (`sha256:…`), without the certificate's own.
     """
@@ -64,18 +64,18 @@ def make_statement(predicate: schema.Predicate, files: Mapping[str, str]) -> dic
 
 
 def to_json(model: schema.Statement | schema.Predicate) -> dict[str, Any]:
-    """A statement or predicate as JSON types."""
+    """Returns a statement or predicate as JSON types."""
     content: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
     return content
 
 
 def to_bytes(certificate: Mapping[str, Any]) -> bytes:
-    """The text of `certificate.json`."""
+    """Returns the text of `certificate.json`."""
     return untrusted.to_bytes(certificate)
 
 
 def make_predicate(plan: Plan, spent: SpentBudget, run: RunFacts) -> schema.Predicate:
-    """Everything a certificate states, except the files it is bound to.
+    """Returns everything a certificate states, except the files it is bound to.
 
     Raises:
         RunFailed: more was spent than the budget holds, or the run facts contradict the plan.
@@ -97,7 +97,7 @@ def make_predicate(plan: Plan, spent: SpentBudget, run: RunFacts) -> schema.Pred
 
 
 def assemble_predicate(plan: Plan, spent: SpentBudget, run: RunFacts, numbers: Numbers) -> schema.Predicate:
-    """A predicate from its four sources; it does no arithmetic: `verify` does that separately.
+    """Returns a predicate from its four sources; it does no arithmetic: `verify` does that separately.
 
     Raises:
         RunFailed: a score on private records was given.

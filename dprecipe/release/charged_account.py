@@ -109,8 +109,8 @@ def to_spent(curve: AccountCost) -> Spent:
 
 
 def compute_epsilons(after: Spent, cap: Cap, groups_epsilon: float = 0.0) -> tuple[float | None, float | None]:
-    """`epsilon_so_far` and `odometer` of all that an account counts, rounded up; None where infinite. `cap`: the
-    filter's; `groups_epsilon`: of all groups of slots."""
+    """Computes `epsilon_so_far` and `odometer` of all that an account counts, rounded up; None where infinite. `cap`:
+    the filter's; `groups_epsilon`: of all groups of slots."""
     from dprecipe.privacy.filters.filter import mixture_epsilon, odometer
 
     return round_up_finite(mixture_epsilon(after, cap) + groups_epsilon), round_up_finite(odometer(after, cap))

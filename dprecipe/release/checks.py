@@ -16,19 +16,19 @@ MAX_MEASURED, MAX_DEVICE = 400, 120
 
 
 def list_checks(plan: Plan) -> Mapping[str, str]:
-    """Exactly the checks that a certificate of the plan lists: its mechanism's, and those of paid steps."""
+    """Lists exactly the checks that a certificate of the plan lists: its mechanism's, and those of paid steps."""
     own = mechanism_of(plan.mechanism).certificate.list_checks(plan)
     return {**own, **STAGE_NOISE} if plan.stages else own
 
 
 def shorten_record(text: str, max_length: int) -> str:
-    """A run's own text as a certificate holds it: one line without control characters, cut to `max_length`."""
+    """Returns a run's own text as a certificate holds it: one line without control characters, cut to `max_length`."""
     line = one_line(text)
     return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def check_facts(result: CheckResult, plan: Plan) -> CheckFacts:
-    """A check as a certificate of the plan states it, with this version's text."""
+    """Returns a check as a certificate of the plan states it, with this version's text."""
     text = list_checks(plan).get(result.id, result.text)
     return CheckFacts(
         id=result.id, text=text, passed=result.passed, measured=shorten_record(result.measured, MAX_MEASURED)

@@ -111,8 +111,8 @@ def compute_numbers(plan: Plan, charges: Sequence[Charge], published: Published 
 def assess_risk(
     charges: Sequence[Charge], epsilon: float, budget: PlanBudget, gaussian: GaussianBound | None
 ) -> RiskFacts:
-    """Upper bounds of what attacks of any kind attain against these charges, which are claimed to cost ε: from the
-    accountant's profile or from the Gaussian bound on δ(ε), whichever is less."""
+    """Returns upper bounds of what attacks of any kind attain against these charges, which are claimed to cost ε: from
+    the accountant's profile or from the Gaussian bound on δ(ε), whichever is less."""
     points = risk.list_points(charges, epsilon, budget.delta, budget.neighbouring, budget.accountant)
     if gaussian is not None:
         first, last = gaussian.from_epsilon, math.inf if gaussian.to_epsilon is None else gaussian.to_epsilon
@@ -121,7 +121,7 @@ def assess_risk(
 
 
 def describe_risk(assessed: risk.AttackRisk) -> RiskFacts:
-    """A risk as a certificate states it."""
+    """Returns a risk as a certificate states it."""
     return RiskFacts(
         true_positive_rates=tuple(
             AttackRate(false_positive_rate=x, true_positive_rate=rate) for x, rate in assessed.true_positive_rates
@@ -134,12 +134,12 @@ def describe_risk(assessed: risk.AttackRisk) -> RiskFacts:
 
 
 def list_bounds(plan: Plan) -> dict[str, str]:
-    """The kind of bound that each accountant of the plan's events gives, by the accountant's name."""
+    """Returns the kind of bound that each accountant of the plan's events gives, by the accountant's name."""
     return {**BOUNDS, **mechanism_of(plan.mechanism).certificate.bounds}
 
 
 def choose_alternative(accountant: str) -> str:
-    """The name of the accountant to run beside `accountant`."""
+    """Returns the name of the accountant to run beside `accountant`."""
     return "rdp" if accountant in ("pld", "gdp") else "pld"
 
 
@@ -149,7 +149,7 @@ def _row(bounds: Mapping[str, str], name: str, version: str, role: Role, epsilon
 
 
 def choose_epsilons(epsilon: float) -> tuple[float, ...]:
-    """The values of ε at which the profile is stated; none when ε is infinite or nothing was spent."""
+    """Returns the values of ε at which the profile is stated; none when ε is infinite or nothing was spent."""
     if not 0 < epsilon < math.inf:
         return ()
     return tuple(rounding.round_up(factor * epsilon) for factor in FACTORS)
@@ -158,14 +158,15 @@ def choose_epsilons(epsilon: float) -> tuple[float, ...]:
 def compute_profile(
     charges: Sequence[Charge], neighbouring: Neighbouring, accountant: str, epsilons: Sequence[float]
 ) -> tuple[ProfilePoint, ...]:
-    """δ at each ε, rounded up."""
+    """Returns δ at each ε, rounded up."""
     points = accountants.profile(charges, neighbouring, accountant, epsilons)
     return tuple(ProfilePoint(epsilon=e, delta=min(1.0, rounding.round_up(d))) for e, d in points)
 
 
 def find_gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilon: float) -> GaussianBound | None:
-    """A small μ such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' where nothing was sampled, else
-    for 0 ≤ ε' ≤ 2ε. None where there is no such μ, and for last-iterate releases whose guarantee is an average.
+    """Returns a small μ such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' where nothing was
+    sampled, else for 0 ≤ ε' ≤ 2ε. None where there is no such μ, and for last-iterate releases whose guarantee is an
+    average.
 
     Guarantees: the bound holds on the whole interval, not just on the grid. Between neighbouring points the profile
     is below its value at the left end, and the Gaussian's is above its value at the right end.
@@ -189,7 +190,7 @@ def find_gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, e
 
 
 def _largest_mu(points: Sequence[tuple[float, float]]) -> float:
-    """The largest `gdp.mu_for` of these points (ε, δ).
+    """Returns the largest `gdp.mu_for` of these points (ε, δ).
 
     A point is passed over only where the Gaussian of the largest μ so far has a δ above its own, by more than
     `gdp.delta` rounds up: δ grows with μ, so the point's own μ is smaller. The first points are far apart, so that few
@@ -204,7 +205,7 @@ def _largest_mu(points: Sequence[tuple[float, float]]) -> float:
 
 
 def make_claim(plan: Plan, numbers: Numbers, insecure: bool, has_no_model: bool = False) -> Claim:
-    """The claim that follows from the numbers. `has_no_model`: the run released none, and nothing else."""
+    """Returns the claim that follows from the numbers. `has_no_model`: the run released none, and nothing else."""
     budget, part = plan.budget, mechanism_of(plan.mechanism).certificate
     released = () if has_no_model else plan.released
     unit = part.describe_unit(plan)
@@ -234,7 +235,7 @@ def write_claim(
     released: Sequence[str],
     insecure: bool,
 ) -> str:
-    """The claim in words; of a run that released no model, the claim for all that it drew."""
+    """Returns the claim in words; of a run that released no model, the claim for all that it drew."""
     change = neighbouring.words.format(unit=unit)
     what = f"The {' and the '.join(released)} of this run satisfy"
     if not released:
@@ -250,7 +251,8 @@ def write_claim(
 
 
 def define_unit(plan: Plan) -> str:
-    """A sentence that defines the recipe's own word for a unit; starts with a space, and is empty where it has none."""
+    """Returns a sentence that defines the recipe's own word for a unit; starts with a space, and is empty where it has
+    none."""
     unit = plan.data.unit
     if unit == "record" or unit.name is None:
         return ""

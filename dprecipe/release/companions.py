@@ -88,7 +88,7 @@ def _check_model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
 
 
 def _check_tokenizer(path: Path) -> list[str]:
-    """Check that a file may be a tokeniser. A release can't show whether it is the one of training."""
+    """Checks that a file may be a tokeniser. A release can't show whether it is the one of training."""
     try:
         with path.open("rb") as file:  # a regular one: its digest was taken
             check_form(file.read(MAX_BYTES + 1))
@@ -100,7 +100,7 @@ def _check_tokenizer(path: Path) -> list[str]:
 
 
 def _check_library_files(stated: Predicate, plan: Plan, folder: Path) -> list[str]:
-    """Check the files of other libraries, which follow from `model.json`, the tokeniser and the names of the tensors;
+    """Checks the files of other libraries, which follow from `model.json`, the tokeniser and the names of the tensors;
     those that `list_released_files` expects are there."""
     if not list_library_files(plan.model, adapters=tensors.releases_adapters(plan)):
         return []
@@ -123,7 +123,7 @@ def _check_library_files(stated: Predicate, plan: Plan, folder: Path) -> list[st
 
 
 def _check_companion(stated: Predicate, plan: Plan, path: Path) -> list[str]:
-    """Check a file that only the plan's mechanism releases, by the mechanism's own rules."""
+    """Checks a file that only the plan's mechanism releases, by the mechanism's own rules."""
     try:
         content = read_bytes(path)
     except ContentError as error:
@@ -133,7 +133,7 @@ def _check_companion(stated: Predicate, plan: Plan, path: Path) -> list[str]:
 
 
 def _check_form(name: str, content: bytes, expected: bytes) -> list[str]:
-    """Equal content is not enough: blanks and digits could hide data."""
+    """Checks more than equal content: blanks and digits could hide data."""
     return [] if content == expected else [f"{name}: {NOT_CANONICAL}"]
 
 

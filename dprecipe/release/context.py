@@ -10,7 +10,7 @@ TITLE = "Whom to ask, and what else was run"
 
 
 def list_context(predicate: Predicate) -> list[tuple[str, str]]:
-    """Each question, and its answer by the recipe or the account; or that the recipe does not say it."""
+    """Returns each question, and its answer by the recipe or the account; or that the recipe does not say it."""
     stated = dict((predicate.statement or ReleaseStatement()).list_rows())
     rows = []
     for key in ("curators", "contact"):

@@ -28,7 +28,7 @@ PRECISION = 2e-5
 
 
 def find_impossible_end(stated: Predicate, plan: Plan) -> list[str]:
-    """Why no run of the plan can have ended with the steps that the certificate states."""
+    """Explains why no run of the plan can have ended with the steps that the certificate states."""
     budget, sampling = stated.budget, stated.sampling
     trained, planned, charged = sampling.steps_trained, plan.length.steps, sampling.steps_charged
     part = mechanism_of(plan.mechanism).certificate
@@ -65,7 +65,7 @@ def find_impossible_end(stated: Predicate, plan: Plan) -> list[str]:
 
 
 def check_budget_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) -> list[str]:
-    """Why the budget can't have stopped this run."""
+    """Explains why the budget can't have stopped this run."""
     trained, budget = stated.sampling.steps_trained, plan.budget
     part = mechanism_of(plan.mechanism).certificate
     if stated.budget.stop_reason != "budget" or part.is_adaptive(plan) or trained is None:
@@ -101,7 +101,7 @@ def check_budget_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) 
 
 
 def _next_event(plan: Plan, trained: int) -> Event | None:
-    """The event that comes next for a model with `trained` steps; None after the last."""
+    """Returns the event that comes next for a model with `trained` steps; None after the last."""
     part = mechanism_of(plan.mechanism).certificate
     for charge in _step_charges(plan):
         steps = charge.count * part.count_steps(charge.event)
@@ -112,7 +112,7 @@ def _next_event(plan: Plan, trained: int) -> Event | None:
 
 
 def _events_of_first(plan: Plan, trained: int) -> Counter[Event]:
-    """The events of the plan's first `trained` steps."""
+    """Returns the events of the plan's first `trained` steps."""
     counts: Counter[Event] = Counter()
     part = mechanism_of(plan.mechanism).certificate
     for charge in _step_charges(plan):

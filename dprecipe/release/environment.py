@@ -39,8 +39,9 @@ class InstalledPackage:
 
 @cache
 def list_packages() -> tuple[InstalledPackage, ...]:
-    """Every distribution on the interpreter's path, by name, as installers write them: `NAME-VERSION.dist-info`. Of two
-    of one name, the first is imported. Nothing is imported here; of their files, only `direct_url.json` is read."""
+    """Returns every distribution on the interpreter's path, by name, as installers write them:
+    `NAME-VERSION.dist-info`. Of two of one name, the first is imported. Nothing is imported here; of their files, only
+    `direct_url.json` is read."""
     found: dict[str, InstalledPackage] = {}
     for folder in sys.path:
         with suppress(OSError):
@@ -54,7 +55,7 @@ def list_packages() -> tuple[InstalledPackage, ...]:
 
 
 def record_environment(private: Path, plan: str) -> None:
-    """Write down what is installed, for the run of this plan's digest. Raises `OSError`."""
+    """Writes down what is installed, for the run of this plan's digest. Raises `OSError`."""
     packages = [{"name": p.name, "version": p.version, "sha256": p.sha256} for p in list_packages()]
     content = {"schema": SCHEMA, "plan": plan, "packages": packages}
     durable.replace_file(private / FILE, json.dumps(content, indent=1).encode())

@@ -14,7 +14,7 @@ from dprecipe.screen import as_json
 
 
 def render_json(verified: Verified) -> str:
-    """The claim and what was checked, as the document `dprecipe.verified/v1`."""
+    """Returns the claim and what was checked, as the document `dprecipe.verified/v1`."""
     predicate = verified.statement.predicate
     content = to_json(predicate)
     return as_json(

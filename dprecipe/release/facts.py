@@ -165,7 +165,7 @@ class SpentBudget:
 
 
 def list_versions() -> dict[str, str]:
-    """The installed versions of the packages that a run uses, by distribution name; nothing is imported."""
+    """Returns the installed versions of the packages that a run uses, by distribution name; nothing is imported."""
     return dict(_find_versions())
 
 
@@ -182,7 +182,7 @@ def _find_versions() -> Mapping[str, str]:
 
 
 def commit_to_data(key: bytes, *parts: bytes | memoryview) -> str:
-    """A commitment to private data: HMAC-SHA256 over the parts and their lengths, hexadecimal.
+    """Returns a commitment to private data: HMAC-SHA256 over the parts and their lengths, hexadecimal.
 
     Guarantees: without `key` (which stays in `private/`) it reveals nothing about the data; with it, anyone can check
     that given data are the ones that were used.

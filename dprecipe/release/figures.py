@@ -49,7 +49,7 @@ _ATTRIBUTE = re.compile(r' ([a-z-]+)="([^"]*)"')
 
 
 def figure_head(name: str) -> str:
-    """The first tag of the figure of this name."""
+    """Returns the first tag of the figure of this name."""
     width, height = SIZE
     return (
         f'<svg role="img" aria-label="{name}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
@@ -58,7 +58,8 @@ def figure_head(name: str) -> str:
 
 
 def find_flaw(figure: str, name: str, allowed: frozenset[str]) -> str | None:
-    """Why `figure` is not a valid figure of this name in a report, or None. `allowed`: its texts, besides numbers.
+    """Explains why `figure` is not a valid figure of this name in a report, or None. `allowed`: its texts, besides
+    numbers.
 
     Guarantees: HTML and XML parsers read a figure without a flaw in the same way. It has the size of the other figures,
     refers to nothing, and has no words but those allowed. Its lines may show

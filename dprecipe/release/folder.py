@@ -42,13 +42,13 @@ REPORT_FILES = frozenset({"report.html", "card.md"})
 
 
 def list_model_files(plan: Plan) -> frozenset[str]:
-    """The names of the weights file and of its description."""
+    """Returns the names of the weights file and of its description."""
     return frozenset({weights_file(plan), "model.json"})
 
 
 def digest_made(files: Mapping[str, str]) -> str:
-    """One digest of the files that a run made, from the digest of each (`sha256:…`): what describes them is left out
-    (scores, report, card, certificate). Of a release without a model it is the digest of none."""
+    """Returns one digest of the files that a run made, from the digest of each (`sha256:…`): what describes them is
+    left out (scores, report, card, certificate). Of a release without a model it is the digest of none."""
     described = {METRICS} | REPORT_FILES | CERTIFICATE_FILES
     made = {name: digest for name, digest in files.items() if name not in described}
     return "sha256:" + hashlib.sha256(b"dprecipe release\0" + to_bytes(dict(sorted(made.items())))).hexdigest()
@@ -68,7 +68,7 @@ def publish_draft(
     check: Callable[[Path], None] = lambda draft: None,
     settle: Callable[[RunFacts, str], RunFacts] = _keep_facts,
 ) -> float:
-    """Write the release of a finished run; returns the ε it claims, computed from the ledger.
+    """Writes the release of a finished run; returns the ε it claims, computed from the ledger.
 
     `history`: public scores along the run (`step`, `epsilon`, `accuracy`, `loss`). `write` puts the model's
     files into the folder it is given. `settle` gets the digest of these (`digest_made`) before anything states the run,
@@ -113,8 +113,8 @@ def _write_report(
 
 
 def list_released_files(plan: Plan, has_no_model: bool = False) -> frozenset[str]:
-    """The names of all files that a run of the plan releases, without the certificate's own. `has_no_model`: it ended
-    without a model."""
+    """Returns the names of all files that a run of the plan releases, without the certificate's own. `has_no_model`: it
+    ended without a model."""
     names = frozenset({METRICS})
     if plan.release.report:
         names |= REPORT_FILES
@@ -126,14 +126,14 @@ def list_released_files(plan: Plan, has_no_model: bool = False) -> frozenset[str
 
 
 def copy_tokenizer(plan: Plan, private: Path, release: Path) -> None:
-    """Put the plan's tokeniser, if it has one, beside the model: raw texts can't be prepared without it. Raises
+    """Puts the plan's tokeniser, if it has one, beside the model: raw texts can't be prepared without it. Raises
     `OSError`."""
     if has_tokenizer(plan.data.preprocess):
         shutil.copyfile(private / TOKENIZER, release / TOKENIZER)
 
 
 def write_library_files(plan: Plan, release: Path) -> None:
-    """Write the files of other libraries, where the model has any, beside `model.json`, the weights and the tokeniser.
+    """Writes the files of other libraries, where the model has any, beside `model.json`, the weights and the tokeniser.
     Raises `OSError`."""
     weights, metadata = name_weights(plan.model, adapters=releases_adapters(plan))
     if list_library_files(plan.model, adapters=releases_adapters(plan)):
@@ -144,7 +144,7 @@ def write_library_files(plan: Plan, release: Path) -> None:
 
 
 def load_signing_key(plan: Plan) -> Ed25519PrivateKey | None:
-    """The key that signs the release; None where the recipe names none. Call it before training, not after.
+    """Returns the key that signs the release; None where the recipe names none. Call it before training, not after.
 
     Raises:
         UsageFault: it can't be used.
@@ -154,14 +154,14 @@ def load_signing_key(plan: Plan) -> Ed25519PrivateKey | None:
 
 
 def select_history(plan: Plan, history: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-    """The part of the history that may be published: nothing where the claim covers the last iterate alone. Elsewhere
-    the events pay for every iterate, so public scores along the way are post-processing."""
+    """Returns the part of the history that may be published: nothing where the claim covers the last iterate alone.
+    Elsewhere the events pay for every iterate, so public scores along the way are post-processing."""
     return () if tuned.hides_iterates(plan) else history
 
 
 @contextmanager
 def open_draft(target: Path) -> Iterator[Path]:
-    """A folder to write into. It becomes `target` when the block succeeds, and is deleted otherwise.
+    """Yields a folder to write into. It becomes `target` when the block succeeds, and is deleted otherwise.
 
     Raises:
         UsageFault: `target` exists.

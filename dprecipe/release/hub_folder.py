@@ -30,7 +30,7 @@ IMAGE_AXES = 2
 def write_hub_folder(
     source: Path, target: Path, statement: Statement, model: ModelFile, name: str, license_name: object = None
 ) -> None:
-    """Write the folder, whole or not at all. `source` is a release that has been verified as `statement`.
+    """Writes the folder, whole or not at all. `source` is a release that has been verified as `statement`.
 
     `name`: of the model. `license_name`: the hub's identifier (`apache-2.0`); left out when None.
 
@@ -60,7 +60,7 @@ def write_hub_folder(
 def render_readme(
     statement: Statement, model: ModelFile, name: str, card: str | None = None, license_name: object = None
 ) -> str:
-    """`README.md`: front matter, how to use it, and the text of `card.md` (or the claim, where there is none).
+    """Writes `README.md`: front matter, how to use it, and the text of `card.md` (or the claim, where there is none).
 
     Every value of the front matter is JSON, which YAML reads the same way; scores are those on public records alone.
     """
@@ -114,7 +114,7 @@ def _metadata(predicate: Predicate, model: ModelFile, name: str, license_name: o
 
 
 def _results(predicate: Predicate, task: str) -> list[dict[str, Any]]:
-    """The released score, as the hub lists results; none where evaluation was not on public records."""
+    """Returns the released score, as the hub lists results; none where evaluation was not on public records."""
     evaluation = predicate.data_access.evaluation
     if evaluation.released is None:
         return []
@@ -129,7 +129,7 @@ def _results(predicate: Predicate, task: str) -> list[dict[str, Any]]:
 
 
 def find_task(model: ModelFile) -> str:
-    """The hub's word for what a model does."""
+    """Returns the hub's word for what a model does."""
     if isinstance(model.model, CausalLm):
         return "text-generation"
     if model.facts.vocabulary is not None or isinstance(model.model, Transformers):
@@ -141,7 +141,7 @@ def find_task(model: ModelFile) -> str:
 
 
 def _read_card(source: Path) -> str | None:
-    """The text of `card.md` without its own front matter."""
+    """Returns the text of `card.md` without its own front matter."""
     path = source / "card.md"
     if not path.is_file():
         return None

@@ -51,7 +51,7 @@ def refusing_beyond(seconds: float | None, memory: int | None, refuse: Callable[
 
 @contextlib.contextmanager
 def bound_resources(seconds: float | None, memory: int | None) -> Iterator[None]:
-    """Run a block for at most `seconds` of the process's time on all processors, and with at most `memory` bytes more
+    """Runs a block for at most `seconds` of the process's time on all processors, and with at most `memory` bytes more
     than the process has now. None: no bound.
 
     Guarantees: the handler, timer and limit are restored. Time is bounded in the main thread of systems that have

@@ -39,7 +39,8 @@ SCALE = "Ponomareva et al. 2023, How to DP-fy ML"
 
 
 def read_up(value: float, digits: int = 3) -> str:
-    """A number as a person reads it, rounded up to `digits` significant digits: 2.99983 is "3.00", and 12.5 "12.5".
+    """Returns a number as a person reads it, rounded up to `digits` significant digits: 2.99983 is "3.00", and 12.5
+    "12.5".
 
     Guarantees: the number in the result is at least the decimal number that `repr(value)` writes.
     """
@@ -53,8 +54,8 @@ def read_up(value: float, digits: int = 3) -> str:
 
 
 def read_percent(share: float) -> str:
-    """A share of at most 1 in percent, rounded up to three digits; to the hundredth from 90% on, where what is missing
-    is what tells: 0.990001 is "99.01%"."""
+    """Returns a share of at most 1 in percent, rounded up to three digits; to the hundredth from 90% on, where what is
+    missing is what tells: 0.990001 is "99.01%"."""
     percent = min(100.0, rounding.round_up(100 * share * MARGIN))
     read = read_up(percent, 4 if percent > 90 else 3)
     return ALL if float(read) == 100 else f"{read}%"
@@ -66,7 +67,7 @@ def ask_question(claim: Claim) -> str:
 
 
 def describe_attack(claim: Claim) -> str:
-    """The claim as what an attacker gains: how often a guess is right, and how sure one release can make it."""
+    """Returns the claim as what an attacker gains: how often a guess is right, and how sure one release can make it."""
     even = next(guess for guess in claim.risk.guesses if guess.prior == EVEN)
     guess = (
         f"Suppose an attacker knows everything else and has to guess {ask_question(claim)}. Both answers are equally "
@@ -93,7 +94,7 @@ def describe_scale(claim: Claim) -> str:
 
 
 def list_risk(claim: Claim) -> list[tuple[str, str]]:
-    """The most that attacks attain: each question, and its one answer."""
+    """Returns the most that attacks attain: each question, and its one answer."""
     stated, factor = claim.risk, _bound_odds(claim)
     rows = [
         (
@@ -122,7 +123,7 @@ def list_risk(claim: Claim) -> list[tuple[str, str]]:
 
 
 def _bound_odds(claim: Claim) -> float | None:
-    """The factor by which the odds of any guess grow at most; None where it is too large to be read."""
+    """Returns the factor by which the odds of any guess grow at most; None where it is too large to be read."""
     factor = claim.risk.odds_factor
     return factor if factor is not None and factor <= MAX_READ else None
 
@@ -154,5 +155,5 @@ def describe_unit(claim: Claim) -> str:
 
 
 def describe_delta(delta: float) -> str:
-    """A chance as "1 in 100,000", rounded up."""
+    """Returns a chance as "1 in 100,000", rounded up."""
     return f"1 in {int(1 / Decimal(repr(delta))):,}"

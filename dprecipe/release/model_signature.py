@@ -30,7 +30,7 @@ HOW_TO_MAKE = "make one with: openssl ecparam -name prime256v1 -genkey -noout -o
 
 
 def load_curve_key(path: Path) -> EllipticCurvePrivateKey:
-    """The key that signs.
+    """Returns the key that signs.
 
     Raises:
         UsageFault: missing, not PEM, encrypted, or of no curve that model signing takes.
@@ -44,7 +44,7 @@ def load_curve_key(path: Path) -> EllipticCurvePrivateKey:
 
 
 def sign_folder(release: Path, statement: Statement, key: EllipticCurvePrivateKey) -> bytes:
-    """The bundle for a release that has been verified as `statement`.
+    """Returns the bundle for a release that has been verified as `statement`.
 
     Guarantees: it names each file that the certificate names, with the certificate's digest, and the certificate's own
     files, and no others.

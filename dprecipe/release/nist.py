@@ -39,7 +39,7 @@ class Line800226:
 
 
 def render_nist(verified: Verified) -> str:
-    """The checklist as Markdown. Texts of the recipe are escaped."""
+    """Returns the checklist as Markdown. Texts of the recipe are escaped."""
     predicate = verified.statement.predicate
     lines = list_answers(verified)
     open_lines = sum(line.basis == "not answered" for line in lines)
@@ -58,7 +58,7 @@ def render_nist(verified: Verified) -> str:
 
 
 def list_answers(verified: Verified) -> list[Line800226]:
-    """Every line, in the order of the pyramid."""
+    """Returns every line, in the order of the pyramid."""
     predicate = verified.statement.predicate
     return [Line800226(part, question, *answer(predicate)) for part, rows in PARTS.items() for question, answer in rows]
 
@@ -68,7 +68,7 @@ Rule = Callable[[Predicate], Answer]
 
 
 def _stated(*keys: str) -> Rule:
-    """The texts of these keys of the statement, those that there are."""
+    """Returns the texts of these keys of the statement, those that there are."""
 
     def answer(predicate: Predicate) -> Answer:
         stated = predicate.statement or ReleaseStatement()

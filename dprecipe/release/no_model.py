@@ -47,7 +47,8 @@ def holds_again(plan: Plan, charged: Sequence[Charge], stage: PaidStage) -> bool
 
 
 def find_impossible_end(stated: Predicate, plan: Plan, charges: Sequence[Charge]) -> list[str]:
-    """Why no run of the plan can have ended without a model after these charges; nothing for any other ending."""
+    """Explains why no run of the plan can have ended without a model after these charges; nothing for any other
+    ending."""
     if not has_no_model(stated):
         return []
     where = "budget.stop_reason: this run can't have ended without a model"

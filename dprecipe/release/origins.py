@@ -53,15 +53,15 @@ class Tensor(Protocol):
 
 
 def qualify_assumptions(planned: Sequence[Assumption], model: str) -> tuple[Assumption, ...]:
-    """The assumptions of a plan as a run can state them: `model` is "recipe" or "python"."""
+    """Returns the assumptions of a plan as a run can state them: `model` is "recipe" or "python"."""
     return tuple(PROBED if model == "python" and a.id == INDEPENDENCE else a for a in planned)
 
 
 def list_assumptions(
     model: str, data: str, tensors: Sequence[Tensor], known: bool = True, initial: InitialWeights | None = None
 ) -> tuple[Assumption, ...]:
-    """The assumptions of a run beyond those of its plan. `model` and `data` are "recipe" or "python". `known`: the
-    tensors of the recipe's model are known without building it. `initial`: the file that it started from."""
+    """Returns the assumptions of a run beyond those of its plan. `model` and `data` are "recipe" or "python". `known`:
+    the tensors of the recipe's model are known without building it. `initial`: the file that it started from."""
     results = []
     if initial is not None and initial.learned is not None:
         results.append(
@@ -100,7 +100,8 @@ def describe_preprocessing(data: str) -> Access:
 
 
 def list_declared(predicate: Predicate) -> list[str]:
-    """The assumptions of a certificate about what came from Python or from a library's model, one sentence each."""
+    """Returns the assumptions of a certificate about what came from Python or from a library's model, one sentence
+    each."""
     return [a.text for a in predicate.assumptions if a.id in (MODULE, RECORDS, BEHAVIOUR, LIBRARY)]
 
 
@@ -117,7 +118,7 @@ def find_contradictions(predicate: Predicate) -> list[str]:
 
 
 def describe_module(tensors: Sequence[Tensor]) -> str:
-    """The assumption about the tensors of a module from Python."""
+    """Returns the assumption about the tensors of a module from Python."""
     unchanged = list_unchanged(tensors)
     text = (
         "the module came from Python: its tensors hold nothing of the private records. These are the initial values of "
@@ -130,7 +131,7 @@ def describe_module(tensors: Sequence[Tensor]) -> str:
 
 
 def describe_library(tensors: Sequence[Tensor]) -> str:
-    """The assumption about the tensors of a library's model, which is not built here. The largest are named."""
+    """Returns the assumption about the tensors of a library's model, which is not built here. The largest are named."""
     results = [tensor for tensor in tensors if tensor.made_by == "noisy_steps"]
     rest = sorted((t for t in tensors if t.made_by != "noisy_steps"), key=_size, reverse=True)
     text = (
@@ -152,7 +153,7 @@ def _size(tensor: Tensor) -> int:
 
 
 def list_unchanged(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors that came with a module from Python and that no noisy step changed."""
+    """Returns the tensors that came with a module from Python and that no noisy step changed."""
     return [tensor for tensor in tensors if tensor.made_by == "python"]
 
 

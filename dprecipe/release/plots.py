@@ -22,7 +22,7 @@ ALONE = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif"'
 
 
 def trace_spending(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
-    """(steps or queries, ε spent up to there) along the charged events; every ε is an upper bound."""
+    """Returns (steps or queries, ε spent up to there) along the charged events; every ε is an upper bound."""
     events, budget, part = count_events(charges), plan.budget, mechanism_of(plan.mechanism).certificate
     # What is charged before or after the steps shows as a jump.
     step_events = sum(charge.count for charge in charges if part.count_steps(charge.event))
@@ -47,7 +47,7 @@ def label_claim(claim: Claim) -> str:
 
 
 def draw_spending(axes: Axes, points: Sequence[tuple[int, float]], budget: float, what: str = "steps") -> None:
-    """ε over steps, against the budget."""
+    """Draws ε over steps, against the budget."""
     axes.draw_level(budget)
     axes.plot(points)
     axes.shade(points)
@@ -56,7 +56,7 @@ def draw_spending(axes: Axes, points: Sequence[tuple[int, float]], budget: float
 
 
 def draw_profile(axes: Axes, claim: Claim) -> None:
-    """δ(ε) on a logarithmic scale, with the claimed point."""
+    """Draws δ(ε) on a logarithmic scale, with the claimed point."""
     axes.plot((point.epsilon, point.delta) for point in claim.profile)
     axes.mark(claim.epsilon, claim.delta)
     axes.write_corner(label_claim(claim))
@@ -66,7 +66,7 @@ def draw_profile(axes: Axes, claim: Claim) -> None:
 def draw_scores(
     axes: Axes, history: Sequence[Mapping[str, float]], key: str, baseline: float | None, what: str = "steps"
 ) -> None:
-    """The score `key` on public records over steps, against the score that takes no model."""
+    """Draws the score `key` on public records over steps, against the score that takes no model."""
     points = [(point["step"], point[key]) for point in history]
     if baseline is not None:
         axes.draw_level(baseline)
@@ -77,7 +77,7 @@ def draw_scores(
 
 
 def plot_style(name: str) -> dict[str, Any]:
-    """matplotlib's settings for a picture of this name that is a file of its own."""
+    """Returns matplotlib's settings for a picture of this name that is a file of its own."""
     return {
         "svg.fonttype": "none",
         "svg.hashsalt": name,  # ids that are the same each time
@@ -96,12 +96,12 @@ def plot_style(name: str) -> dict[str, Any]:
 
 
 def render_svg(name: str, draw: Callable[[Axes], None]) -> str:
-    """The figure that `draw` draws on its axes."""
+    """Returns the figure that `draw` draws on its axes."""
     axes = Axes()
     draw(axes)
     return f"{figures.figure_head(name)}{axes.render()}</svg>"
 
 
 def render_svg_file(name: str, draw: Callable[[Axes], None]) -> str:
-    """The same, as a file of its own."""
+    """Returns the same, as a file of its own."""
     return render_svg(name, draw).replace("<svg ", f"<svg {ALONE} ", 1)

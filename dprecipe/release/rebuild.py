@@ -52,7 +52,7 @@ class Rebuilt:
 
 
 def rebuild_predicate(stated: Predicate, failures: list[str]) -> Rebuilt | None:
-    """Plan again from the texts in the certificate. On failure, append to `failures` and return None."""
+    """Plans again from the texts in the certificate. On failure, appends to `failures` and returns None."""
     plan = _plan_again(stated, failures)
     if plan is not None and sorted(name for name, _ in plan.source.attachments) != sorted(
         plan.mechanism_plan.attachments
@@ -104,7 +104,7 @@ def _is_in_order(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> 
 
 
 def stated_source(stated: Predicate) -> RecipeSource:
-    """The texts of the recipe that a certificate holds."""
+    """Returns the texts of the recipe that a certificate holds."""
     facts = stated.provenance.recipe
     return RecipeSource(
         facts.text,
@@ -173,7 +173,7 @@ def read_spent(stated: Predicate, charges: tuple[Charge, ...]) -> SpentBudget:
 
 
 def read_numbers(stated: Predicate) -> Numbers:
-    """The accountants' numbers, as the certificate states them."""
+    """Returns the accountants' numbers, as the certificate states them."""
     claim, mechanism = stated.claim, stated.mechanism
     own = mechanism_of(mechanism.kind).certificate.read_numbers(mechanism)
     return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting, claim.risk, own)
@@ -212,7 +212,8 @@ def read_run(stated: Predicate) -> RunFacts:
 
 
 def _find_other_prior(stated: Predicate, plan: Plan) -> list[str]:
-    """A prior is of runs whose recipe declares one, and of the images whose digest the recipe states, if it does."""
+    """Returns a prior is of runs whose recipe declares one, and of the images whose digest the recipe states, if it
+    does."""
     initial = stated.provenance.initial_weights
     declared = plan.model.prior if isinstance(plan.model, Primed) else None
     facts = None if initial is None else initial.prior
@@ -320,7 +321,7 @@ def _check_times(stated: Predicate) -> list[str]:
 
 
 def _find_told_duration(stated: Predicate, plan: Plan) -> list[str]:
-    """A certificate whose plan hides its duration ends where it begins, to the letter."""
+    """Returns a certificate whose plan hides its duration ends where it begins, to the letter."""
     if not plan.hides_duration or stated.provenance.started == stated.provenance.finished:
         return []
     secret = "runs" if plan.tuning is not None else "units or of steps"

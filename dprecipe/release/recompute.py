@@ -23,7 +23,7 @@ RENYI_ORDERS = 2e-2
 
 
 def recompute_numbers(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
-    """The stated numbers that the events don't support; `notes` gains what could not be compared."""
+    """Returns the stated numbers that the events don't support; `notes` gains what could not be compared."""
     try:
         return _check(stated, rebuilt, notes)
     except (Fault, ValueError, ArithmeticError) as error:
@@ -58,7 +58,7 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
 
 
 def _check_repeated(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
-    """Values that the certificate repeats and that differ."""
+    """Returns values that the certificate repeats and that differ."""
     problems = []
     if stated.accounting[0].epsilon != stated.claim.epsilon:
         problems.append("accounting.0.epsilon: not the ε of the claim")

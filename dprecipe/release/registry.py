@@ -31,7 +31,7 @@ FULL_TIER = (
 
 
 def render_registry(verified: Verified) -> str:
-    """The entry. Texts of the recipe are escaped: the registry renders them as Markdown.
+    """Returns the entry. Texts of the recipe are escaped: the registry renders them as Markdown.
 
     Guarantees: it has the form of the registry's schema. What the certificate can't answer says "Not stated.", or is
     left out where the schema allows.
@@ -41,7 +41,7 @@ def render_registry(verified: Verified) -> str:
 
 
 def describe_deployment(verified: Verified) -> dict[str, Any]:
-    """The entry, as values of JSON's types."""
+    """Returns the entry, as values of JSON's types."""
     predicate = verified.statement.predicate
     stated = predicate.statement or ReleaseStatement()
     day = published_day(predicate)
@@ -63,14 +63,14 @@ def describe_deployment(verified: Verified) -> dict[str, Any]:
 
 
 def published_day(predicate: Predicate) -> str:
-    """The stated day of publication, or that on which the run ended, as ISO 8601 writes it."""
+    """Returns the stated day of publication, or that on which the run ended, as ISO 8601 writes it."""
     if predicate.statement is not None and predicate.statement.published is not None:
         return predicate.statement.published.isoformat()
     return datetime.fromisoformat(predicate.provenance.finished).date().isoformat()
 
 
 def write_slug(name: str, day: str) -> str:
-    """An address for the entry: lower-case words and the year."""
+    """Returns an address for the entry: lower-case words and the year."""
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "model"
     return f"{words}-{day[:4]}"
 
@@ -206,5 +206,5 @@ def _declared(text: str | None) -> str:
 
 
 def _bullets(texts: Iterable[str]) -> str:
-    """A list in Markdown."""
+    """Returns a list in Markdown."""
     return "".join(f"- {plain_text(text)}\n" for text in texts)

@@ -42,7 +42,7 @@ def render_html(
     history: Sequence[Mapping[str, float]],
     draw: Callable[[Figure], str] = lambda figure: plots.render_svg(figure.name, figure.draw),
 ) -> str:
-    """The page. `history` has public scores only (`step`, `accuracy`).
+    """Returns the page. `history` has public scores only (`step`, `accuracy`).
 
     Guarantees: except for the figures that `draw` returns, the page depends only on the plan, the predicate, and
     whether the history has several points.
@@ -80,14 +80,14 @@ def render_html(
 
 
 def _description(plan: Plan) -> str:
-    """The author's description, marked as such."""
+    """Returns the author's description, marked as such."""
     return (
         f"In the words of the recipe's author: {escape_html(join_lines(plan.description))}" if plan.description else ""
     )
 
 
 def _glance(predicate: Predicate) -> str:
-    """The numbers that a reader looks for first."""
+    """Returns the numbers that a reader looks for first."""
     claim, budget, mechanism = predicate.claim, predicate.budget, predicate.mechanism
     part = mechanism_of(mechanism.kind).certificate
     steps = f"{part.format_steps(mechanism, predicate.sampling.steps_charged)} {part.progress[1]}"
@@ -117,7 +117,8 @@ def _glance(predicate: Predicate) -> str:
 
 
 def _claim(predicate: Predicate) -> str:
-    """The claim itself and what it means: first the meaning, unless no one is protected or nothing was learned."""
+    """Returns the claim itself and what it means: first the meaning, unless no one is protected or nothing was
+    learned."""
     claim, is_void = predicate.claim, predicate.randomness.insecure_seed is not None
     texts = [claim.sentence]
     if not is_void:
@@ -166,7 +167,7 @@ def _statement(predicate: Predicate) -> list[str]:
 
 
 def _scores(plan: Plan, predicate: Predicate) -> list[str]:
-    """The released scores, each beside its baseline; may be empty."""
+    """Returns the released scores, each beside its baseline; may be empty."""
     released = predicate.data_access.evaluation.released
     if released is None:
         return []
@@ -181,7 +182,7 @@ def _list_mechanism_sections(plan: Plan, predicate: Predicate) -> list[str]:
 
 
 def _mechanism_section(part: Section) -> str:
-    """A section of the mechanism's own."""
+    """Returns a section of the mechanism's own."""
     body = render_table(("", ""), part.rows) + render_tiles(part.numbers)
     body += f'<p class="small">{escape_html(part.text)}</p>' if part.text else ""
     return render_section(part.title, body)
@@ -190,8 +191,8 @@ def _mechanism_section(part: Section) -> str:
 def list_figures(
     plan: Plan, predicate: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]
 ) -> list[Figure]:
-    """All figures of a run, in the order of the page. For a last-iterate release, only those of its mechanism: nothing
-    along the way. Of a run that ended without a model, only that of its audit."""
+    """Returns all figures of a run, in the order of the page. For a last-iterate release, only those of its mechanism:
+    nothing along the way. Of a run that ended without a model, only that of its audit."""
     audit = audit_report.list_audit_figures(predicate.audit)
     if has_no_model(predicate):
         return audit
@@ -231,7 +232,7 @@ def list_figures(
 
 
 def _history_figure(predicate: Predicate, history: Sequence[Mapping[str, float]], nouns: str) -> Figure:
-    """Public scores along the run, with the score that takes no model where the certificate has it."""
+    """Draws public scores along the run, with the score that takes no model where the certificate has it."""
     key = next(key for key in scores.ALONG_A_RUN if key in history[-1])
     baseline = scores.read_baseline(predicate.data_access.evaluation.released, key)
     name = key.replace("_", " ")
@@ -290,7 +291,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _event_row(runs: Sequence[EventRun]) -> tuple[str, ...]:
-    """One row for events of one kind."""
+    """Returns one row for events of one kind."""
     return (
         runs[0].kind + (f" in {len(runs)} phases" if len(runs) > 1 else ""),
         f"{sum(run.count for run in runs):,}",

@@ -22,8 +22,8 @@ NAMESPACE = uuid.UUID("4f0f2a49-6c1b-5c1e-9e0c-2f3a7f6f1d10")
 
 
 def render_sbom(verified: Verified, environment: Sequence[InstalledPackage] | None = None) -> str:
-    """The bill: the released files as a model, and its packages: those of `environment`, and those of the certificate,
-    whose versions are the ones that count. It says itself whether it is complete (`compositions`)."""
+    """Returns the bill: the released files as a model, and its packages: those of `environment`, and those of the
+    certificate, whose versions are the ones that count. It says itself whether it is complete (`compositions`)."""
     predicate = verified.statement.predicate
     provenance, subjects = predicate.provenance, verified.statement.subject
     recorded = {name: version for name, version in provenance.versions.items() if name != "python"}
@@ -77,7 +77,7 @@ def render_sbom(verified: Verified, environment: Sequence[InstalledPackage] | No
 
 
 def _package(package: InstalledPackage) -> dict[str, Any]:
-    """A package of PyPI. Its name in a package URL is in lower case, with hyphens."""
+    """Returns a package of PyPI. Its name in a package URL is in lower case, with hyphens."""
     version = package.version.replace("+", "%2B").replace("!", "%21")
     url = f"pkg:pypi/{re.sub(r'[-_.]+', '-', package.name).lower()}@{version}"
     hashes = [] if package.sha256 is None else [{"alg": "SHA-256", "content": package.sha256}]

@@ -311,7 +311,7 @@ class Statement(Block):
 
 
 def certificate_schema() -> dict[str, Any]:
-    """The JSON Schema of `certificate.json`."""
+    """Returns the JSON Schema of `certificate.json`."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dprecipe certificate",

@@ -94,7 +94,7 @@ AnyScore = ClassifierScore | NumericScore | SeveralScore | TextScore
 
 
 def score_block(target: Target) -> type[AnyScore]:
-    """The block that states scores of a model of this label."""
+    """Returns the block that states scores of a model of this label."""
     if isinstance(target, SeveralTarget):
         return SeveralScore
     if isinstance(target, TokenTarget):
@@ -103,7 +103,7 @@ def score_block(target: Target) -> type[AnyScore]:
 
 
 def state_score(score: PublicScore, target: Target) -> AnyScore:
-    """A score as a certificate states it."""
+    """Returns a score as a certificate states it."""
     figures = {"accuracy": score.accuracy, "mean_absolute_error": score.mean_absolute_error}
     known = {name: value for name, value in figures.items() if value is not None}
     block = score_block(target) if score.mean_absolute_error is None else NumericScore

@@ -37,7 +37,7 @@ class Row:
 
 
 def read_numbers(released: Block) -> dict[str, float]:
-    """The scores of a block and their baselines by key, in its order; what was counted is none of them."""
+    """Returns the scores of a block and their baselines by key, in its order; what was counted is none of them."""
     return {
         key: value
         for key, value in released.model_dump().items()
@@ -46,7 +46,7 @@ def read_numbers(released: Block) -> dict[str, float]:
 
 
 def list_rows(released: Block, loss: str = "loss") -> list[Row]:
-    """The scores of a block, in its order; `records` is none of them. `loss`: what its loss is, in words."""
+    """Returns the scores of a block, in its order; `records` is none of them. `loss`: what its loss is, in words."""
     numbers = read_numbers(released)
     spelt = {"loss": loss, **({"accuracy": EVERY_ANSWER} if isinstance(released, SeveralScore) else {})}
     return [
@@ -65,7 +65,7 @@ BY_NAME = ("name", "share", "F1", "F1 of always yes", "AUC", "average precision"
 
 
 def list_names(released: Block) -> list[tuple[str, ...]]:
-    """The scores of each name that may apply, as `BY_NAME` says; empty of other models."""
+    """Returns the scores of each name that may apply, as `BY_NAME` says; empty of other models."""
     if not isinstance(released, SeveralScore):
         return []
     return [
@@ -80,14 +80,15 @@ def list_names(released: Block) -> list[tuple[str, ...]]:
 
 
 def list_headline(released: Block, records: int) -> Sequence[tuple[str, str]]:
-    """The first score as a tile, its baseline first."""
+    """Returns the first score as a tile, its baseline first."""
     first = list_rows(released)[0]
     against = f"{first.baseline} without a model; " if first.baseline else ""
     return ((first.value, f"{first.name}{': ' if against else ' '}{against}on {records:,} records declared public"),)
 
 
 def render_scores(released: AnyScore, loss: str) -> str:
-    """The scores as tables of a page, each beside its baseline; those of each name that may apply by themselves."""
+    """Returns the scores as tables of a page, each beside its baseline; those of each name that may apply by
+    themselves."""
     rows = list_rows(released, loss)
     table = render_table(("score", "this model"), [(row.name, row.value) for row in rows])
     if any(row.baseline for row in rows):
@@ -98,18 +99,18 @@ def render_scores(released: AnyScore, loss: str) -> str:
 
 
 def read_baseline(released: Block | None, key: str) -> float | None:
-    """The score that takes no model, beside the score `key`; None where the block has none."""
+    """Returns the score that takes no model, beside the score `key`; None where the block has none."""
     value = None if released is None else released.model_dump().get(key + BASELINE)
     return float(value) if isinstance(value, int | float) else None
 
 
 def format_score(key: str, value: float) -> str:
-    """A score as text."""
+    """Returns a score as text."""
     return f"{value:.2%}" if key in SHARES else f"{value:.4g}"
 
 
 def name_loss(data: Data) -> str:
-    """What the `loss` of a score is, by what is learned."""
+    """Describes the `loss` of a score, by what is learned."""
     match describe_data(data).target:
         case ClassTarget():
             return "mean loss"

@@ -52,7 +52,7 @@ class Envelope(Block):
 
 
 def load_private_key(path: Path) -> Ed25519PrivateKey:
-    """The key that signs.
+    """Returns the key that signs.
 
     Raises:
         UsageFault: missing, not PEM, encrypted, or not Ed25519.
@@ -66,7 +66,7 @@ def load_private_key(path: Path) -> Ed25519PrivateKey:
 
 
 def read_pem_key(path: Path, how_to_make: str) -> PrivateKeyTypes:
-    """A private key of any kind. `how_to_make`: the remedy where there is none.
+    """Returns a private key of any kind. `how_to_make`: the remedy where there is none.
 
     Raises:
         UsageFault: missing, not PEM, or encrypted.
@@ -87,7 +87,7 @@ def read_pem_key(path: Path, how_to_make: str) -> PrivateKeyTypes:
 
 
 def load_public_key(path: Path) -> Ed25519PublicKey:
-    """The key that must have signed.
+    """Returns the key that must have signed.
 
     Raises:
         UsageFault: missing, not PEM, or not an Ed25519 public key.
@@ -107,7 +107,7 @@ def load_public_key(path: Path) -> Ed25519PublicKey:
 
 
 def permission_advice(path: Path) -> str | None:
-    """Advice on a private key that other users of this machine can read; None when they can't."""
+    """Returns advice on a private key that other users of this machine can read; None when they can't."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -118,7 +118,7 @@ def permission_advice(path: Path) -> str | None:
 
 
 def key_id(key: Ed25519PublicKey) -> str:
-    """SHA-256 of the key's SubjectPublicKeyInfo, hexadecimal: a hint for people, never trusted."""
+    """Returns SHA-256 of the key's SubjectPublicKeyInfo, hexadecimal: a hint for people, never trusted."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
@@ -134,7 +134,7 @@ def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
 
 
 def seal(payload: bytes, key: Ed25519PrivateKey, payload_type: str = PAYLOAD_TYPE) -> bytes:
-    """The envelope of a document's bytes, a certificate's by default: the text of `certificate.dsse.json`."""
+    """Returns the envelope of a document's bytes, a certificate's by default: the text of `certificate.dsse.json`."""
     signature = key.sign(pre_authentication_encoding(payload_type, payload))
     envelope = {
         "payload": base64.b64encode(payload).decode(),
@@ -149,7 +149,7 @@ def seal(payload: bytes, key: Ed25519PrivateKey, payload_type: str = PAYLOAD_TYP
 def unseal(
     content: bytes, name: str, key: Ed25519PublicKey | None, payload_type: str = PAYLOAD_TYPE
 ) -> tuple[bytes, tuple[str, ...]]:
-    """The payload of an envelope, and the key ids its signatures name (hints).
+    """Returns the payload of an envelope, and the key ids its signatures name (hints).
 
     Guarantees: with `key`, the payload is returned only if a signature by `key` is valid.
 

@@ -30,7 +30,7 @@ def describe_access(has_no_model: bool) -> Access:
 
 
 def digest_constants(constants: StageConstants) -> str:
-    """The digest that a certificate has of released constants."""
+    """Returns the digest that a certificate has of released constants."""
     return digest_of(dump_constants(constants))
 
 
@@ -60,7 +60,7 @@ def describe_stages(plan: Plan, digests: Sequence[str]) -> tuple[PaidStageFacts,
 
 
 def read_constants(content: Any) -> tuple[StageConstants, ...]:
-    """The constants in a stranger's `model.json`, which may have none.
+    """Returns the constants in a stranger's `model.json`, which may have none.
 
     Raises:
         ValueError: they are not of the form that dprecipe writes.
@@ -87,7 +87,7 @@ def find_differences(stated: Predicate, plan: Plan, released: Sequence[StageCons
 
 
 def render_stages(plan: Plan, predicate: Predicate) -> list[str]:
-    """The report's section of who spends what; none where the mechanism alone spends."""
+    """Returns the report's section of who spends what; none where the mechanism alone spends."""
     if not plan.spending:
         return []
     noise: dict[int | None, str] = {stage.step: render_number(stage.noise_multiplier) for stage in plan.stages}

@@ -45,8 +45,8 @@ def describe_synthetic(
     wanted: Sequence[tuple[str | None, int]],
     sampling: tuple[float, float, int],
 ) -> dict[str, Any]:
-    """The statement about `file`, which is to be called `name`; JSON types only. `sampling`: temperature, top-p and
-    seed.
+    """Returns the statement about `file`, which is to be called `name`; JSON types only. `sampling`: temperature, top-p
+    and seed.
 
     Raises `OSError`.
     """

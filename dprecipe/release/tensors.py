@@ -110,12 +110,12 @@ def releases_adapters(plan: Plan) -> bool:
 
 
 def weights_file(plan: Plan) -> str:
-    """The name of the file of released weights."""
+    """Returns the name of the file of released weights."""
     return name_weights(plan.model, adapters=releases_adapters(plan))[0]
 
 
 def _check_adapters(stated: Predicate, plan: Plan) -> list[str]:
-    """Why the tensors are not adapters of the recipe's rank, each made by noisy steps."""
+    """Explains why the tensors are not adapters of the recipe's rank, each made by noisy steps."""
     rank = plan.model.lora.rank if isinstance(plan.model, CausalLm) and plan.model.lora is not None else 0
     shapes = {t.name: t.shape for t in stated.tensors}
     return [
@@ -132,7 +132,7 @@ def _names_all_trained(plan: Plan) -> bool:
 
 
 def _check_trees(stated: Predicate, plan: Plan) -> list[str]:
-    """Why the tensors are not those of trees. The numbers of trees and nodes are learned."""
+    """Explains why the tensors are not those of trees. The numbers of trees and nodes are learned."""
     stated_tensors = {t.name: t for t in stated.tensors}
     if {name: t.dtype for name, t in stated_tensors.items()} != layout.TREES:
         return [f"tensors: trees are {', '.join(f'{name} {dtype}' for name, dtype in layout.TREES.items())}"]
@@ -153,8 +153,8 @@ def has_known_tensors(plan: Plan) -> bool:
 
 
 def expected_shapes(plan: Plan) -> layout.Shapes | None:
-    """The shapes of all tensors of the recipe's model, float32, by name. None where they are not known without building
-    the model or, for trees, without growing them."""
+    """Returns the shapes of all tensors of the recipe's model, float32, by name. None where they are not known without
+    building the model or, for trees, without growing them."""
     public = describe_data(plan.data)
     try:
         return layout.layer_shapes(plan.model, public.shape, public.outputs, public.vocabulary)
@@ -187,7 +187,8 @@ def _describe(shape: tuple[int, ...], dtype: str) -> str:
 
 
 def read_header(path: Path, metadata: Mapping[str, str] | None = None) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The shape and the type of each tensor of a safetensors file, by name. `metadata`: what else it has to hold.
+    """Returns the shape and the type of each tensor of a safetensors file, by name. `metadata`: what else it has to
+    hold.
 
     Guarantees: every byte of the file is part of the header or of exactly one tensor, so the file carries nothing else.
     The header is, byte for byte, what safetensors writes for these tensors.
@@ -228,7 +229,7 @@ def read_header(path: Path, metadata: Mapping[str, str] | None = None) -> dict[s
 
 
 def _header_bytes(content: dict[str, Any], metadata: Mapping[str, str] | None) -> bytes:
-    """The header with these entries; its only blanks pad it to a multiple of 8 bytes."""
+    """Returns the header with these entries; its only blanks pad it to a multiple of 8 bytes."""
     first: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     entries = {name: {key: entry[key] for key in ("dtype", "shape", "data_offsets")} for name, entry in content.items()}
     text = json.dumps(first | entries, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
@@ -236,7 +237,7 @@ def _header_bytes(content: dict[str, Any], metadata: Mapping[str, str] | None) -
 
 
 def _read_entry(name: str, entry: Any) -> tuple[tuple[int, ...], str, tuple[int, int]]:
-    """The shape, the type, and the first and last byte of one tensor."""
+    """Returns the shape, the type, and the first and last byte of one tensor."""
     if name == "__metadata__":
         raise ContentError(f"{WEIGHTS}: holds metadata besides its tensors")
     match entry:

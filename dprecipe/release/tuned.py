@@ -20,7 +20,7 @@ def hides_iterates(plan: Plan) -> bool:
 
 
 def describe_tuning(plan: Plan) -> schema.TuningFacts | None:
-    """The block `tuning` of a certificate; None where a run was the only one."""
+    """Returns the block `tuning` of a certificate; None where a run was the only one."""
     tuned = plan.tuning
     if tuned is None:
         return None
@@ -42,7 +42,8 @@ def describe_tuning(plan: Plan) -> schema.TuningFacts | None:
 
 
 def read_chosen(stated: schema.Predicate) -> Mapping[str, Value] | None:
-    """The values that a certificate says were chosen; None where it is not of a tuned run, or all runs were lost."""
+    """Returns the values that a certificate says were chosen; None where it is not of a tuned run, or all runs were
+    lost."""
     if stated.tuning is None or no_model.has_no_model(stated):
         return None
     return {each.key: each.value for each in stated.tuning.chosen}

@@ -36,7 +36,7 @@ class ContentError(Exception):
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a regular file of at most 16 MiB.
+    """Returns the content of a regular file of at most 16 MiB.
 
     Raises:
         ContentError: not a regular file, larger, or unreadable.
@@ -55,7 +55,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_object(content: bytes, name: str) -> dict[str, Any]:
-    """A JSON object.
+    """Returns a JSON object.
 
     Raises:
         ContentError: not UTF-8, not JSON, a duplicate key, a number that is not finite, an integer of more than 128
@@ -74,12 +74,13 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
 
 
 def to_bytes(content: Mapping[str, Any]) -> bytes:
-    """A JSON object as the text of a release's file. Each value is written in one way, so the text hides nothing."""
+    """Returns a JSON object as the text of a release's file. Each value is written in one way, so the text hides
+    nothing."""
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(errors="surrogatepass")
 
 
 def validate_document(model: type[M], parsed: dict[str, Any], name: str) -> M:
-    """A value of `model`.
+    """Returns a value of `model`.
 
     Raises:
         ContentError: naming each field that is missing, unknown, mistyped or out of range.
@@ -99,7 +100,8 @@ def validate_document(model: type[M], parsed: dict[str, Any], name: str) -> M:
 
 
 def _field_path(loc: Sequence[int | str], parsed: Any) -> str:
-    """The path of a field. Pydantic adds the `kind` of a block to the location; it is not a key, so it is left out."""
+    """Returns the path of a field. Pydantic adds the `kind` of a block to the location; it is not a key, so it is left
+    out."""
     path, value = [], parsed
     for step in loc:
         if isinstance(value, dict) and step not in value and step == value.get("kind"):
@@ -113,7 +115,7 @@ def _field_path(loc: Sequence[int | str], parsed: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """Untrusted text on one line: line breaks, control characters and changes of writing direction are escaped."""
+    """Puts untrusted text on one line: line breaks, control characters and changes of writing direction are escaped."""
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
@@ -123,7 +125,7 @@ def _describe_error(error: ErrorDetails) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """`sha256:…` of a file's content, read in pieces.
+    """Returns `sha256:…` of a file's content, read in pieces.
 
     Raises:
         OSError: it can't be read.

@@ -120,7 +120,7 @@ def verify(
     max_seconds: float | None = limits.MAX_SECONDS,
     max_memory: int | None = limits.MAX_MEMORY,
 ) -> Verified:
-    """Check a certificate file, an envelope, or a `release/` folder.
+    """Checks a certificate file, an envelope, or a `release/` folder.
 
     With `public_key` (PEM, Ed25519) there must be an envelope with a valid signature by that key. Verification may take
     at most `max_seconds` of processor time and `max_memory` bytes (None: no bound), where the system can enforce that:
@@ -165,7 +165,7 @@ def _verify_case(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verif
 
 
 def _read_certificate(path: Path, key: Ed25519PublicKey | None, case: _Case) -> bytes:
-    """The certificate's bytes, from the envelope where there is one. Sets the case's folder."""
+    """Returns the certificate's bytes, from the envelope where there is one. Sets the case's folder."""
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError):
@@ -200,7 +200,7 @@ def _read_certificate(path: Path, key: Ed25519PublicKey | None, case: _Case) -> 
 
 
 def explain_no_certificate(name: str) -> str:
-    """Why there is nothing to verify where a recipe without privacy was run."""
+    """Explains why there is nothing to verify where a recipe without privacy was run."""
     return f"{name}: there is no privacy certificate. The run had mechanism none: {NO_GUARANTEE}"
 
 
@@ -229,7 +229,7 @@ def _note_unsigned(content: bytes, key: Ed25519PublicKey | None, case: _Case) ->
 
 
 def _check_predicate(stated: Predicate, case: _Case) -> Rebuilt | None:
-    """The plan of its recipe, and the events."""
+    """Returns the plan of its recipe, and the events."""
     failures: list[str] = []
     rebuilt = rebuild.rebuild_predicate(stated, failures)
     failures += rebuild.find_contradictions(stated, None if rebuilt is None else rebuilt.plan)

@@ -17,7 +17,7 @@ PACKAGE_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,4}((a|b|rc|\.dev|\.post)\d{1
 
 
 def explain_unknown_version(certificate: dict[str, Any]) -> str | None:
-    """Why this version can't verify a certificate, and what can; None where it knows the rules.
+    """Explains why this version can't verify a certificate, and what can; None where it knows the rules.
 
     Reads the parsed JSON before anything else: another version's certificates may have other fields.
     """

@@ -60,13 +60,13 @@ class CraftedRecords:
         return features, labels
 
     def write(self, unit: int, features: Tensor, label: float) -> None:
-        """Give all records of a unit these features and this label."""
+        """Gives all records of a unit these features and this label."""
         values = features.detach().cpu().numpy().astype(np.float32)
         for record in range(int(self._starts[unit]), int(self._starts[unit + 1])):
             self._written[record] = (values, label)
 
     def forget(self) -> None:
-        """Every record is as usual again."""
+        """Makes every record a usual one again."""
         self._written.clear()
 
 
@@ -99,7 +99,8 @@ def list_broken(form: Form) -> tuple[Tensor, ...]:
 
 
 def climb(module: nn.Module, loss: Loss, start: Tensor, labels: Tensor) -> Tensor | None:
-    """A record with a longer gradient: uphill on the gradient's norm. None where that has no gradient of its own."""
+    """Returns a record with a longer gradient: uphill on the gradient's norm. None where that has no gradient of its
+    own."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     device = parameters[0].device
     x = start.clone().to(device)
@@ -120,7 +121,8 @@ def climb(module: nn.Module, loss: Loss, start: Tensor, labels: Tensor) -> Tenso
 
 
 def _list_tokens(form: Form, generator: torch.Generator) -> Iterator[Tensor]:
-    """The rarest token, all over and once; one token all over; all tokens different; padding alone; usual ones."""
+    """Yields the rarest token, all over and once; one token all over; all tokens different; padding alone; usual
+    ones."""
     limit = max(2, min(form.tokens or (0,)) or 2)
     for value in (float(limit - 1), 1.0, 0.0):
         yield form.limited(torch.full((1, *form.shape), value))[0]

@@ -50,7 +50,7 @@ def sum_gathered(processes: Processes) -> dict[str, Any]:
 
 
 def compare_gathered(own: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[AuditFinding]:
-    """Hold both against one process that has all records and all weights."""
+    """Compares both with one process that has all records and all weights."""
     model, batch = _make_model(), _draw_records()
     differing = 0
     for number in range(2):

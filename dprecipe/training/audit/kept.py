@@ -13,7 +13,7 @@ NAME = "audit.json"
 
 
 def keep_audit(folder: RunFolder, audit: Audit) -> None:
-    """Write it, in place of an earlier one.
+    """Writes it, in place of an earlier one.
 
     Raises:
         RunFailed: the disk refuses.
@@ -34,8 +34,8 @@ def read_audit(folder: RunFolder) -> Audit | None:
 
 
 def find_audit(plan: Plan, folder: RunFolder) -> Audit | None:
-    """The audit that was made before the run's first private record, if it is of the program that runs now; None where
-    there is none: a resumed run is audited again."""
+    """Returns the audit that was made before the run's first private record, if it is of the program that runs now;
+    None where there is none: a resumed run is audited again."""
     audit = read_audit(folder)
     return audit if audit is not None and audit.program == make_audit(plan.digest).program else None
 

@@ -18,7 +18,7 @@ RENYI = 0.02
 
 
 def examine_ledgers(rigs: Sequence[Rig]) -> Iterator[AuditFinding]:
-    """The tests of closed attempts whose events were all released."""
+    """Yields the tests of closed attempts whose events were all released."""
     differing, draws, early, repeated = 0, 0, 0, 0
     for rig in rigs:
         differing += abs(rig.settled - math.ceil(rig.secrets.draws / rig.event.steps))
@@ -34,7 +34,7 @@ def examine_ledgers(rigs: Sequence[Rig]) -> Iterator[AuditFinding]:
 
 
 def examine_plan(plan: Plan) -> Iterator[AuditFinding]:
-    """The planned events cost what is claimed, at the δ that the recipe states, by two libraries."""
+    """Yields the planned events cost what is claimed, at the δ that the recipe states, by two libraries."""
     budget, written = plan.budget, plan.resolved["budget"]
     delta, cap = float(written["delta"]), written["epsilon"]
     claimed = plan.guarantee.epsilon

@@ -33,7 +33,8 @@ SINGLE = 2.0**-22
 
 
 def normal_scores(noise: Scores, distribution: Distribution) -> Scores:
-    """Standard normal numbers, if the noise, in scales, is of the distribution; Gaussian noise is its own score."""
+    """Returns standard normal numbers, if the noise, in scales, is of the distribution; Gaussian noise is its own
+    score."""
     if distribution.family == "gaussian":
         return noise
     from scipy import special
@@ -44,7 +45,7 @@ def normal_scores(noise: Scores, distribution: Distribution) -> Scores:
 
 
 def examine_noise(attempts: Sequence[Sequence[Seen]]) -> Iterator[AuditFinding]:
-    """The tests of noise; each attempt has the same number of releases, of sums of one size."""
+    """Yields the tests of noise; each attempt has the same number of releases, of sums of one size."""
     every = [seen for attempt in attempts for seen in attempt]
     scores_RP = np.stack([normal_scores(_finite(seen.noise), seen.distribution) for seen in every])
     yield from _examine(scores_RP, [len(attempt) for attempt in attempts], "noise", "the noise of the gate")
@@ -72,7 +73,7 @@ def examine_divisor(seen: Sequence[Seen]) -> Iterator[AuditFinding]:
 
 
 def examine_blind(one: Seen, other: Seen) -> AuditFinding:
-    """Two sums of different units got noise from one stream: what was released differs as the sums do."""
+    """Returns two sums of different units got noise from one stream: what was released differs as the sums do."""
     from dprecipe.noise.lattice import lattice_spacing
 
     scales = torch.as_tensor(one.scale, dtype=torch.float64).expand(len(one.noisy))
@@ -86,7 +87,8 @@ def examine_blind(one: Seen, other: Seen) -> AuditFinding:
 
 
 def examine_lattice(seen: Sequence[Seen]) -> Iterator[AuditFinding]:
-    """Every released number is a multiple of its spacing, whatever the sum (floating point gives nothing away)."""
+    """Yields every released number is a multiple of its spacing, whatever the sum (floating point gives nothing
+    away)."""
     from dprecipe.noise.lattice import lattice_spacing
 
     differing, compared = 0, 0
@@ -122,7 +124,7 @@ def _examine(scores_RP: Scores, lengths: Sequence[int], name: str, what: str) ->
 
 
 def _at_any_distance(series: Scores, name: str) -> Iterator[AuditFinding]:
-    """The largest correlation of numbers at any distance: draws that are used twice show, wherever they are."""
+    """Yields the largest correlation of numbers at any distance: draws that are used twice show, wherever they are."""
     count = len(series)
     if count < 64:
         return

@@ -69,7 +69,7 @@ class Bench:
     """Called between pieces of work."""
 
     def records(self, seed: int = 0, least: int = PART + 3) -> CraftedRecords:
-        """Synthetic records of the declared form."""
+        """Returns synthetic records of the declared form."""
         return CraftedRecords(self.plan, self.form, seed, least)
 
     def store(self, records: CraftedRecords, plan: Plan | None = None) -> Store:
@@ -77,7 +77,7 @@ class Bench:
         return store_of(replace(plan or self.plan, audit=None), records, self.program.device)  # without canaries
 
     def open(self, store: Store, name: str, charge: Charge, plan: Plan | None = None) -> Rig:
-        """An attempt in the folder of this name."""
+        """Returns an attempt in the folder of this name."""
         return Rig(plan or self.plan, self.build, self.program, store, self.folder / name, charge)
 
     @property
@@ -96,8 +96,8 @@ def open_bench(
     beat: Callable[[], None],
     inputs: PythonInputs | None = None,
 ) -> Iterator[Bench]:
-    """The program of a plan, probed as for a run, in a temporary folder; with nothing that reaches beyond it. A module
-    from Python is copied, and of records from there only the form is read.
+    """Yields the program of a plan, probed as for a run, in a temporary folder; with nothing that reaches beyond it. A
+    module from Python is copied, and of records from there only the form is read.
 
     Raises:
         PlanRefused, RunFailed: see `dprecipe.training.program.program.prepare`.
@@ -119,7 +119,7 @@ def open_bench(
 
 
 def examine_program(bench: Bench, physical_batch: int) -> Iterator[AuditFinding]:
-    """All tests of the depth. `physical_batch`: the run's own."""
+    """Yields all tests of the depth. `physical_batch`: the run's own."""
     yield from examine_plan(bench.plan)
     yield from _search_sums(bench, physical_batch)
     drawn: set[bytes] = set()
@@ -142,7 +142,7 @@ def examine_program(bench: Bench, physical_batch: int) -> Iterator[AuditFinding]
 
 
 def _examine_given(bench: Bench, start: int, event: Event) -> AuditFinding:
-    """The sum that the gate adds noise to, in its bound, is the one that the search has looked at."""
+    """Returns the sum that the gate adds noise to, in its bound, is the one that the search has looked at."""
     records = bench.records()
     with bench.open(bench.store(records), "given", Charge(event, 1)) as rig:
         rig.module.steps_done = start
@@ -154,7 +154,7 @@ def _examine_given(bench: Bench, start: int, event: Event) -> AuditFinding:
 
 
 def _examine_blind(bench: Bench, start: int, event: Event) -> AuditFinding:
-    """Two attempts with the same draws, and different units."""
+    """Returns two attempts with the same draws, and different units."""
     store, seen = bench.store(bench.records()), []
     with bench.open(store, "blind0", Charge(event, 1)) as one, bench.open(store, "blind1", Charge(event, 1)) as other:
         other.share_noise(one)
@@ -165,7 +165,7 @@ def _examine_blind(bench: Bench, start: int, event: Event) -> AuditFinding:
 
 
 def search_sums(bench: Bench, rig: Rig, records: CraftedRecords, store: Store) -> SumSearch:
-    """A search for the record that moves the rig's sums farthest."""
+    """Returns a search for the record that moves the rig's sums farthest."""
     target = bench.program.facts.target
     loss = choose_loss(target, bench.plan.training)
     coupled = store.augments or not is_draw_free(bench.program.model)
@@ -192,7 +192,7 @@ def _examine_streams(one: Set[bytes], other: Set[bytes]) -> AuditFinding:
 
 
 def _examine_noise(bench: Bench, start: int, event: Event, number: int, drawn: set[bytes]) -> Iterator[AuditFinding]:
-    """Two attempts of one run; the second goes on where the first was stopped. Their streams of noise are
+    """Yields two attempts of one run; the second goes on where the first was stopped. Their streams of noise are
     added to `drawn`."""
     records = bench.records()
     size = sum(p.numel() for p in bench.program.model.parameters() if p.requires_grad)

@@ -43,7 +43,8 @@ class ReplayGate:
 def examine_replay(
     open_rig: Callable[[Store, str, Charge], Rig], stores: Sequence[Store], event: Event, start: int
 ) -> Iterator[AuditFinding]:
-    """The test of states. `stores`: of two data sets that differ in every record. `start`: the number of the step."""
+    """Yields the test of states. `stores`: of two data sets that differ in every record. `start`: the number of the
+    step."""
     states: list[dict[str, Any]] = []
     recorded: list[Tensor] = []
     for number, store in enumerate(stores):
@@ -64,7 +65,7 @@ def examine_replay(
 
 
 def _flatten(state: Any, name: str = "") -> dict[str, Any]:
-    """The tensors and numbers of a state, by their path."""
+    """Returns the tensors and numbers of a state, by their path."""
     if isinstance(state, dict):
         return {key: value for part, inner in state.items() for key, value in _flatten(inner, f"{name}{part}.").items()}
     if isinstance(state, list | tuple):

@@ -76,7 +76,7 @@ class AuditEvidence:
 
     @staticmethod
     def joined(parts: Iterable[AuditEvidence]) -> AuditEvidence:
-        """All of them, in order."""
+        """Returns all of them, in order."""
         every = tuple(parts)
         return AuditEvidence(
             tuple(test for part in every for test in part.tests),

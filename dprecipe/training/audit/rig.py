@@ -95,7 +95,7 @@ class WatchedSecrets:
         return self._secrets.insecure_seed
 
     def replace(self, other: WatchedSecrets) -> None:
-        """Draw from another's streams."""
+        """Draws from another's streams."""
         self._secrets = other._secrets
 
     def stream(self, purpose: Purpose, index: int) -> Stream:
@@ -191,7 +191,7 @@ class Rig:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def ticket(self) -> Ticket:
-        """The ticket of the release that comes next.
+        """Returns the ticket of the release that comes next.
 
         Raises:
             RunFailed: the gate admits no further event.
@@ -203,11 +203,11 @@ class Rig:
         return self._ticket
 
     def share_noise(self, other: Rig) -> None:
-        """Draw what the other attempt draws: to compare sums under the same noise."""
+        """Draws what the other attempt draws: to compare sums under the same noise."""
         self.secrets.replace(other.secrets)
 
     def step(self, units: UnitNumbers) -> Seen:
-        """One noisy update of these units.
+        """Returns one noisy update of these units.
 
         Raises:
             RunFailed: it takes none, as where empty batches are left out, or several.
@@ -226,12 +226,13 @@ class Rig:
         return Seen(event, clipped.value, clipped.bound, noisy, self.given.pop())
 
     def sum(self, units: UnitNumbers) -> ClippedSum:
-        """The bounded sum of these units as the next step would take it. Asked again, the same draws are made."""
+        """Returns the bounded sum of these units as the next step would take it. Asked again, the same draws are
+        made."""
         summed = self.module.sum_units(self.ticket(), self.number, units)
         return _keep(summed)
 
     def close(self) -> None:
-        """Settle and close the attempt; `settled` is then what the ledger's file says of it."""
+        """Settles and closes the attempt; `settled` is then what the ledger's file says of it."""
         self._real.close(interrupted=True)
         self.settled = count_entries(self.ledger)["settle"] - self._settled_before
 

@@ -50,7 +50,7 @@ class Watcher:
             self._shown.end(self._done)
 
     def show(self, what: str, done: int, total: int) -> None:
-        """Report `done` of `total` parts (0: unknown)."""
+        """Reports `done` of `total` parts (0: unknown)."""
         if what != self._what or self._shown is None:
             self._what, self._shown = what, LateProgress(f"audit: {what}", what, total or None, private=False)
             self._done = 0
@@ -83,7 +83,7 @@ def make_request(
 
 
 def audit(plan: Plan, request: AuditRequest) -> Audited:
-    """Attack the program of a plan with synthetic records: reads no data, spends nothing, leaves nothing.
+    """Attacks the program of a plan with synthetic records: reads no data, spends nothing, leaves nothing.
 
     Guarantees: a sound program fails any statistical test with probability at most `SHARED_LEVEL`, no deterministic
     one, and each lower bound is above its true value with probability at most 1 - `request.confidence`.
@@ -99,7 +99,7 @@ def audit(plan: Plan, request: AuditRequest) -> Audited:
 
 
 def audit_before(plan: Plan, inputs: PythonInputs) -> Audit | None:
-    """The audit that a plan asks for, before the run's first private record; None where it asks for none.
+    """Returns the audit that a plan asks for, before the run's first private record; None where it asks for none.
 
     Raises:
         ClaimRefuted: it accuses the program; nothing was spent.
@@ -143,7 +143,7 @@ def _examine_others(plan: Plan, request: AuditRequest) -> Iterator[AuditFinding]
 
 
 def _examine_secrets() -> AuditFinding:
-    """The streams of two runs, and of two attempts, by their keys."""
+    """Returns the streams of two runs, and of two attempts, by their keys."""
     roots = [Secrets(None, attempt) for attempt in (1, 1, 2, 2)]
     purposes: tuple[Purpose, ...] = get_args(Purpose)
     keys = [root.stream(purpose, index).key for root in roots for purpose in purposes for index in range(8)]
@@ -152,7 +152,7 @@ def _examine_secrets() -> AuditFinding:
 
 
 def judge(plan: Plan, evidence: AuditEvidence, confidence: float) -> Audited:
-    """The verdicts of evidence."""
+    """Returns the verdicts of evidence."""
     level = share_level(test.evidence for test in evidence.tests)
     tests = [
         judge_test(t.depth, t.id, t.text, t.evidence, 0.0 if is_deterministic(t.evidence) else level, t.choices)
@@ -175,7 +175,7 @@ def _judge_attack(plan: Plan, attack: Attack, confidence: float) -> AuditBound:
 
 
 def require_sound(audited: Audited) -> Audit:
-    """The audit, if it accuses the program of nothing.
+    """Returns the audit, if it accuses the program of nothing.
 
     Raises:
         ClaimRefuted: with each test that failed, and each lower bound above its claim.
@@ -191,7 +191,7 @@ def require_sound(audited: Audited) -> Audit:
 
 
 def describe(part: AuditTest | AuditBound) -> str:
-    """One line: what was expected, and what was found."""
+    """Returns one line: what was expected, and what was found."""
     if isinstance(part, AuditBound):
         word = "refuted" if part.refuted else "not refuted"
         found_bound = f"{part.measure} >= {part.lower:.4g} at confidence {part.confidence:g}"

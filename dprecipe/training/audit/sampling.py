@@ -86,7 +86,7 @@ class CountedSums:
 
 
 def draw_batches(rig: Rig, records: CraftedRecords, seconds: float, beat: Callable[[], None]) -> list[UnitNumbers]:
-    """The batches of an attempt's first steps, an even number, in about `seconds` processor seconds."""
+    """Returns the batches of an attempt's first steps, an even number, in about `seconds` processor seconds."""
     counted = CountedSums(rig.module.sums, records)
     rig.module.sums = counted
     until = time.process_time() + seconds
@@ -100,7 +100,7 @@ def draw_batches(rig: Rig, records: CraftedRecords, seconds: float, beat: Callab
 
 
 def examine_batches(event: Event, units: int, attempts: Sequence[Sequence[UnitNumbers]]) -> Iterator[AuditFinding]:
-    """The tests of batches of `units` units, against what the event says of them. `attempts`: of one run."""
+    """Yields the tests of batches of `units` units, against what the event says of them. `attempts`: of one run."""
     whole = [attempt[: len(attempt) // event.steps * event.steps] for attempt in attempts]
     # Where no attempt gets through an epoch, the first one is all there is.
     batches = [batch for attempt in (whole if any(whole) else attempts[:1]) for batch in attempt]
@@ -163,7 +163,7 @@ def _capped_rate(units: int, rate: float, cap: int) -> float:
 
 
 def _examine_rates(member_KU: NDArray[np.bool_], rate: float) -> Iterator[AuditFinding]:
-    """The rates of the first units and of the last: no place in the data is drawn more often."""
+    """Yields the rates of the first units and of the last: no place in the data is drawn more often."""
     steps, units = member_KU.shape
     few = min(FEW, units)
     for name, part in (("first", member_KU[:, :few]), ("last", member_KU[:, -few:])):
@@ -187,8 +187,8 @@ def _examine_overlap(
 
 
 def _examine_repeats(member_KU: NDArray[np.bool_]) -> Iterator[AuditFinding]:
-    """The two batches, of all, that are most alike: given their sizes, none has more of another than chance gives it.
-    Of large batches some of the units are looked at, which the data does not decide."""
+    """Yields the two batches, of all, that are most alike: given their sizes, none has more of another than chance
+    gives it. Of large batches some of the units are looked at, which the data does not decide."""
     from scipy import stats
 
     step = max(1, int(member_KU.sum(axis=1).mean()) // MEMBERS)

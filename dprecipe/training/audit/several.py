@@ -47,7 +47,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 
 
 def examine_processes(plan: Plan) -> Iterator[AuditFinding]:
-    """The tests of two processes, with shards where the plan's run has some.
+    """Yields the tests of two processes, with shards where the plan's run has some.
 
     Raises:
         RunFailed: the second process ended before it was done.
@@ -80,7 +80,7 @@ def examine_processes(plan: Plan) -> Iterator[AuditFinding]:
 
 
 def follow(folder: str) -> None:
-    """The second process."""
+    """Runs the second process."""
     torch.set_num_threads(1)
     content = _take_part(Path(folder), 1)
     (Path(folder) / "second.json").write_text(json.dumps(content), encoding="utf-8")
@@ -134,7 +134,7 @@ def _compare_shards(own: Mapping[str, Any], other: Mapping[str, Any], event: Eve
 
 
 def deviation_of(event: Event) -> float:
-    """The standard deviation of an event's noise, of a sum bounded by 1."""
+    """Returns the standard deviation of an event's noise, of a sum bounded by 1."""
     return multiplier_of(event) * (math.sqrt(2) if distribution_of(event).family == "laplace" else 1.0)
 
 
@@ -168,7 +168,7 @@ def _take_part(folder: Path, rank: int) -> dict[str, Any]:
 
 
 def _release_shard(processes: ProcessGroup, event: Event, number: int) -> dict[str, Any]:
-    """A sum in shards, and its noise, as in a step."""
+    """Returns a sum in shards, and its noise, as in a step."""
     generator = torch.Generator().manual_seed(2 * number + processes.rank)
     given = torch.randn(SHARDED, dtype=torch.float64, generator=generator)
     place = processes.shard(SHARDED)
@@ -189,7 +189,7 @@ def _release_shard(processes: ProcessGroup, event: Event, number: int) -> dict[s
 
 @contextmanager
 def _joined(folder: Path, rank: int) -> Iterator[None]:
-    """One of two processes, which meet in a file."""
+    """Yields one of two processes, which meet in a file."""
     store = (folder / "meeting").resolve().as_uri()
     distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=PATIENCE)
     try:

@@ -61,7 +61,7 @@ Floats = NDArray[np.float64]
 
 
 def examine_stages(plan: Plan, beat: Callable[[], None]) -> Iterator[AuditFinding]:
-    """The tests of all paid steps, in order; each on records that the ones before it have prepared."""
+    """Yields the tests of all paid steps, in order; each on records that the ones before it have prepared."""
     constants: list[StageConstants] = []
     plan = replace(plan, data=_publish_all(plan))
     records = make_records(plan)
@@ -73,8 +73,8 @@ def examine_stages(plan: Plan, beat: Callable[[], None]) -> Iterator[AuditFindin
 
 
 def _publish_all(plan: Plan) -> Data:
-    """The plan's data; where its last paid step is a projection, with all components, so that its noisy matrix can be
-    computed back. The matrix is the same."""
+    """Returns the plan's data; where its last paid step is a projection, with all components, so that its noisy matrix
+    can be computed back. The matrix is the same."""
     data, steps = plan.data, list(plan.data.preprocess)
     last = plan.stages[-1]
     step, event = paid_step(data, last.step), last.charges[0].event
@@ -162,7 +162,7 @@ def _drop_first(records: Records) -> Records:
 def _invert(
     constants: StageConstants, event: Any, data: Data, stage: PaidStage, earlier: Sequence[StageConstants], units: float
 ) -> Mapping[str, Floats]:
-    """The noisy statistic that constants were computed from, part by part, in scales of its noise."""
+    """Returns the noisy statistic that constants were computed from, part by part, in scales of its noise."""
     match constants, event:
         case CountConstants(units=counted), NoisyCount():
             return {"count": np.array([counted / event.noise_scale])}
@@ -205,8 +205,8 @@ def _examine_quantiles(
 
 
 def _count_items(records: Records, event: PartitionSelection, data: Data) -> Records:
-    """The same records with two items: one of the first unit alone, one of as many units as the threshold; the texts of
-    the others are empty."""
+    """Returns the same records with two items: one of the first unit alone, one of as many units as the threshold; the
+    texts of the others are empty."""
     often = max(2, math.floor(event.threshold))
     unit_of = np.arange(len(records)) if records.units is None else records.units
     values = tuple(FEW if u == 0 else OFTEN if u <= often else "" for u in unit_of.tolist())

@@ -74,7 +74,7 @@ class SumSearch:
     _start: list[Tensor] = field(default_factory=list)
 
     def run(self) -> Iterator[AuditFinding]:
-        """The tests of sums; leaves the weights as they were."""
+        """Yields the tests of sums; leaves the weights as they were."""
         self.search()
         empty = self.rig.sum(np.zeros(0, np.int64))
         alone = self.found[0].move if self.found else 0.0
@@ -105,7 +105,7 @@ class SumSearch:
         )
 
     def search(self) -> None:
-        """Fill `found`, the farthest first; leaves the weights as they were."""
+        """Fills `found`, the farthest first; leaves the weights as they were."""
         self._start = [parameter.detach().clone() for parameter in self.rig.trained]
         for number, scale in enumerate(SCALES):
             self._set(scale)
@@ -114,7 +114,7 @@ class SumSearch:
         self._set(1.0)
 
     def run_planned_size(self, rig: Rig, units: int, seconds: float) -> Iterator[AuditFinding]:
-        """The best record in a batch and in parts of the planned size; nothing where a sum takes longer than
+        """Yields the best record in a batch and in parts of the planned size; nothing where a sum takes longer than
         `seconds`."""
         begun = time.process_time()
         few = np.arange(max(1, units // 16))
@@ -139,8 +139,8 @@ class SumSearch:
         self.records.forget()
 
     def _heaviest(self) -> Crafted:
-        """A record of those that move the sum farthest at the first weights: the one of the largest numbers, whose
-        gradient is the longest before it is clipped."""
+        """Returns a record of those that move the sum farthest at the first weights: the one of the largest numbers,
+        whose gradient is the longest before it is clipped."""
         usual = [found for found in self.found if found.scale == 1.0]
         best = max(found.move for found in usual)
         return max((f for f in usual if f.move >= AS_GOOD * best), key=lambda f: float(f.features.abs().max()))
@@ -204,7 +204,7 @@ class SumSearch:
 
 
 def length_of(summed: ClippedSum) -> float:
-    """The length of a sum, in the bound that it states."""
+    """Returns the length of a sum, in the bound that it states."""
     return move_between(summed, ClippedSum(torch.zeros_like(summed.value), summed.bound, summed.norm))
 
 

@@ -41,7 +41,7 @@ class Coins:
 
     @staticmethod
     def draw(count: int, stream: Stream) -> Coins:
-        """Fair and independent coins."""
+        """Draws fair and independent coins."""
         return Coins((stream.words(count) & np.uint64(1)).astype(bool))
 
     def _bytes(self) -> bytes:
@@ -49,7 +49,8 @@ class Coins:
 
 
 def open_coins(private: Path, count: int, secrets: Secrets, *, has_state: bool) -> Coins:
-    """The coins of a run: those that an earlier attempt has drawn, or new ones, which are on disk before this returns.
+    """Returns the coins of a run: those that an earlier attempt has drawn, or new ones, which are on disk before this
+    returns.
 
     `has_state`: the attempt goes on from a checkpoint, which has scores.
 

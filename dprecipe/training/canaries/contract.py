@@ -27,22 +27,22 @@ class RunCanaries(Protocol):
         """Number of units that batches are drawn from: records and canaries."""
 
     def split(self, units: UnitNumbers) -> tuple[UnitNumbers, Numbers | None]:
-        """The units of a batch whose records are read; and the canaries among the others, by number, where they are to
-        be added to the sum."""
+        """Returns the units of a batch whose records are read; and the canaries among the others, by number, where they
+        are to be added to the sum."""
 
     def add(
         self, clipped: ClippedSum, model: nn.Module, clipping: Clipping | None, step: int, sampled: Numbers
     ) -> ClippedSum:
-        """The sum with those canaries; it may be overwritten."""
+        """Returns the sum with those canaries; it may be overwritten."""
 
     def score(self, noisy: Tensor, event: Event) -> None:
-        """Take the noisy sum that was released of what `add` returned last."""
+        """Takes the noisy sum that was released of what `add` returned last."""
 
     def end_event(self) -> None:
-        """All sums of an event were released."""
+        """Notes that all sums of an event were released."""
 
     def rank(self, released: Mapping[str, Tensor]) -> Floats:
-        """(M,): the larger, the likelier is it that a canary was in; of noisy sums and public numbers alone.
+        """Returns (M,): the larger, the likelier a canary was in. It is made of noisy sums and public numbers alone.
 
         `released`: the weights that are released.
         """
@@ -51,7 +51,7 @@ class RunCanaries(Protocol):
         """Returns what a later attempt needs; called between events. Tensors, numbers and text only."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`.
+        """Continues from `state`.
 
         Raises:
             KeyError, TypeError, ValueError: it is not of these canaries.

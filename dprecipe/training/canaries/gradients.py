@@ -69,14 +69,14 @@ class GradientCanaries:
         self._begun = False
 
     def split(self, units: UnitNumbers) -> tuple[UnitNumbers, Numbers]:
-        """The records of a batch, and its canaries by number."""
+        """Returns the records of a batch, and its canaries by number."""
         first = int(np.searchsorted(units, self._records))
         return units[:first], units[first:] - self._records
 
     def add(
         self, clipped: ClippedSum, model: nn.Module, clipping: Clipping | None, step: int, sampled: Numbers
     ) -> ClippedSum:
-        """Add the canaries that were sampled, in place."""
+        """Adds the canaries that were sampled, in place."""
         if clipping is None:
             raise RunFailed("internal fault: canaries with gradients that no norm bounds", "please report this")
         if self._layout is None:
@@ -95,7 +95,7 @@ class GradientCanaries:
         return add_sparse_units(clipped, torch.from_numpy(places_GU), torch.from_numpy(values_GU), clipping)
 
     def score(self, noisy: Tensor, event: Event) -> None:
-        """Take the noisy sum that was released of what `add` returned last."""
+        """Takes the noisy sum that was released of what `add` returned last."""
         if self._added is None:
             raise RunFailed("internal fault: a noisy sum without canaries was to be scored", "please report this")
         added, self._added = self._added, None
@@ -113,7 +113,7 @@ class GradientCanaries:
         self._outside_M = np.logaddexp(self._outside_M, outside_M)
 
     def end_event(self) -> None:
-        """All sums of an event were released."""
+        """Notes that all sums of an event were released."""
         self._scores_M = self._scores_M + self._inside_M - (self._outside_M if self._replaced else 0.0)
         self._begun = False
 
@@ -126,7 +126,7 @@ class GradientCanaries:
         return {"coins": self.coins.digest, "scores": torch.from_numpy(self._scores_M.copy())}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`.
+        """Continues from `state`.
 
         Raises:
             KeyError, TypeError, ValueError: it is not of these canaries.
@@ -146,8 +146,9 @@ class Trend:
         self._mean_P: Tensor | None = None
 
     def remove(self, noisy_P: Tensor, places: Tensor) -> Tensor:
-        """The numbers of a noisy sum at these places, less what the sums before it let expect of them: their mean,
-        times the factor that fits the whole sum best. Where sums are hardly more than noise the factor is near 0."""
+        """Returns the numbers of a noisy sum at these places, less what the sums before it let expect of them: their
+        mean, times the factor that fits the whole sum best. Where sums are hardly more than noise the factor is near
+        0."""
         seen = noisy_P[places]
         if self._mean_P is None:
             self._mean_P = noisy_P * MEMORY
@@ -179,8 +180,8 @@ def _bounds_at(placement: Placement, clipped: ClippedSum) -> Floats:
 
 
 def _log_ratios(seen_GM: Floats, shares_GM: Floats, event: Event) -> tuple[Floats, Floats]:
-    """The log-likelihood ratios of what was seen, (M,) each: with the gradient against without, and with the opposite
-    one against without.
+    """Returns the log-likelihood ratios of what was seen, (M,) each: with the gradient against without, and with the
+    opposite one against without.
 
     `seen_GM`: along the gradient, over its bound. `shares_GM`: how much of its bound the gradient takes up.
 
@@ -197,7 +198,7 @@ def _log_ratios(seen_GM: Floats, shares_GM: Floats, event: Event) -> tuple[Float
 
 
 def _probability_of(event: Event, units: int) -> float:
-    """The probability that a unit is in a certain one of an event's batches."""
+    """Returns the probability that a unit is in a certain one of an event's batches."""
     match event.sampling():
         case PoissonBatch(rate):
             return float(rate)

@@ -33,14 +33,14 @@ class Layout:
 
     @staticmethod
     def of(groups: Sequence[Sequence[slice]]) -> Layout:
-        """The layout of the groups, each a list of slices."""
+        """Returns the layout of the groups, each a list of slices."""
         return Layout(
             tuple(np.array([part.start for part in parts], np.int64) for parts in groups),
             tuple(np.array([part.stop - part.start for part in parts], np.int64) for parts in groups),
         )
 
     def flat(self, group: int, places: Numbers) -> Numbers:
-        """The coordinates of a flat gradient at these places of a group."""
+        """Returns the coordinates of a flat gradient at these places of a group."""
         ends = np.cumsum(self.lengths[group])
         part = np.searchsorted(ends, places, side="right")
         result: Numbers = self.starts[group][part] + places - (ends - self.lengths[group])[part]
@@ -74,7 +74,7 @@ def place_canaries(layout: Layout, count: int, key: str, step: int) -> Placement
 
 
 def _draw_stride(generator: np.random.Generator, size: int) -> int:
-    """A number below `size` whose first `size` multiples are all different modulo it."""
+    """Returns a number below `size` whose first `size` multiples are all different modulo it."""
     while True:
         stride = int(generator.integers(1, max(2, size)))
         if math.gcd(stride, size) == 1:
@@ -82,5 +82,5 @@ def _draw_stride(generator: np.random.Generator, size: int) -> int:
 
 
 def generator_of(key: str, number: int) -> np.random.Generator:
-    """Public draws: a function of the plan's digest and a number."""
+    """Returns public draws: a function of the plan's digest and a number."""
     return np.random.default_rng([int(key.removeprefix("sha256:"), 16), number])

@@ -102,7 +102,7 @@ class RecordCanaries:
         self._before_M = losses({})
 
     def split(self, units: UnitNumbers) -> tuple[UnitNumbers, None]:
-        """A batch without the canaries that are out."""
+        """Returns a batch without the canaries that are out."""
         first = int(np.searchsorted(units, self._first))
         canaries = units[first:]
         return np.concatenate([units[:first], canaries[self.coins.inside[canaries - self._first]]]), None
@@ -110,14 +110,14 @@ class RecordCanaries:
     def add(
         self, clipped: ClippedSum, model: nn.Module, clipping: Clipping | None, step: int, sampled: Numbers
     ) -> ClippedSum:
-        """They are in the sum already."""
+        """Does nothing: the canaries are in the sum already."""
         return clipped
 
     def score(self, noisy: Tensor, event: Event) -> None:
-        """Nothing: only the released model is asked."""
+        """Does nothing: only the released model is asked."""
 
     def end_event(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def rank(self, released: Mapping[str, Tensor]) -> Floats:
         """Ranks the canaries by how far the loss has fallen."""
@@ -137,7 +137,8 @@ class RecordCanaries:
 def losses_on(
     source: WithCanaries, model: nn.Module, loss: Loss, device: torch.device, size: int
 ) -> Callable[[Mapping[str, Tensor]], Floats]:
-    """The losses (M,) on the canaries of a model, with weights that take the place of its own, in evaluation mode."""
+    """Returns the losses (M,) on the canaries of a model, with weights that take the place of its own, in evaluation
+    mode."""
 
     def losses(state: Mapping[str, Tensor]) -> Floats:
         features, labels = source.canaries

@@ -29,7 +29,7 @@ from dprecipe.training.program.records import RecordSource
 
 
 def add_canaries(plan: Plan, records: RecordSource) -> RecordSource:
-    """The training records, with the canaries of the plan where these are records too."""
+    """Returns the training records, with the canaries of the plan where these are records too."""
     if canaries_of(plan, "record"):
         return WithCanaries(records, canaries_of(plan, "record"), describe_data(plan.data), plan.digest)
     return records
@@ -38,7 +38,8 @@ def add_canaries(plan: Plan, records: RecordSource) -> RecordSource:
 def make_canaries(
     plan: Plan, coins: Coins, records: RecordSource, model: nn.Module, device: torch.device
 ) -> RunCanaries:
-    """The canaries of an attempt. `records`: what `add_canaries` returned. `model`: with its initial weights."""
+    """Returns the canaries of an attempt. `records`: what `add_canaries` returned. `model`: with its initial
+    weights."""
     if isinstance(records, WithCanaries):
         loss = choose_loss(describe_data(plan.data).target, plan.training)
         losses = losses_on(records, model, loss, device, plan.runtime.physical_batch_size)
@@ -64,7 +65,7 @@ def count_guesses(plan: Plan, coins: Coins, scores_M: Floats) -> Guesses:
 
 
 def judge_guesses(plan: Plan, guesses: Guesses, epsilon: float) -> AuditBound:
-    """The lower bound of ε that the guesses show, beside the ε that is claimed."""
+    """Returns the lower bound of ε that the guesses show, beside the ε that is claimed."""
     block = plan.audit
     if block is None:
         raise RunFailed("internal fault: canaries of a run that is not audited", "please report this")
@@ -86,7 +87,8 @@ def describe_bound(canary: str) -> str:
 
 
 def refuse_release(path: Path, bound: AuditBound) -> ClaimRefuted:
-    """The fault of a run whose claim its canaries have refuted; the folder says why, so that no attempt goes on."""
+    """Returns the fault of a run whose claim its canaries have refuted; the folder says why, so that no attempt goes
+    on."""
     reason = (
         f"the canaries of this run refute its claim: at confidence {bound.confidence:g} it spent at least "
         f"ε = {bound.lower:g}, and ε = {bound.claimed:g} is claimed"

@@ -35,11 +35,11 @@ class BackgroundSink:
         self._thread.start()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Pass the values of a step on."""
+        """Passes the values of a step on."""
         self._put(lambda sink: sink.log(step, values))
 
     def finish(self, status: Status) -> None:
-        """End the sink, and wait for it at most `MAX_SECONDS`."""
+        """Ends the sink, and waits for it at most `MAX_SECONDS`."""
         self._put(lambda sink: sink.finish(status))
         until = time.monotonic() + MAX_SECONDS
         if not self._broken:

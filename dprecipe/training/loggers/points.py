@@ -53,7 +53,7 @@ def make_covered_point(
     score: Score | None,
     test_from_python: bool,
 ) -> CoveredPoint | None:
-    """The covered point of a step; None where the claim covers none. See the module.
+    """Returns the covered point of a step; None where the claim covers none. See the module.
 
     `decided`: what noisy sums have decided. `score`: on the held-out records, of this step's weights.
     """
@@ -65,8 +65,9 @@ def make_covered_point(
 
 
 def make_end_point(plan: Plan, epsilon: float, score: Score | None, test_from_python: bool) -> CoveredPoint | None:
-    """The covered point of a release, at the planned number of steps or queries: nothing is in it that is not in the
-    release. `epsilon`: the certificate's; `score`: of the released model. None where the duration is protected."""
+    """Returns the covered point of a release, at the planned number of steps or queries: nothing is in it that is not
+    in the release. `epsilon`: the certificate's; `score`: of the released model. None where the duration is
+    protected."""
     if plan.hides_duration:
         return None
     scores = score.metrics if score is not None and plan.publishes_scores and not test_from_python else {}
@@ -76,6 +77,6 @@ def make_end_point(plan: Plan, epsilon: float, score: Score | None, test_from_py
 def make_private_point(
     step: int, epsilon: float, learning_rate: float | None, figures: Mapping[str, float]
 ) -> PrivatePoint:
-    """The private point of a step: all that was measured. `learning_rate`: None where there is none."""
+    """Returns the private point of a step: all that was measured. `learning_rate`: None where there is none."""
     rate = {} if learning_rate is None else {"learning_rate": learning_rate}
     return PrivatePoint(step, {"epsilon": epsilon, **rate, **figures})

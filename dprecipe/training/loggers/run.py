@@ -33,7 +33,7 @@ FOLDER, STATE = "logs", "loggers.json"
 
 
 def check_loggers(plan: Plan) -> None:
-    """Check that the libraries of a plan's loggers are installed, before anything is spent.
+    """Checks that the libraries of a plan's loggers are installed, before anything is spent.
 
     Raises:
         UsageFault: one is not, or no server is named.
@@ -70,18 +70,18 @@ class RunLoggers:
     def log_covered(
         self, step: int, epsilon: float, learning_rate: float, decided: Mapping[str, float], score: Score | None
     ) -> None:
-        """Log what is covered of a step; arguments as of `make_covered_point`."""
+        """Logs what is covered of a step; arguments as of `make_covered_point`."""
         if self._sinks:
             plan, from_python = self._plan, self._test_from_python
             self._send_covered(make_covered_point(plan, step, epsilon, learning_rate, decided, score, from_python))
 
     def log_private(self, step: int, epsilon: float, learning_rate: float | None, figures: Mapping[str, float]) -> None:
-        """Log all that was measured at a step, in the owner's files."""
+        """Logs all that was measured at a step, in the owner's files."""
         if self._sinks:
             self._send_private(make_private_point(step, epsilon, learning_rate, figures))
 
     def log_end(self, epsilon: float, score: Score | None) -> None:
-        """Log what a release says of its run; arguments as of `make_end_point`."""
+        """Logs what a release says of its run; arguments as of `make_end_point`."""
         if self._sinks:
             self._send_covered(make_end_point(self._plan, epsilon, score, self._test_from_python))
 
@@ -96,14 +96,14 @@ class RunLoggers:
                 sink.log(point.step, point.values)
 
     def finish(self, status: Status) -> None:
-        """End all of them."""
+        """Ends all of them."""
         for sink in self._sinks:
             sink.finish(status)
 
 
 @contextmanager
 def open_loggers(plan: Plan, folder: RunFolder, test_from_python: bool) -> Iterator[RunLoggers]:
-    """The loggers of an attempt, which end with the block.
+    """Yields the loggers of an attempt, which end with the block.
 
     Covered files go to `logs/` of the run folder, private ones to `private/logs/`.
     """
@@ -130,7 +130,7 @@ def open_loggers(plan: Plan, folder: RunFolder, test_from_python: bool) -> Itera
 
 
 def log_release(plan: Plan, folder: RunFolder, epsilon: float, score: Score | None, test_from_python: bool) -> None:
-    """Log a run of whose course nothing may be seen, when its release is made: what the release says, in covered
+    """Logs a run of whose course nothing may be seen, when its release is made: what the release says, in covered
     loggers; all scores that the run has recorded, in private ones. `epsilon`: the certificate's."""
     with open_loggers(plan, folder, test_from_python) as loggers:
         for row in folder.history()[0]:
@@ -145,7 +145,7 @@ def _open(block: LoggerBlock, place: Path, identity: Identity) -> Sink:
 
 
 def _name(plan: Plan, number: int) -> str:
-    """The folder of a logger: its kind, and a number if it is not the first of its kind."""
+    """Returns the folder of a logger: its kind, and a number if it is not the first of its kind."""
     kinds = [block.kind for block in plan.runtime.loggers]
     before = kinds[:number].count(kinds[number])
     return kinds[number] if before == 0 else f"{kinds[number]}-{before + 1}"

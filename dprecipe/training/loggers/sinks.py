@@ -49,7 +49,7 @@ class Identity:
 
 
 def open_sink(block: LoggerBlock, folder: Path, identity: Identity) -> Sink:
-    """The sink of a block; files go to `folder`. Imports its library."""
+    """Returns the sink of a block; files go to `folder`. Imports its library."""
     match block:
         case CsvLog():
             return CsvSink(folder)
@@ -81,7 +81,7 @@ class CsvSink:
             log.append_line(self._path, {name: each.get(name, math.nan) for name in names})
 
     def finish(self, status: Status) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
 
 @final
@@ -180,7 +180,7 @@ class WandbSink:
 
 
 def close_to_others(folder: Path) -> None:
-    """Take all rights of others from a folder and what is in it."""
+    """Takes all rights of others from a folder and what is in it."""
     with suppress(OSError):
         folder.chmod(0o700)
         for path in folder.rglob("*"):

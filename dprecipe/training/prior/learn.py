@@ -50,7 +50,8 @@ class PriorLearner:
         self._optimizer = torch.optim.Adam(learned, lr=prior.lr)
 
     def step(self) -> None:
-        """One step: a batch, two views of each of its images, one move of the weights; the rate falls as a cosine."""
+        """Takes one step: a batch, two views of each of its images, one move of the weights; the rate falls as a
+        cosine."""
         prior = self._prior
         generator = torch.Generator().manual_seed(_seed(prior.seed, self.done))
         chosen = torch.randint(len(self._images), (prior.batch_size,), generator=generator)
@@ -73,7 +74,7 @@ class PriorLearner:
         return features.flatten(1)
 
     def state(self) -> dict[str, Tensor]:
-        """All that the rest of the learning depends on."""
+        """Returns all that the rest of the learning depends on."""
         tensors = {f"weight.{name}": tensor for name, tensor in self.module.state_dict().items()}
         for number, moments in self._optimizer.state_dict()["state"].items():
             tensors |= {f"moment.{number}.{name}": tensor for name, tensor in moments.items()}
@@ -81,7 +82,7 @@ class PriorLearner:
         return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state` returned, of a learner of the same arguments."""
+        """Goes on from what `state` returned, of a learner of the same arguments."""
         self.module.load_state_dict(
             {name.removeprefix("weight."): tensor for name, tensor in state.items() if name.startswith("weight.")}
         )
@@ -95,7 +96,7 @@ class PriorLearner:
         self.done = int(state["done"])
 
     def weights(self) -> dict[str, Tensor]:
-        """All tensors but those of the last layer."""
+        """Returns all tensors but those of the last layer."""
         return {
             name: tensor.detach().cpu().contiguous()
             for name, tensor in self.module.state_dict().items()

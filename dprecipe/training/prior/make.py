@@ -48,7 +48,7 @@ class MadePrior:
 def make_prior(
     model: PrimedNetwork, prior: Prior, shape: ImageShape, steps: Sequence[Step], device: str, kept: Path | None = None
 ) -> MadePrior:
-    """Make the images (C, H, W) of a prior and learn the layers of `model` below its last one from them.
+    """Makes the images (C, H, W) of a prior and learns the layers of `model` below its last one from them.
 
     The rules of the recipe have to have passed. No data is read; `steps` are those that images go through. `device`
     is as in `runtime.device`. `kept`: where an unfinished learning is saved each minute, and taken up again if it is
@@ -100,7 +100,7 @@ def make_prior(
 
 
 def learn(learner: PriorLearner, prior: Prior, identity: str, kept: Path | None) -> None:
-    """All steps that are left, saved to `kept` now and then."""
+    """Takes all steps that are left, and saves to `kept` now and then."""
     if kept is not None:
         resume(learner, identity, kept)
     bar, saved = Progress("learning", "step", prior.steps, learner.done), time.monotonic()
@@ -116,7 +116,7 @@ def learn(learner: PriorLearner, prior: Prior, identity: str, kept: Path | None)
 
 
 def keep(learner: PriorLearner, identity: str, kept: Path) -> None:
-    """Save an unfinished learning; a disk that refuses costs the saving, and not the learning."""
+    """Saves an unfinished learning; a disk that refuses costs the saving, and not the learning."""
     try:
         with replacing_file(kept) as file:
             file.write(save(learner.state(), {PROGRESS_KEY: identity}))
@@ -125,7 +125,7 @@ def keep(learner: PriorLearner, identity: str, kept: Path) -> None:
 
 
 def resume(learner: PriorLearner, identity: str, kept: Path) -> None:
-    """Go on from a saved learning, if there is one and it is the same; else from the beginning."""
+    """Goes on from a saved learning, if there is one and it is the same; else from the beginning."""
     try:
         with safe_open(kept, "pt") as file:
             if (file.metadata() or {}).get(PROGRESS_KEY) != identity:

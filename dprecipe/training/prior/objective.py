@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 
 def contrast(one_ND: Tensor, other_ND: Tensor, uniformity: float) -> tuple[Tensor, Tensor]:
-    """Alignment, and uniformity times its weight: the loss is their sum. Features are put on the sphere first.
+    """Returns alignment, and uniformity times its weight: the loss is their sum. Features are put on the sphere first.
 
     Alignment is E ‖x - y‖² over pairs of views; uniformity is log E exp(-2 ‖x - x'‖²) over pairs of images, the mean of
     both views'. At least two images.

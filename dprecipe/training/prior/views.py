@@ -20,13 +20,14 @@ GREY = 0.2
 
 
 def make_view(images_NCHW: Tensor, generator: torch.Generator) -> Tensor:
-    """One view of each image: numbers in [0, 1], of the same shape; draws are of the generator alone, on the CPU."""
+    """Returns one view of each image: numbers in [0, 1], of the same shape; draws are of the generator alone, on the
+    CPU."""
     return recolour(cut_out(images_NCHW, generator), generator)
 
 
 def cut_out(images_NCHW: Tensor, generator: torch.Generator) -> Tensor:
-    """A rectangle of each image, of 0.3 to all of its area and of proportions 3:4 to 4:3, as large as the image;
-    every second one is mirrored."""
+    """Returns a rectangle of each image, of 0.3 to all of its area and of proportions 3:4 to 4:3, as large as the
+    image; every second one is mirrored."""
     count = len(images_NCHW)
     drawn = torch.rand(5, count, generator=generator)
     area = SMALLEST + (1 - SMALLEST) * drawn[0]

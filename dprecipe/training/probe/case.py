@@ -51,7 +51,8 @@ class Failed(Exception):
 
 
 def move_rows(features: Tensor, rows: Iterable[int], seed: int) -> Tensor:
-    """The records (B, …), some of them changed by about what rounding changes, in a direction that `seed` selects."""
+    """Returns the records (B, …), some of them changed by about what rounding changes, in a direction that `seed`
+    selects."""
     draw, result = torch.Generator().manual_seed(seed), features.clone()
     for row in rows:
         change = torch.randn(features[row].shape, generator=draw).to(features)
@@ -88,13 +89,13 @@ class Case:
         return Case(module, loss, form, features, others, labels, other_labels, target, before, seed)
 
     def draw_records(self, records: int, *, distant: bool = False) -> tuple[Tensor, Tensor]:
-        """`records` further synthetic records, and their labels."""
+        """Returns `records` further synthetic records, and their labels."""
         generator = torch.Generator().manual_seed(self.seed + 1 + distant)
         features = self.form.draw(records, generator, distant=distant).to(self.features.device)
         return features, synthetic_labels(torch.arange(records, device=self.labels.device), self.target)
 
     def drawing(self, seed: int = 0) -> AbstractContextManager[None]:
-        """Inside, layers draw from this seed."""
+        """Makes layers draw from this seed inside the block."""
         return drawing_from(self.seed + seed, self.features.device)
 
     @cached_property
@@ -220,7 +221,7 @@ class Case:
         return result
 
     def compare_gradients(self, result: Tensor) -> str:
-        """Compare an engine's gradients (B, P) of the records with those of the loop; says how far they are off.
+        """Compares an engine's gradients (B, P) of the records with those of the loop; says how far they are off.
 
         Raises:
             Failed: farther than rounding.
@@ -303,7 +304,7 @@ class Case:
         return losses
 
     def first_difference(self, one: Tensor, other: Tensor, untouched: Tensor | slice, seed: int = 0) -> str:
-        """The first layer, in order of execution, whose rows for the untouched records differ; in words."""
+        """Returns the first layer, in order of execution, whose rows for the untouched records differ; in words."""
         for (name, expected), (_, result) in zip(self._traced(one), self._traced(other, seed), strict=False):
             by_record = expected.shape == result.shape and expected.dim() > 0 and len(expected) == len(self.labels)
             if by_record and expected.numel() and not relative_change(result, expected, untouched) <= ROUNDING:
@@ -335,8 +336,8 @@ class Case:
 
 
 def relative_change(result: Tensor, expected: Tensor, rows: Tensor | slice) -> float:
-    """The largest difference in these rows, relative to the largest finite number of all; NaN where a number is finite
-    on one side alone. What is not finite on both sides, and alike, does not differ."""
+    """Returns the largest difference in these rows, relative to the largest finite number of all; NaN where a number is
+    finite on one side alone. What is not finite on both sides, and alike, does not differ."""
     alike = (result == expected) | (result.isnan() & expected.isnan())
     finite = torch.where(expected.isfinite(), expected, 0.0)
     return float(torch.where(alike, 0.0, result - expected)[rows].abs().max()) / (float(finite.abs().max()) + 1e-30)
@@ -347,5 +348,5 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def _state_of(module: nn.Module) -> dict[str, Tensor]:
-    """Buffers, and the weights, which a layer could move by itself (`nn.Embedding` with `max_norm` does)."""
+    """Returns buffers, and the weights, which a layer could move by itself (`nn.Embedding` with `max_norm` does)."""
     return {**dict(module.named_buffers()), **dict(module.named_parameters())}

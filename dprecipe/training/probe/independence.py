@@ -56,7 +56,7 @@ def list_extremes(form: Form, features: Tensor, others: Tensor) -> Iterator[Trie
 
 
 def check_outputs(case: Case) -> str:
-    """No record changes another's output, usual or extreme; says what was measured.
+    """Checks that no record changes another's output, usual or extreme; says what was measured.
 
     Extreme records show what a module does at large values alone; rows that are not finite have to stay what they are.
 
@@ -101,7 +101,7 @@ def _check_sum(case: Case, tried: TriedRecords, clipping: Clipping) -> None:
 
 
 def check_independent(case: Case, function: Function, quantity: str, *, locate: bool = False) -> str:
-    """Replace each record in turn, by another and by NaN, then compute it by itself: other rows must not change.
+    """Replaces each record in turn, by another and by NaN, then compute it by itself: other rows must not change.
 
     NaN shows any arithmetic that mixes records, however small the weight. Other values show comparisons and sorting. A
     record by itself shows what depends on the number of records. Layers draw the same numbers each time; if the number
@@ -137,7 +137,7 @@ def _takes(case: Case, tried: TriedRecords) -> bool:
 
 
 def _replace_each(case: Case, function: Function, quantity: str, tried: TriedRecords, *, locate: bool) -> float:
-    """The largest relative change of a row while others are replaced."""
+    """Returns the largest relative change of a row while others are replaced."""
     expected, worst = function(tried.features, case.labels), 0.0
     for j in range(len(case.labels)):
         untouched = torch.arange(len(case.labels), device=case.labels.device) != j

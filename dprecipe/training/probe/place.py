@@ -23,7 +23,8 @@ def locate_failure(error: BaseException, module: nn.Module) -> str:
 
 
 def place_failure(error: BaseException, module: nn.Module) -> str:
-    """The layer that an error came from and the line that raised it, as the end of a sentence; empty if none is known.
+    """Returns the layer that an error came from and the line that raised it, as the end of a sentence; empty if none is
+    known.
 
     Guarantees: nothing of what the error says.
     """
@@ -32,7 +33,7 @@ def place_failure(error: BaseException, module: nn.Module) -> str:
 
 
 def name_failure(module: nn.Module, name: str) -> str:
-    """A layer by its path and class, as the module's author knows it."""
+    """Returns a layer by its path and class, as the module's author knows it."""
     layer = module.get_submodule(name) if name else module
     kind = type(layer.module if isinstance(layer, RecordByRecord) else layer).__name__
     return f"layer {name!r} ({kind})" if name else f"the module ({kind})"

@@ -55,7 +55,7 @@ class Check:
 
 
 def require_passed(checks: Sequence[Check], module: nn.Module) -> tuple[Check, ...]:
-    """The checks of `examine_module` on `module`; all have passed.
+    """Returns the checks of `examine_module` on `module`; all have passed.
 
     Raises:
         RunFailed: a check failed. The message names each, what was measured, and the layer, if it is known.
@@ -84,8 +84,8 @@ def examine_module(
     largest: int = MAX_RECORDS,
     gradients: float = math.inf,
 ) -> tuple[Check, ...]:
-    """Check the program on synthetic records of this form (or of quantities of this shape), and of this label (or of so
-    many classes); results in a fixed order.
+    """Checks the program on synthetic records of this form (or of quantities of this shape), and of this label (or of
+    so many classes); results in a fixed order.
 
     Each half of the engine that is passed is compared with a loop over single records. A module whose outputs differ
     only because it draws new numbers is random, and does not mix records: so it draws the same numbers again when
@@ -111,7 +111,8 @@ def examine_module(
 
 
 def _pad_batches(gradients_of: PerRecordGradients) -> PerRecordGradients:
-    """The function with its batches padded to one size, as training does on devices where parts have one size."""
+    """Returns the function with its batches padded to one size, as training does on devices where parts have one
+    size."""
 
     def padded(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
         return gradients_of(module, loss, pad_records(features, RECORDS), pad_records(labels, RECORDS))[: len(labels)]

@@ -28,7 +28,7 @@ BACKWARD = 6
 
 
 def probe_sizes(largest: int) -> list[int]:
-    """Every size up to 9, powers of two with their neighbours, and the largest with its own; ascending."""
+    """Returns every size up to 9, powers of two with their neighbours, and the largest with its own; ascending."""
     result = {*range(1, 10), largest, largest - 1, largest // 2}
     power = 16
     while power - 1 <= largest:
@@ -38,7 +38,7 @@ def probe_sizes(largest: int) -> list[int]:
 
 
 def larger_batches(case: Case, largest: int, gradients: float) -> str:
-    """Compare outputs, and the clipped sum, of batches of many sizes with those of `CHUNK` records at a time.
+    """Compares outputs, and the clipped sum, of batches of many sizes with those of `CHUNK` records at a time.
 
     Sizes for which there is no time are skipped; the result says which were tried. `gradients`: how many the run
     computes in all; a long run has more time for this.
@@ -85,7 +85,7 @@ def larger_batches(case: Case, largest: int, gradients: float) -> str:
 
 
 def set_beside(features: Tensor, company: Tensor) -> Tensor:
-    """Every second record, with others between them."""
+    """Returns every second record, with others between them."""
     mixed = features.clone()
     mixed[1::2] = company[1::2]
     return mixed
@@ -126,17 +126,17 @@ def _sum_equal(case: Case, features: Tensor, labels: Tensor, nans: Tensor) -> No
 
 
 def clip_half(case: Case) -> Clipping:
-    """A clipping whose norm about half of the gradients of a case exceed."""
+    """Returns a clipping whose norm about half of the gradients of a case exceed."""
     return Clipping.flat(max(float(case.single_gradients.norm(dim=1).median()), 1e-6))
 
 
 def sum_at_once(case: Case, features: Tensor, labels: Tensor, clipping: Clipping) -> Tensor:
-    """(P,): the clipped sum of the records in one part."""
+    """Returns (P,): the clipped sum of the records in one part."""
     return clipped_sum(case.module, case.loss, BatchPart(features, labels), clipping, len(labels)).value
 
 
 def _sum_chunks(case: Case, features: Tensor, labels: Tensor, clipping: Clipping) -> Tensor:
-    """(P,): the clipped sum of the records, taken `CHUNK` at a time; zero of none."""
+    """Returns (P,): the clipped sum of the records, taken `CHUNK` at a time; zero of none."""
     sums = (
         clipped_sum(case.module, case.loss, BatchPart(some, their), clipping, CHUNK).value
         for some, their in _chunks(features, labels)
@@ -152,7 +152,7 @@ def _chunks(features: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]
 
 
 def _listed(numbers: list[int]) -> str:
-    """1, 2, 3, 15 as "1 to 3, 15"."""
+    """Writes 1, 2, 3, 15 as "1 to 3, 15"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

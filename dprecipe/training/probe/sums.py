@@ -34,8 +34,8 @@ class ClippedSumOf(Protocol):
 
 
 def clipping_tests(clipped_sum: ClippedSumOf, clipping: Clipping | None = None, rows: int | None = None) -> SumTests:
-    """The tests of sums that clip each unit as `clipping` does (flat, where it is left out), at thresholds that divide
-    the synthetic records; units of `rows` rows, as `engine.unit_rows` sees them, or records by themselves.
+    """Returns the tests of sums that clip each unit as `clipping` does (flat, where it is left out), at thresholds that
+    divide the synthetic records; units of `rows` rows, as `engine.unit_rows` sees them, or records by themselves.
     """
     of_plan = Clipping.flat(1.0) if clipping is None else clipping
 
@@ -156,7 +156,7 @@ class Units:
         ]
 
     def expected(self, clipping: Clipping) -> Tensor:
-        """The sum over units, one after the other."""
+        """Returns the sum over units, one after the other."""
         total = torch.zeros_like(self.gradients[0])
         for at, weights_B in zip(self.groups, self.weights(clipping), strict=True):
             total[at] = weights_B @ self.gradients[:, at]

@@ -35,7 +35,7 @@ class DrawnRuns:
 
 
 def draw(plan: Plan, secrets: Secrets, accept: Callable[[Point], bool] = lambda point: True) -> DrawnRuns:
-    """Draw the number of runs, and the values of each independently of all others.
+    """Draws the number of runs, and the values of each independently of all others.
 
     `accept`: whether values make a model, by themselves: no record has a say. Those that do not are drawn again, so
     that a run that is the only one ends in a release, too.
@@ -54,7 +54,7 @@ def draw(plan: Plan, secrets: Secrets, accept: Callable[[Point], bool] = lambda 
 
 
 def _draw_point(over: Sequence[Candidates], stream: Stream, accept: Callable[[Point], bool]) -> Point:
-    """The first values that are accepted; of very many that are not, the last."""
+    """Returns the first values that are accepted; of very many that are not, the last."""
     for _ in range(MAX_REDRAWS):
         point = {each.key: value_at(each, float(u)) for each, u in zip(over, stream.uniform(len(over)), strict=True)}
         if accept(point):
@@ -130,7 +130,8 @@ def _parse(content: bytes, plan: Plan, stages: Sequence[str] | None) -> DrawnRun
 
 
 def choose(scores: Sequence[float | None], ties: Sequence[int], *, largest: bool) -> int:
-    """The run with the best score; those without one come last, and ties are broken at random. At least one run.
+    """Returns the run with the best score; those without one come last, and ties are broken at random. At least one
+    run.
 
     `largest`: the best score is the largest, not the smallest.
     """

@@ -31,8 +31,8 @@ RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}")
 
 
 def load_recipient(plan: Plan) -> Any | None:
-    """The public key to which a recipe's losers are encrypted; None where they are deleted. Call it before anything is
-    spent.
+    """Returns the public key to which a recipe's losers are encrypted; None where they are deleted. Call it before
+    anything is spent.
 
     Raises:
         UsageFault: the library is missing, or there is no public key in the file.
@@ -59,7 +59,7 @@ def load_recipient(plan: Plan) -> Any | None:
 
 
 def keep_losers(path: Path, recipient: Any, trials: Trials, points: Sequence[Point], winner: int) -> None:
-    """Write every run but the winner, encrypted to `recipient`; whole, or not at all. Nothing else is written.
+    """Writes every run but the winner, encrypted to `recipient`; whole, or not at all. Nothing else is written.
 
     Raises:
         OSError: the disk refuses.

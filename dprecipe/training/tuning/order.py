@@ -58,7 +58,8 @@ class RunOrder:
 
 
 def commit_to_inputs(plan: Plan, root: Path, key: bytes, gathered: Gathered) -> dict[str, str]:
-    """A commitment to everything that a run reads: records as it will see them, and the file that it starts from."""
+    """Returns a commitment to everything that a run reads: records as it will see them, and the file that it starts
+    from."""
     parts: dict[str, list[bytes | memoryview]] = {}
     for role in ROLES:
         arrays = private_of(gathered.prepared(role))
@@ -74,7 +75,7 @@ def commit_to_inputs(plan: Plan, root: Path, key: bytes, gathered: Gathered) -> 
 
 @ignoring_warnings()
 def make_parcel(order: RunOrder) -> bytes:
-    """Make the run of an order. Every fault is an answer, and nothing is raised: after the run began, it is lost."""
+    """Makes the run of an order. Every fault is an answer, and nothing is raised: after the run began, it is lost."""
     try:
         with make_scratch(order.terms.scratch) as place:
             trials = _ready_trials(order.terms, place)
@@ -119,7 +120,7 @@ _ready: tuple[bytes, Trials] | None = None
 
 
 def _ready_trials(terms: RunTerms, place: Path) -> Trials:
-    """The runs in a new place, with records that are those of the process that leads.
+    """Returns the runs in a new place, with records that are those of the process that leads.
 
     Raises:
         UsageFault: another version, other records, another file of weights.

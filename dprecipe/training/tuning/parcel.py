@@ -39,12 +39,12 @@ class Parcel:
 
 
 def pack_fault(token: str, fault: Fault) -> bytes:
-    """A fault before the run began. What may be shown in a terminal only stays where it is."""
+    """Returns a fault before the run began. What may be shown in a terminal only stays where it is."""
     return _pack(token, "fault", {}, _describe(fault))
 
 
 def pack_loss(token: str, reason: str) -> bytes:
-    """A run that ended by a fault of its own, after it began."""
+    """Returns a run that ended by a fault of its own, after it began."""
     return _pack(token, "lost", {}, _describe(RunFailed(reason)))
 
 
@@ -55,7 +55,7 @@ def _describe(fault: Fault) -> dict[str, str]:
 
 
 def pack_refusal(token: str) -> bytes:
-    """Values that make no model."""
+    """Returns values that make no model."""
     return _pack(token, "refused", {}, {})
 
 
@@ -66,7 +66,7 @@ def pack_model(token: str, kept: Path) -> bytes:
 
 
 def list_names(adapters: bool, paid: bool) -> tuple[str, ...]:
-    """The files of a run that has a model, in order. `paid`: it has a score that was paid for."""
+    """Returns the files of a run that has a model, in order. `paid`: it has a score that was paid for."""
     names = (ADAPTERS if adapters else WEIGHTS, "model.json", DRAFT)
     return (*names, SCORE) if paid else names
 
@@ -79,8 +79,8 @@ def _pack(token: str, outcome: Outcome, files: Mapping[str, bytes], fault: Mappi
 
 
 def unpack(content: object, token: str, paid: bool = False) -> Parcel:
-    """The parcel that answers the order with this token; the content of its files is not looked at yet. `paid`: it has
-    a score.
+    """Returns the parcel that answers the order with this token; the content of its files is not looked at yet. `paid`:
+    it has a score.
 
     Raises:
         ContentError: it is no such parcel.
@@ -134,7 +134,7 @@ def _read_fault(stated: Mapping[str, object]) -> Fault:
 
 
 def keep_parcel(parcel: Parcel, kept: Path) -> None:
-    """Put the model of a run where the run itself would have kept it: whole, or not at all.
+    """Puts the model of a run where the run itself would have kept it: whole, or not at all.
 
     Raises:
         ContentError: the files are not those of a run: a description, tensors as it states them, what it recorded.

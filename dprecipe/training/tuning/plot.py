@@ -13,7 +13,7 @@ from dprecipe.release.plots import plot_style
 
 
 def draw_trials(plan: Plan, rows: Sequence[tuple[Point, float | None]]) -> str:
-    """An SVG with a panel for each key."""
+    """Returns an SVG with a panel for each key."""
     import io
 
     with importing_libraries("tuning"):

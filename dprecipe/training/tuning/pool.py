@@ -42,12 +42,12 @@ class TrialPool:
         self._jobs = jobs
 
     def start_from(self, constants: Constants) -> None:
-        """All runs start from these."""
+        """Makes all runs start from these."""
         self._constants = constants
         self.trials = self.trials.at(None, constants)
 
     def make_all(self, drawn: DrawnRuns, report: Callable[[int], None] = lambda done: None) -> None:
-        """Make all runs that have not ended; `report` gets the number that have.
+        """Makes all runs that have not ended; `report` gets the number that have.
 
         Raises:
             Interrupted: the user stopped it.
@@ -119,7 +119,7 @@ def _executor(
 
 
 def _stop_workers(executor: ProcessPoolExecutor, patience: float = 60.0) -> None:
-    """Ask every process to stop after the step in hand, and wait for that."""
+    """Asks every process to stop after the step in hand, and waits for that."""
     executor.shutdown(wait=False, cancel_futures=True)
     processes = multiprocessing.active_children()
     for process in processes:
@@ -147,7 +147,7 @@ def _start_worker(
 
 
 def _end_with(leader: int) -> None:
-    """End where the process that leads is gone: its result would not be recorded."""
+    """Ends where the process that leads is gone: its result would not be recorded."""
     while os.getppid() == leader:
         time.sleep(0.5)
     os._exit(1)

@@ -51,12 +51,12 @@ class RayPool:
         self._limit = limit
 
     def start_from(self, constants: Constants) -> None:
-        """All runs start from these."""
+        """Makes all runs start from these."""
         self._terms = replace(self._terms, constants=constants)
         self.trials = self.trials.at(None, constants)
 
     def check_machines(self) -> None:
-        """Every machine of the cluster could make a run: the same version, the same records. Nothing is spent.
+        """Checks that every machine could make a run: the same version, the same records. Nothing is spent.
 
         Raises:
             UsageFault: one could not.
@@ -76,7 +76,7 @@ class RayPool:
                 raise UsageFault(f"nothing was spent: {fault.message}", fault.remedy)
 
     def make_all(self, drawn: DrawnRuns, report: Callable[[int], None] = lambda done: None) -> None:
-        """Make all runs that have not ended; `report` gets the number that have.
+        """Makes all runs that have not ended; `report` gets the number that have.
 
         Raises:
             Interrupted: the user stopped it.
@@ -106,7 +106,7 @@ class RayPool:
                 self._cluster.cancel(list(waiting))
 
     def _receive(self, order: RunOrder, answer: object | None) -> None:
-        """Keep what came back of a run, or record that it was lost.
+        """Keeps what came back of a run, or records that it was lost.
 
         Raises:
             DataFault, UsageFault, RunFailed: the worker's own, before its run began.
@@ -135,7 +135,7 @@ class RayPool:
 def open_ray_pool(
     plan: Plan, place: Path, root: Path, gathered: Gathered, address: str, limit: int | None
 ) -> Iterator[RayPool]:
-    """A pool whose machines are ready. `limit`: runs at once; None: as many as the cluster can hold.
+    """Yields a pool whose machines are ready. `limit`: runs at once; None: as many as the cluster can hold.
 
     Raises:
         UsageFault: no cluster, or one that can't make runs; nothing was spent.

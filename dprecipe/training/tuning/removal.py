@@ -26,7 +26,7 @@ TABLE, FIGURE = "trials.csv", "trials.svg"
 
 
 def locate_trials(folder: RunFolder) -> Path:
-    """The folder of all runs."""
+    """Returns the folder of all runs."""
     return folder.private / "trials"
 
 

@@ -88,7 +88,7 @@ def tune(
     jobs: int | None = None,
     cluster: str | None = None,
 ) -> TunedRun:
-    """Make the runs of a tuned plan, up to `jobs` at once, and release the best.
+    """Makes the runs of a tuned plan, up to `jobs` at once, and releases the best.
 
     `cluster`: an address as of `training.cluster`; None: in processes of this machine. `jobs`: 1 by default, and of a
     cluster as many as it can hold.
@@ -159,7 +159,7 @@ def tune(
 
 
 def _prepare_models(plan: Plan, tuning: Tuning, root: Path, gathered: Gathered) -> None:
-    """Prepare a run of the recipe as it is, and one with each candidate of a key of the model: a file that is missing,
+    """Prepares a run of the recipe as it is, and one with each candidate of a key of the model: a file that is missing,
     or a model that can't be trained, has to be known before the runs are paid for.
 
     Raises:
@@ -174,7 +174,8 @@ def _prepare_models(plan: Plan, tuning: Tuning, root: Path, gathered: Gathered) 
 
 
 def _reopen(path: Path, plan: Plan, root: Path, recipient: object | None) -> RunFolder:
-    """An existing folder, to be resumed. Where the release is there and the losers still are, too, they are removed.
+    """Returns an existing folder, to be resumed. Where the release is there and the losers still are, too, they are
+    removed.
 
     Raises:
         UsageFault: see `RunFolder.open`; the run is complete.
@@ -206,7 +207,7 @@ def _make(
     pool: TrialPool | RayPool,
     stages: tuple[str, ...],
 ) -> DrawnRuns:
-    """Reserve the tuned run or go on with it, make all runs, settle."""
+    """Reserves the tuned run or continues it, makes all runs, settles."""
     path = folder.private / DRAWS
 
     def make_all() -> None:
@@ -228,7 +229,7 @@ def _make(
 
 
 def _make_place(place: Path) -> None:
-    """The folder of all runs, on disk before the first one begins: with it, nothing is drawn again."""
+    """Makes the folder of all runs, on disk before the first one begins: with it, nothing is drawn again."""
     try:
         durable.make_folders(place)
     except OSError as error:

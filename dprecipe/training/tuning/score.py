@@ -55,7 +55,8 @@ def find_score_event(plan: Plan) -> NoisyCount | None:
 
 
 def prepare_alone(records: Records, file: Released) -> Records:
-    """The records as the module sees them, each prepared by itself. `records`: before any step of preprocessing."""
+    """Returns the records as the module sees them, each prepared by itself. `records`: before any step of
+    preprocessing."""
     ready = [
         _take_row(records, row).with_all_constants(file.file.stages or ()).batch(slice(None))[0]
         for row in range(len(records))
@@ -84,7 +85,7 @@ def count_right_answers(model: Released, records: Records) -> int:
 
 
 def keep_score(kept: Path, event: NoisyCount, held_out: Records) -> None:
-    """Count, draw and write the score beside what a run keeps, unless it is there.
+    """Counts, draws and writes the score beside what a run keeps, unless it is there.
 
     `event`: of the ledger, reserved. `held_out`: private records before any step of preprocessing.
 
@@ -107,7 +108,7 @@ def keep_score(kept: Path, event: NoisyCount, held_out: Records) -> None:
 
 
 def read_score(kept: Path) -> float:
-    """The noisy number of right answers; it may be negative.
+    """Returns the noisy number of right answers; it may be negative.
 
     Raises:
         ContentError: it is not there, or damaged.

@@ -21,8 +21,8 @@ MAX_TRIES = 10
 
 @contextmanager
 def make_scratch(parent: Path | None) -> Iterator[Path]:
-    """A folder that is gone after the block. `parent`: where it is made; None: in the machine's folder for temporary
-    files.
+    """Yields a folder that is gone after the block. `parent`: where it is made; None: in the machine's folder for
+    temporary files.
 
     Guarantees: a folder of a process that was killed is deleted by the next call on its machine with this `parent`, by
     the same user. A folder in use is never deleted, where files have locks (not on Windows, where none is deleted).
@@ -44,7 +44,8 @@ def make_scratch(parent: Path | None) -> Iterator[Path]:
 
 
 def _make_locked(parent: Path) -> tuple[Path, int | None]:
-    """A new folder, and a lock on it for as long as this process lives; another may delete it before it is locked."""
+    """Returns a new folder, and a lock on it for as long as this process lives; another may delete it before it is
+    locked."""
     for _ in range(MAX_TRIES if sys.platform != "win32" else 0):
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         lock = _lock(path)
@@ -69,7 +70,7 @@ def _delete_abandoned(parent: Path) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """A lock of this user's folder; None where another process has it, or it is not there or another user's."""
+    """Returns a lock of this user's folder; None where another process has it, or it is not there or another user's."""
     if sys.platform == "win32":
         return None
     import fcntl

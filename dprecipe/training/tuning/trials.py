@@ -57,8 +57,8 @@ class Trials:
         self._constants: Constants = ()
 
     def at(self, place: Path | None, constants: Constants) -> Trials:
-        """The same runs, in another folder where one is given, which start from what the paid steps of preprocessing
-        released. Nothing is planned or read again."""
+        """Returns the same runs, in another folder where one is given, which start from what the paid steps of
+        preprocessing released. Nothing is planned or read again."""
         other = copy(self)
         other._place, other._constants = place or self._place, constants
         return other
@@ -87,11 +87,11 @@ class Trials:
         return (self._place / f"{number}.{REFUSED}").exists()
 
     def refuse(self, number: int) -> None:
-        """Record that its values make no model. Raises `RunFailed`."""
+        """Records that its values make no model. Raises `RunFailed`."""
         self._mark(number, REFUSED)
 
     def lose(self, number: int, reason: str) -> None:
-        """Record that it was lost, and is not made again: it was charged with all runs, and comes last. Raises
+        """Records that it was lost, and is not made again: it was charged with all runs, and comes last. Raises
         `RunFailed`."""
         self._mark(number, NO_MODEL, reason)
 
@@ -100,12 +100,12 @@ class Trials:
         return _count_charged(self.folder(number)) > 0
 
     def read_loss(self, number: int) -> str | None:
-        """Why it was lost; None of a run that was not. Raises `OSError`."""
+        """Returns why it was lost; None of a run that was not. Raises `OSError`."""
         path = self._place / f"{number}.{NO_MODEL}"
         return durable.read_bytes(path).decode("utf-8", "replace") if path.exists() else None
 
     def make(self, number: int, point: Point) -> None:
-        """Make a run, unless it has ended; it shows nothing.
+        """Makes a run, unless it has ended; it shows nothing.
 
         Raises:
             Interrupted: the user stopped it.
@@ -134,7 +134,7 @@ class Trials:
 
     @contextmanager
     def _losing(self, number: int, charged: float = -1) -> Iterator[None]:
-        """A fault inside of the block ends the run, if it has charged more than before."""
+        """Yields a fault inside of the block ends the run, if it has charged more than before."""
         try:
             yield
         except Interrupted:
@@ -145,7 +145,7 @@ class Trials:
             self.lose(number, describe_error(error))
 
     def gather(self, trial: Plan | None = None) -> Gathered:
-        """The records of a run, or of the whole; read once for all runs that have the whole's block `data`.
+        """Returns the records of a run, or of the whole; read once for all runs that have the whole's block `data`.
 
         Raises:
             DataFault: see `gather_records`.
@@ -157,7 +157,7 @@ class Trials:
         return self._gathered
 
     def _read_held_out(self, trial: Plan) -> Records:
-        """Held-out records before any step of preprocessing: each is prepared by itself."""
+        """Returns held-out records before any step of preprocessing: each is prepared by itself."""
         source = trial.data.held_out
         if source is None:
             raise RunFailed("internal fault: a score is paid for, and there are no records", "please report this")
@@ -173,7 +173,7 @@ class Trials:
 
 
 def _open_or_create(path: Path, trial: Plan) -> RunFolder:
-    """The folder of a run that ended its last attempt in order, or a new one."""
+    """Returns the folder of a run that ended its last attempt in order, or a new one."""
     folder = RunFolder(path)
     if path.exists():
         if _can_go_on(folder):

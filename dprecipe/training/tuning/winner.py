@@ -38,7 +38,7 @@ class Winner:
 
 
 def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
-    """The best of the runs that have a model, by the recipe's score; ties are broken at random.
+    """Returns the best of the runs that have a model, by the recipe's score; ties are broken at random.
 
     Raises:
         RunFailed: no run has a model, or what one made is gone.
@@ -56,7 +56,7 @@ def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
 
 
 def list_models(trials: Trials, drawn: DrawnRuns) -> list[int]:
-    """The runs that have a model: the others were lost, or their values make none."""
+    """Returns the runs that have a model: the others were lost, or their values make none."""
     return [number for number in range(len(drawn.points)) if not trials.has_no_model(number)]
 
 
@@ -66,7 +66,7 @@ def describe_losses(folder: RunFolder) -> str:
 
 
 def score_of(score: PublicScore | None, metric: str) -> float | None:
-    """The figure by which runs are compared; None of a run that diverged."""
+    """Returns the figure by which runs are compared; None of a run that diverged."""
     if score is None:
         return None
     figures: Mapping[str, float | None] = {
@@ -97,8 +97,8 @@ def publish_winner(
     started: datetime,
     stages: tuple[str, ...] = (),
 ) -> tuple[Plan, float]:
-    """Write `release/`, and verify it with nothing but its files; the plan of what is released, and the ε it claims.
-    `stages`: digests of what the paid steps of preprocessing released.
+    """Writes `release/`, and verifies it with nothing but its files. Returns the plan of what is released, and the ε it
+    claims. `stages`: digests of what the paid steps of preprocessing released.
 
     Guarantees: the ledger holds the tuned run, and nothing in `release/` tells how many runs there were, or how long
     they took.
@@ -121,7 +121,7 @@ def publish_winner(
 
 
 def write_table(path: Path, plan: Plan, trials: Trials, drawn: DrawnRuns) -> list[tuple[Point, float | None]]:
-    """`trials.csv` in `private/`: the values and the score of every run, for its owner alone."""
+    """Writes `trials.csv` in `private/`: the values and the score of every run, for its owner alone."""
     if plan.tuning is None:
         return []
     figure = plan.tuning.block.score.figure
