@@ -57,7 +57,7 @@ def recipe_schema() -> Schema:
 
 
 def _choose_root(suffix: str) -> Schema:
-    """Returns a recipe without privacy where the mechanism's kind is `none`, else one with privacy."""
+    """Chooses a recipe without privacy where the mechanism's kind is `none`, else one with privacy."""
     kind = {"properties": {"kind": {"const": "none"}}, "required": ["kind"]}
     return {
         "if": {"properties": {"mechanism": kind}, "required": ["mechanism"]},

@@ -94,7 +94,7 @@ def measure_run(since: Seconds | None = None) -> Iterator[Timeline]:
 
 @contextmanager
 def phase(name: Phase) -> Iterator[None]:
-    """Yields the block, or the function that this decorates, is this phase of the run being measured."""
+    """Measures the block, or the function that this decorates, as this phase of the run being measured."""
     timeline = _current.get()
     if timeline is None:
         yield

@@ -37,7 +37,7 @@ def run(
     teachers: Sequence[Path] = (),
     cluster: str | None = None,
 ) -> int:
-    """Returns plan, then train; returns the exit code. Raises the faults of both."""
+    """Plans, then trains; returns the exit code. Raises the faults of both."""
     loaded = read_any(recipe, overrides)
     elsewhere = {"--teachers": bool(teachers), "--ray": cluster is not None}
     if isinstance(loaded, LoadedPublic):

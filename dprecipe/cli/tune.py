@@ -25,7 +25,7 @@ def tune(
     data_root: Path | None = None,
     cluster: str | None = None,
 ) -> int:
-    """Returns plan, then make the runs; returns the exit code. Raises the faults of both."""
+    """Plans, then makes the runs; returns the exit code. Raises the faults of both."""
     loaded = read(recipe, overrides)
     plan = hold_to_policies(make_plan(loaded), out, resume, data_root)
     if plan.tuning is None:

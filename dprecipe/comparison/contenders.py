@@ -74,7 +74,7 @@ class Contender:
 
 
 def contend_release(verified: Verified, path: Path) -> Contender:
-    """Returns a release, by its verified certificate."""
+    """Returns a release as a contender, by its verified certificate."""
     predicate = verified.statement.predicate
     claim, provenance = verified.claim, predicate.provenance
     recipe = read_source(stated_source(predicate)).recipe
@@ -105,7 +105,7 @@ def contend_release(verified: Verified, path: Path) -> Contender:
 
 
 def contend_recipe(plan: Plan, path: Path) -> Contender:
-    """Returns a recipe that was planned: its ε is to be spent, and there is no score."""
+    """Returns a planned recipe as a contender: its ε is to be spent, and there is no score."""
     recipe, guarantee = read_source(plan.source).recipe, plan.guarantee
     unit = recipe.data.unit
     return Contender(

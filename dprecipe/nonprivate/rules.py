@@ -68,7 +68,7 @@ def check_unused_keys(recipe: PublicRecipe) -> Iterator[Finding]:
 
 
 def check_training(recipe: PublicRecipe) -> Iterator[Finding]:
-    """Yields an optimizer, exactly one length, and the size of a batch; nothing is solved for."""
+    """Checks that there are an optimizer, exactly one length, and the size of a batch; nothing is solved for."""
     training = recipe.training
     if isinstance(recipe.model, Trees):
         yield Finding(

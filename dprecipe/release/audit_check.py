@@ -49,7 +49,7 @@ def list_depths(plan: Plan, ended_without_model: bool) -> list[str]:
 
 
 def _check_depths(audit: Audit, plan: Plan, asked: Sequence[str]) -> Iterator[str]:
-    """Yields every depth that the recipe asks for, and no other; each with what it always has."""
+    """Checks that depths are those that the recipe asks for, and no other; each with what it always has."""
     done = audit.depths
     yield from (f"audit: depth {depth} is missing, for which the recipe asks" for depth in asked if depth not in done)
     yield from (
@@ -141,7 +141,7 @@ def _check_bound(stated: AuditBound) -> Iterator[str]:
 
 
 def _check_claims(stated: Predicate, audit: Audit, plan: Plan) -> Iterator[str]:
-    """Yields the confidence, the sizes and the claims of all bounds are those of the recipe."""
+    """Checks that the confidence, the sizes and the claims of all bounds are those of the recipe."""
     block = plan.audit
     for index, bound in enumerate(audit.bounds if block is not None else ()):
         path = f"audit.bounds.{index}"
@@ -159,7 +159,7 @@ def _check_claims(stated: Predicate, audit: Audit, plan: Plan) -> Iterator[str]:
 
 
 def _check_canaries(bound: AuditBound, stated: Predicate, plan: Plan) -> Iterator[str]:
-    """Yields the numbers of canaries and of names are fixed by the plan; the claim is that of the certificate."""
+    """Checks that the plan's numbers of canaries and of names are stated, and the claim of the certificate."""
     seen = bound.evidence
     each = naming_of(plan).each
     if isinstance(seen, Guesses) and (seen.named_in, seen.named_out) != (each, each):

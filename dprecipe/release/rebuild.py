@@ -212,7 +212,7 @@ def read_run(stated: Predicate) -> RunFacts:
 
 
 def _find_other_prior(stated: Predicate, plan: Plan) -> list[str]:
-    """Returns a prior is of runs whose recipe declares one, and of the images whose digest the recipe states, if it
+    """Checks that a prior is of runs whose recipe declares one, and of the images whose digest the recipe states, if it
     does."""
     initial = stated.provenance.initial_weights
     declared = plan.model.prior if isinstance(plan.model, Primed) else None

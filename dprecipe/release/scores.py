@@ -22,9 +22,9 @@ SHARES = frozenset({"accuracy", "balanced_accuracy"})
 ALONG_A_RUN = ("accuracy", "mean_absolute_error", "perplexity")
 """Scores that a history may have; a history has one of them."""
 EVERY_ANSWER = "records with every answer right"
-"""What accuracy is where any of several names may apply."""
+"""Meaning of accuracy where any of several names may apply."""
 BASELINE = "_baseline"
-"""What ends the key of a baseline; before it is the score's own key."""
+"""Ending of a baseline's key; before it is the score's own key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_object(content: bytes, name: str) -> dict[str, Any]:
-    """Returns a JSON object.
+    """Parses a JSON object.
 
     Raises:
         ContentError: not UTF-8, not JSON, a duplicate key, a number that is not finite, an integer of more than 128

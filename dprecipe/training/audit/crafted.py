@@ -121,8 +121,8 @@ def climb(module: nn.Module, loss: Loss, start: Tensor, labels: Tensor) -> Tenso
 
 
 def _list_tokens(form: Form, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yields the rarest token, all over and once; one token all over; all tokens different; padding alone; usual
-    ones."""
+    """Yields lists of tokens: the rarest, all over and once; one token all over; all tokens different; padding alone;
+    usual ones."""
     limit = max(2, min(form.tokens or (0,)) or 2)
     for value in (float(limit - 1), 1.0, 0.0):
         yield form.limited(torch.full((1, *form.shape), value))[0]

@@ -34,7 +34,7 @@ def examine_ledgers(rigs: Sequence[Rig]) -> Iterator[AuditFinding]:
 
 
 def examine_plan(plan: Plan) -> Iterator[AuditFinding]:
-    """Yields the planned events cost what is claimed, at the δ that the recipe states, by two libraries."""
+    """Checks that the planned events cost what is claimed, at the δ that the recipe states, by two libraries."""
     budget, written = plan.budget, plan.resolved["budget"]
     delta, cap = float(written["delta"]), written["epsilon"]
     claimed = plan.guarantee.epsilon

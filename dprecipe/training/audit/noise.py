@@ -87,7 +87,7 @@ def examine_blind(one: Seen, other: Seen) -> AuditFinding:
 
 
 def examine_lattice(seen: Sequence[Seen]) -> Iterator[AuditFinding]:
-    """Yields every released number is a multiple of its spacing, whatever the sum (floating point gives nothing
+    """Checks that every released number is a multiple of its spacing, whatever the sum (floating point gives nothing
     away)."""
     from dprecipe.noise.lattice import lattice_spacing
 
@@ -124,7 +124,7 @@ def _examine(scores_RP: Scores, lengths: Sequence[int], name: str, what: str) ->
 
 
 def _at_any_distance(series: Scores, name: str) -> Iterator[AuditFinding]:
-    """Yields the largest correlation of numbers at any distance: draws that are used twice show, wherever they are."""
+    """Tests the largest correlation of numbers at any distance: draws that are used twice show, wherever they are."""
     count = len(series)
     if count < 64:
         return

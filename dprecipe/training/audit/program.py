@@ -142,7 +142,7 @@ def examine_program(bench: Bench, physical_batch: int) -> Iterator[AuditFinding]
 
 
 def _examine_given(bench: Bench, start: int, event: Event) -> AuditFinding:
-    """Returns the sum that the gate adds noise to, in its bound, is the one that the search has looked at."""
+    """Checks that the sum to which the gate adds noise, in its bound, is the one that the search has looked at."""
     records = bench.records()
     with bench.open(bench.store(records), "given", Charge(event, 1)) as rig:
         rig.module.steps_done = start
@@ -192,7 +192,7 @@ def _examine_streams(one: Set[bytes], other: Set[bytes]) -> AuditFinding:
 
 
 def _examine_noise(bench: Bench, start: int, event: Event, number: int, drawn: set[bytes]) -> Iterator[AuditFinding]:
-    """Yields two attempts of one run; the second goes on where the first was stopped. Their streams of noise are
+    """Examines two attempts of one run; the second goes on where the first was stopped. Their streams of noise are
     added to `drawn`."""
     records = bench.records()
     size = sum(p.numel() for p in bench.program.model.parameters() if p.requires_grad)

@@ -163,7 +163,7 @@ def _capped_rate(units: int, rate: float, cap: int) -> float:
 
 
 def _examine_rates(member_KU: NDArray[np.bool_], rate: float) -> Iterator[AuditFinding]:
-    """Yields the rates of the first units and of the last: no place in the data is drawn more often."""
+    """Tests the rates of the first units and of the last: no place in the data is drawn more often."""
     steps, units = member_KU.shape
     few = min(FEW, units)
     for name, part in (("first", member_KU[:, :few]), ("last", member_KU[:, -few:])):
@@ -187,7 +187,7 @@ def _examine_overlap(
 
 
 def _examine_repeats(member_KU: NDArray[np.bool_]) -> Iterator[AuditFinding]:
-    """Yields the two batches, of all, that are most alike: given their sizes, none has more of another than chance
+    """Tests the two batches, of all, that are most alike: given their sizes, none has more of another than chance
     gives it. Of large batches some of the units are looked at, which the data does not decide."""
     from scipy import stats
 

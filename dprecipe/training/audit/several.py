@@ -189,7 +189,7 @@ def _release_shard(processes: ProcessGroup, event: Event, number: int) -> dict[s
 
 @contextmanager
 def _joined(folder: Path, rank: int) -> Iterator[None]:
-    """Yields one of two processes, which meet in a file."""
+    """Makes this one of two processes, which meet in a file."""
     store = (folder / "meeting").resolve().as_uri()
     distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=PATIENCE)
     try:

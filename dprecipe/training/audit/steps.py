@@ -94,7 +94,7 @@ class _Attacker:
         self._shift = moved / multiplier_of(rig.event)
 
     def guess(self, coin: bool) -> bool:
-        """Returns one step; whether the attacker says "in"."""
+        """Attacks one step; returns True if the attacker says "in"."""
         with torch.no_grad():
             for parameter, weights in zip(self._rig.trained, self._weights, strict=True):
                 parameter.copy_(weights)

@@ -114,7 +114,7 @@ class SumSearch:
         self._set(1.0)
 
     def run_planned_size(self, rig: Rig, units: int, seconds: float) -> Iterator[AuditFinding]:
-        """Yields the best record in a batch and in parts of the planned size; nothing where a sum takes longer than
+        """Tries the best record in a batch and in parts of the planned size; nothing where a sum takes longer than
         `seconds`."""
         begun = time.process_time()
         few = np.arange(max(1, units // 16))

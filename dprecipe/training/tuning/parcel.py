@@ -39,7 +39,7 @@ class Parcel:
 
 
 def pack_fault(token: str, fault: Fault) -> bytes:
-    """Returns a fault before the run began. What may be shown in a terminal only stays where it is."""
+    """Packs a fault before the run began. What may be shown in a terminal only stays where it is."""
     return _pack(token, "fault", {}, _describe(fault))
 
 
@@ -55,7 +55,7 @@ def _describe(fault: Fault) -> dict[str, str]:
 
 
 def pack_refusal(token: str) -> bytes:
-    """Returns values that make no model."""
+    """Packs the answer that the values make no model."""
     return _pack(token, "refused", {}, {})
 
 

@@ -134,7 +134,7 @@ class Trials:
 
     @contextmanager
     def _losing(self, number: int, charged: float = -1) -> Iterator[None]:
-        """Yields a fault inside of the block ends the run, if it has charged more than before."""
+        """Ends the run at a fault inside the block, if it has charged more than before."""
         try:
             yield
         except Interrupted:
