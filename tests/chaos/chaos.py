@@ -51,12 +51,10 @@ from dprecipe.mechanisms.pate.train import ballot  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read_text  # noqa: E402
 from dprecipe.release import report  # noqa: E402, F401
-from dprecipe.training.checks.noise import DRAWS  # noqa: E402
-from dprecipe.training.run import gate  # noqa: E402
 from dprecipe.training.run.runner import PythonInputs  # noqa: E402
 from dprecipe.training.run.start import run  # noqa: E402
-from dprecipe.training.steps import noise  # noqa: E402
 from recipes import recipes  # noqa: E402
+from tests.count_draws import count_noisy_sums  # noqa: E402
 
 INTERNAL = 70
 MAX_ATTEMPTS = 60
@@ -234,21 +232,16 @@ FOLDER = {"recipe.yaml", "resolved.yaml", "plan.json", "release", "private"}
 
 
 def count_draws(plan: Plan, path: Path) -> None:
-    """One byte for each event, before its noise is drawn; not of the check before a run, which draws onto zeros."""
+    """One byte for each event, before its noise is drawn; the checks before a run are not counted."""
     counter = os.open(path, os.O_WRONLY | os.O_APPEND)
-    add, votes = noise.add_noise, ballot.noise
-
-    def counted(value: torch.Tensor, *terms: Any) -> torch.Tensor:
-        if len(value) != DRAWS:
-            os.write(counter, b".")
-        return add(value, *terms)
+    votes = ballot.noise
 
     def counted_votes(event: Any, stream: Any, count: int) -> Any:
         classes = plan.mechanism_plan.classes if isinstance(event, NoisyMax) else 1
         os.write(counter, b"." * (count // classes))
         return votes(event, stream, count)
 
-    gate.add_noise = counted  # type: ignore[assignment]
+    count_noisy_sums(lambda: os.write(counter, b"."))
     ballot.noise = counted_votes  # type: ignore[assignment]
 
 

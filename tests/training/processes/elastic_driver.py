@@ -13,26 +13,19 @@ from pathlib import Path
 import torch
 
 torch.set_num_threads(1)
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
-from dprecipe.training.checks.noise import DRAWS  # noqa: E402
 from dprecipe.training.processes.processes import end_with_launcher  # noqa: E402
-from dprecipe.training.run import gate  # noqa: E402
 from dprecipe.training.run.start import run  # noqa: E402
-from dprecipe.training.steps import noise  # noqa: E402
+from tests.count_draws import count_noisy_sums  # noqa: E402
 
 
 def main(recipe: str, out: str) -> None:
     end_with_launcher()
     counter = os.open(f"{out}.draws", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def counted(value: torch.Tensor, *terms: object) -> torch.Tensor:
-        if len(value) != DRAWS:  # the check before a run draws noise onto zeros
-            os.write(counter, os.environ["RANK"][-1].encode())
-        return noise.add_noise(value, *terms)  # type: ignore[arg-type]
-
-    gate.add_noise = counted  # type: ignore[assignment]
+    count_noisy_sums(lambda: os.write(counter, os.environ["RANK"][-1].encode()))
     # A run folder that is there is refused, unless this launch has made it.
     run(make_plan(read(Path(recipe))), out)
 

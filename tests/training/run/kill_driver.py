@@ -22,6 +22,7 @@ import sklearn.metrics  # noqa: F401
 import torch
 
 torch.set_num_threads(1)
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from dprecipe.account.account import DataAccount  # noqa: E402
 from dprecipe.contract.plan import Plan  # noqa: E402
@@ -35,20 +36,14 @@ from dprecipe.privacy.ledger import LedgerWriter  # noqa: E402
 from dprecipe.privacy.stages.events import StageEvent  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.release import folder  # noqa: E402
-from dprecipe.training.checks.noise import DRAWS  # noqa: E402
-from dprecipe.training.run import gate, stages  # noqa: E402
+from dprecipe.training.run import stages  # noqa: E402
 from dprecipe.training.run.start import run  # noqa: E402
-from dprecipe.training.steps import noise, stepwise  # noqa: E402
+from tests.count_draws import count_noisy_sums  # noqa: E402
 
 
 def main(recipe: str, out: str, kills: int, seed: int) -> None:
     plan = make_plan(read(recipe))
     counter = os.open(f"{out}.draws", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def counted(value: torch.Tensor, *terms: object) -> torch.Tensor:
-        if len(value) != DRAWS:  # the check before a run draws noise onto zeros
-            os.write(counter, b".")
-        return noise.add_noise(value, *terms)  # type: ignore[arg-type]
 
     honest = ballot.noise
 
@@ -72,15 +67,7 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     settle_all = LedgerWriter.settle_all
     LedgerWriter.settle_all = settled_late  # type: ignore[method-assign]
 
-    rehearse = stepwise.rehearse_step
-
-    def uncounted(*given: object) -> None:
-        gate.add_noise = noise.add_noise
-        rehearse(*given)  # type: ignore[arg-type]
-        gate.add_noise = counted  # type: ignore[assignment]
-
-    gate.add_noise = counted  # type: ignore[assignment]
-    stepwise.rehearse_step = uncounted
+    count_noisy_sums(lambda: os.write(counter, b"."))
     stages.release_stage = counted_stage  # type: ignore[assignment]
     ballot.noise = counted_votes  # type: ignore[assignment]
     if plan.mechanism == "pate":
