@@ -23,6 +23,7 @@ from dprecipe.recipe.read import read
 from dprecipe.training.program.program import Sets, Synthetic, prepare
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.runner import runner_of
+from dprecipe.training.steps.contract import StepContext
 from dprecipe.training.steps.stepwise import fit_steps
 
 CASES = {
@@ -71,7 +72,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory(dir=ROOT) as folder:
                 ledger = Timed(Path(folder) / "ledger.jsonl", plan.digest)
                 gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets())
-                module = runner.build(plan, program.model, program.store, gate, Secrets())
+                module = runner.build(StepContext(plan, program.model, program.store, gate, Secrets()))
                 clock = Clock()
                 fit_steps(module, clock, program.device, steps)
                 gate.close()

@@ -37,6 +37,7 @@ from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, 
 from dprecipe.training.program.records import Store
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.runner import runner_of
+from dprecipe.training.steps.contract import StepContext
 from dprecipe.training.steps.noise import add_noise
 from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.optimise import FlatGradient, optimizer_of
@@ -90,7 +91,7 @@ class Timed(Watch):
 def built(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> NoisySteps:
     ledger = LedgerWriter(folder / f"{time.monotonic_ns()}.jsonl", plan.digest)
     gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets(1))
-    module: NoisySteps = runner_of(plan).build(plan, program.model, program.store, gate, Secrets(1))
+    module: NoisySteps = runner_of(plan).build(StepContext(plan, program.model, program.store, gate, Secrets(1)))
     return module
 
 

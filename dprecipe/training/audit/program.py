@@ -34,7 +34,7 @@ from dprecipe.training.program.losses import choose_loss
 from dprecipe.training.program.program import Sets, StepwiseProgram, Synthetic, form_of, prepare, store_of
 from dprecipe.training.program.records import Store
 from dprecipe.training.run.runner import PythonInputs
-from dprecipe.training.steps.noisy_steps import Build
+from dprecipe.training.steps.contract import Build
 
 PART = 8
 """Units in a part of the engine, so that batches of a few parts are fast."""

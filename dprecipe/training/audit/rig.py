@@ -35,7 +35,8 @@ from dprecipe.training.run.attempt import open_attempt
 from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.gate import Gate, Ticket, distribution_of, multiplier_of
 from dprecipe.training.run.runner import Start
-from dprecipe.training.steps.noisy_steps import Build, NoisySteps
+from dprecipe.training.steps.contract import Build, StepContext
+from dprecipe.training.steps.noisy_steps import NoisySteps
 
 UNBOUNDED = 1e300
 """Number that stands in evidence for one that is not finite."""
@@ -174,7 +175,7 @@ class Rig:
 
     def _build(self, build: Build, store: Store) -> NoisySteps:
         secrets = cast(Secrets, self.secrets)
-        module = build(self.plan, self.model, store, cast(Gate, self.gate), secrets)
+        module = build(StepContext(self.plan, self.model, store, cast(Gate, self.gate), secrets))
         module.to(store.device)
         module.model.train()
         return module

@@ -27,7 +27,7 @@ from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.sharded_sum import Shards
 from dprecipe.training.program.records import Store, StoredBatch
-from dprecipe.training.steps.noisy_steps import BatchSums, NoisyStep
+from dprecipe.training.steps.contract import BatchSums, NoisyStep
 
 MAX_STEPS = 400
 """Largest number of steps of both attempts together, but for epochs that are longer."""

@@ -33,7 +33,7 @@ from dprecipe.training.program.program import StepwiseProgram, Synthetic
 from dprecipe.training.program.records import Store
 from dprecipe.training.publish.provenance import UNTESTED
 from dprecipe.training.run.gate import Gate
-from dprecipe.training.steps.noisy_steps import Build
+from dprecipe.training.steps.contract import Build, StepContext
 from dprecipe.training.steps.step_failures import locate_failures
 
 REHEARSED = 2
@@ -151,7 +151,7 @@ def run_synthetic_step(
         ledger, secrets = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest), Secrets()
         try:
             gate = Gate(take_first(plan.mechanism_plan.events, 1), plan.budget, ledger, secrets)
-            module = build(plan, program.model, store, gate, secrets)
+            module = build(StepContext(plan, program.model, store, gate, secrets))
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")

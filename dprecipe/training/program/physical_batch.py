@@ -22,7 +22,7 @@ from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.processes.processes import Processes
 from dprecipe.training.program.program import StepwiseProgram, records_at_once
 from dprecipe.training.run.folder import RunFolder
-from dprecipe.training.steps.noisy_steps import Build
+from dprecipe.training.steps.contract import Build
 
 FIRST = 8
 """The first size that is tried: the engine's plan is made with about as many records, whatever the size."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +79,16 @@ def steps_of(state: dict[str, Any] | None) -> int:
     return steps if isinstance(steps, int) else 0
 
 
-def restore(module: Any, state: dict[str, Any], path: Path) -> None:
-    """Let the program continue from `state`.
+@contextmanager
+def explaining(path: Path) -> Iterator[None]:
+    """Explain the errors of a program that takes a state which is not its own.
 
     Raises:
-        RunFailed: the state is not of this program.
+        RunFailed: the state in `path` is of another program.
     """
     try:
-        module.restore(state)
+        yield
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RunFailed(
-            f"{path}: not a checkpoint of this program: {first_line(error)}", "start the run anew"
+            f"{path}: not a checkpoint of this program: {first_line(error)}", "start the run again in another folder"
         ) from None

@@ -7,32 +7,26 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, final
+from dataclasses import replace
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from dprecipe.contract.plan import Plan
 from dprecipe.faults import RunFailed
 from dprecipe.language.training import Sgd
 from dprecipe.models.draw_free import is_draw_free
 from dprecipe.models.modules.seeded import drawing_from
-from dprecipe.noise.entropy import Purpose, Secrets
+from dprecipe.noise.entropy import Purpose
 from dprecipe.noisy_sum.batches import UnitNumbers, draw_batch
-from dprecipe.privacy.events import Event
-from dprecipe.training.canaries.contract import RunCanaries
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.sharded_sum import Shards
-from dprecipe.training.processes.processes import FollowerGate, Processes, SingleProcess
 from dprecipe.training.processes.sharded_weights import ShardedWeights
 from dprecipe.training.processes.shards import Shard
-from dprecipe.training.program.records import Store, StoredBatch
 from dprecipe.training.program.trainer_library import lightning
-from dprecipe.training.run.gate import Gate, Ticket
+from dprecipe.training.run.gate import Ticket
+from dprecipe.training.steps.contract import BatchSums, NoisyStep, StepContext
 from dprecipe.training.steps.optimise import (
     Average,
     FlatGradient,
@@ -49,133 +43,80 @@ CALL_SECONDS = 0.2
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class NoisyStep:
-    """One update: its number in the plan, from 0, and the event that pays for it."""
-
-    number: int
-    event: Event
-    size_share: float = 1.0
-    """What the planned divisor is multiplied by: less than 1 where the number of units is protected, and fewer were
-    released than the bound that the divisor is planned for."""
-
-
-class BatchSums(Protocol):
-    """A mechanism's half of a step: how a batch becomes a sum that may be released, and the noisy sum a gradient."""
-
-    def group(self, units: UnitNumbers) -> UnitNumbers:
-        """The number of each unit's group, by which several processes divide a batch: units whose gradients are
-        averaged are in one group. It depends on nothing but the unit's number and the attempt's secrets."""
-
-    def batch(self, store: Store, units: UnitNumbers, seed: int) -> StoredBatch:
-        """The records of these units, in the groups whose gradients are averaged."""
-
-    def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
-        """The bounded sum of a batch."""
-
-    def divide(self, shards: Shards) -> None:
-        """From now on the model's weights are in shards, and so are sums. All processes call it.
-
-        Raises:
-            RunFailed: they can't be.
-        """
-
-    def clipping(self, step: NoisyStep) -> Clipping | None:
-        """What bounds a unit's gradient in a step; None where it is no norm."""
-
-    def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:
-        """From the noisy sum, float64, which it may overwrite, to the gradient, (P,): divided by a public number of
-        units; and a factor of the update it makes. Post-processing: reads nothing but the noisy sum, earlier ones, and
-        public constants."""
-
-    def figures(self) -> dict[str, float]:
-        """What noisy sums have decided so far, by name, to be shown."""
-
-    def remarks(self) -> tuple[str, ...]:
-        """What there is to say of how sums were taken, in words."""
-
-    def state(self) -> dict[str, Any]:
-        """What noisy sums have decided so far, for a later attempt: tensors and numbers only."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is not of these sums.
-        """
-
-
-@final
 class NoisySteps(lightning.LightningModule):
-    """Manual optimisation on noisy sums; the trainer only counts."""
+    """Training on noisy sums alone. Lightning's trainer only counts the steps.
+
+    | component | what it does |
+    |---|---|
+    | `gate` | admits events, which are on record before there is a ticket; adds their noise |
+    | `sums` | the mechanism's half: a batch to a bounded sum, a noisy sum to a gradient |
+    | `context.store` | the records of the units of a batch, on the device |
+    | `context.processes` | the processes that take each step together |
+    | `canaries` | synthetic units of an audited run |
+    | the optimiser and `average` | move the weights, or this process's shard of them |
+
+    The loop, without shards and canaries::
+
+        while ticket := gate.admit():                                 # else the plan or the budget is at its end
+            for units in draw_batch(ticket.event, store.units, secrets):
+                clipped = sums.summed(model, sums.batch(store, units), step)
+                noisy = gate.release(ticket, clipped)                 # no other function releases a sum
+                gradient, factor = sums.gradient(noisy, step)         # post-processing
+                optimizer.step()
+    """
 
     model: nn.Module
 
-    def __init__(
-        self, plan: Plan, model: nn.Module, store: Store, gate: Gate | FollowerGate, secrets: Secrets, sums: BatchSums
-    ) -> None:
-        super().__init__()
-        self.automatic_optimization = False
-        # Hidden from the trainer: it would attach itself to a LightningModule in there, which the probe does not, and
-        # move what has no memory.
-        self.__dict__["model"] = model
-        self.gate = gate
-        self.average = Average(plan.training.average, plan.length.steps)
-        self.steps_done = 0
-        """Updates the model holds."""
-        self.events_done = gate.done
-        """Events the model holds whole: a checkpoint is taken between events only."""
-        self.pause_due: Callable[[], bool] = lambda: True
-        """Whether the trainer's callbacks are to see the step that was just made; by default they see each."""
-        self.gather_due: Callable[[], bool] = lambda: False
-        """Whether the leader's callbacks will ask for `state` or `released_state` after the step that was just made."""
-        self.stop_requested = False
-        self.processes: Processes = SingleProcess()
-        """Who takes part in each step: see `join`."""
-        self.size_share = 1.0
-        """See `NoisyStep`; set before the first."""
-        self.canaries: RunCanaries | None = None
-        """Those of an audited run: set before the first step, and before `restore`."""
-        self.snapshot: TensorSnapshot | None = None
-        """Of a module from Python, what it was: set once its weights are those it goes on from."""
-        self._plan = plan
-        self.sums = sums
-        self._store = store
-        self._secrets = secrets
-        self._lr = learning_rate(plan.training.descent, plan.length)
-        self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._shard: Shard | None = None
-        self._moved: list[nn.Parameter] = []
-        """What the optimiser moves: the trained parameters, or this process's shard of them."""
-        self._gathered: dict[str, Any] | None = None
-        self._draws = not is_draw_free(model)
-        self._pending: tuple[Ticket, Iterator[tuple[int, UnitNumbers]]] | None = None
-        self._move(self._trained)
-
-    def _move(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Let these be what the optimiser moves."""
-        self._moved = list(parameters)
-        self._optimizer = optimizer_of(self._plan.training.descent, nn.ParameterList(self._moved))
-        self._gradient = FlatGradient(self._moved)
-
-    def join(self, processes: Processes) -> None:
-        """Take each step together with these processes; call it before `restore` and before the first step.
+    def __init__(self, context: StepContext, sums: BatchSums) -> None:
+        """Divide the weights into shards where the plan says so, so that `restore` and the first step find them so.
 
         Raises:
             RunFailed: see `Shard`.
         """
-        self.processes = processes
-        if processes.count == 1 or self._plan.runtime.sharding == "none":
-            return
-        if self._plan.runtime.sharding == "parameters":
-            self._shard = ShardedWeights(processes, self.model, self._store.device)
-        else:
-            self._shard = Shard(processes, self._trained)
-        self._move([self._shard.weights])
+        super().__init__()
+        self.automatic_optimization = False
+        plan, model = context.plan, context.model
+        # Hidden from the trainer: it would attach itself to a LightningModule in there, which the probe does not, and
+        # move what has no memory.
+        self.__dict__["model"] = model
+        self.context = context
+        self.gate = context.gate
+        self.processes = context.processes
+        self.canaries = context.canaries
+        self.average = Average(plan.training.average, plan.length.steps)
+        self.steps_done = 0
+        """Number of updates that the model holds."""
+        self.events_done = context.gate.done
+        """Number of events that the model holds whole: a checkpoint is taken between events only."""
+        self.pause_due: Callable[[], bool] = lambda: True
+        """Returns True if the trainer's callbacks are to see the last step; by default they see each."""
+        self.gather_due: Callable[[], bool] = lambda: False
+        """Returns True if the leader's callbacks will ask for `state` or `released_state` after the last step."""
+        self.stop_requested = False
+        self.snapshot: TensorSnapshot | None = None
+        """Tensors of a module from Python, as they were before the first step of this attempt: see `begin`."""
+        self._plan = plan
+        self.sums = sums
+        self._store = context.store
+        self._secrets = context.secrets
+        self._lr = learning_rate(plan.training.descent, plan.length)
+        self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._shard: Shard | None = None
+        if context.processes.count > 1 and plan.runtime.sharding == "parameters":
+            self._shard = ShardedWeights(context.processes, model, context.store.device)
+        elif context.processes.count > 1 and plan.runtime.sharding != "none":
+            self._shard = Shard(context.processes, self._trained)
+        self._moved = self._trained if self._shard is None else [self._shard.weights]
+        """Parameters that the optimiser moves: the trained ones, or this process's shard of them."""
+        self._optimizer = optimizer_of(plan.training.descent, nn.ParameterList(self._moved))
+        self._gradient = FlatGradient(self._moved)
+        self._gathered: dict[str, Any] | None = None
+        self._draws = not is_draw_free(model)
+        self._pending: tuple[Ticket, Iterator[tuple[int, UnitNumbers]]] | None = None
 
     @property
     def is_whole(self) -> bool:
-        """Whether this process has all that `state` and `released_state` need."""
+        """True if this process has all that `state` and `released_state` need."""
         return self._shard is None or self._gathered is not None
 
     @property
@@ -250,12 +191,14 @@ class NoisySteps(lightning.LightningModule):
         summed = self.sum_units(ticket, number, units)
         if self._shard is not None:
             noisy = self.gate.release(ticket, summed, self.processes.rank)
-            self._update(*self.sums.gradient(noisy, NoisyStep(self.steps_done, ticket.event, self.size_share)))
-            return
-        noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
-        if self.canaries is not None:
-            self.canaries.score(noisy, ticket.event)
-        self._update(*self.sums.gradient(noisy, NoisyStep(self.steps_done, ticket.event, self.size_share)))
+        else:
+            noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
+            if self.canaries is not None:
+                self.canaries.score(noisy, ticket.event)
+        self._update(*self.sums.gradient(noisy, self._next_step(ticket)))
+
+    def _next_step(self, ticket: Ticket) -> NoisyStep:
+        return NoisyStep(self.steps_done, ticket.event, self.context.size_share)
 
     def sum_units(self, ticket: Ticket, number: int, units: UnitNumbers) -> ClippedSum:
         """The bounded sum of a batch, over all processes, or this process's shard of it; nobody may see it but the
@@ -265,7 +208,7 @@ class NoisySteps(lightning.LightningModule):
         if self.canaries is not None:
             part, sampled = self.canaries.split(part)
         stored = self.sums.batch(self._store, part, self._seed("augmentation", index) if self._store.augments else 0)
-        step = NoisyStep(self.steps_done, ticket.event, self.size_share)
+        step = self._next_step(ticket)
         with watch_module(self.model, self.snapshot), self._draws_of_layers(index):
             summed = self.sums.summed(self.model, stored, step)
         if self.canaries is not None and sampled is not None:
@@ -325,7 +268,7 @@ class NoisySteps(lightning.LightningModule):
         return self.sums.figures()
 
     def remarks(self) -> tuple[str, ...]:
-        """What there is to say of how sums were taken, in words."""
+        """Returns notes on how gradients were computed."""
         return self.sums.remarks()
 
     def state(self) -> dict[str, Any]:
@@ -340,6 +283,16 @@ class NoisySteps(lightning.LightningModule):
             "sums": self.sums.state(),
             "canaries": None if self.canaries is None else self.canaries.state(),
         }
+
+    def begin(self, state: dict[str, Any] | None, *, from_python: bool) -> None:
+        """Take the state that an earlier attempt left, if any; call it before the first step.
+
+        From here on, what a module from Python changes by itself is seen. Our own modules never change their tensors.
+        """
+        if state is not None:
+            self.restore(state)
+        if from_python:
+            self.snapshot = TensorSnapshot(self.model)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, but never from the batches or the noise of the attempt it is from."""
@@ -384,10 +337,6 @@ class NoisySteps(lightning.LightningModule):
             named = self.model.named_parameters(remove_duplicate=False)  # a shared tensor has several names
             copy.update((name, parts[id(p)].clone()) for name, p in named if id(p) in parts)
         return copy
-
-
-Build = Callable[[Plan, nn.Module, Store, Gate | FollowerGate, Secrets], NoisySteps]
-"""Makes a mechanism's program of a plan, a model and its records."""
 
 
 def _is_one(factor: Tensor | float) -> bool:

@@ -21,6 +21,7 @@ from dprecipe import __version__
 from dprecipe.contract.facts import NO_MODEL
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
+from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.paid.stage import size_share
 from dprecipe.faults import Interrupted, NothingLearned, RunFailed
 from dprecipe.noise.entropy import Secrets
@@ -30,7 +31,7 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import report_progress
 from dprecipe.release.origins import quote_names
 from dprecipe.training.audit.request import AuditEvidence, AuditRequest
-from dprecipe.training.canaries.coins import open_coins
+from dprecipe.training.canaries.coins import Coins, open_coins
 from dprecipe.training.canaries.run import guess_coins, make_canaries
 from dprecipe.training.checks.initial_weights import check_initial_weights
 from dprecipe.training.checks.memory import check_memory, rehearse_step
@@ -58,10 +59,22 @@ from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.lost_steps import check_trained
 from dprecipe.training.run.runner import EndedWithoutModel, PythonInputs, Rehearsal, Run, Runner, Start
-from dprecipe.training.steps.noisy_steps import Build, NoisySteps
-from dprecipe.training.steps.snapshot import TensorSnapshot
+from dprecipe.training.steps.contract import Build, StepContext
+from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.step_failures import StepFailed
 from dprecipe.training.steps.watch import SpentCurve, Stopping, Watch
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the leader of a run sends to the processes that follow it, before the first step."""
+
+    secrets: Secrets
+    constants: tuple[StageConstants, ...]
+    """Constants that the paid steps of preprocessing released."""
+    coins: Coins | None
+    """Coins of the canaries of an audited run."""
 
 
 @final
@@ -102,6 +115,25 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         size = measure_physical_batch(plan, self.build, program)
         return replace(program, physical_batch=size), with_size(plan, size)
 
+    def _assemble(
+        self, plan: Plan, program: StepwiseProgram, gate: Gate | FollowerGate, shared: Shared, processes: Processes
+    ) -> NoisySteps:
+        """Make the steps of an attempt, in the leader and in the processes that follow it alike."""
+        canaries = None
+        if shared.coins is not None:
+            canaries = make_canaries(plan, shared.coins, program.store.records, program.model, program.device)
+        context = StepContext(
+            plan,
+            program.model,
+            program.store,
+            gate,
+            shared.secrets,
+            processes,
+            size_share(plan.data, shared.constants),
+            canaries,
+        )
+        return self.build(context)
+
     def attempt(self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start) -> Run:
         """Train from the folder's last state to the end of the plan or of the budget, and publish."""
         processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
@@ -128,20 +160,17 @@ class StepwiseRunner(Runner[StepwiseProgram]):
                 attempt.charged,
                 stages=plan.stage_charges,
             )
-            module = self.build(plan, program.model, program.store, gate, attempt.secrets)
             scored = copies_to_score(plan, program)
-            module.join(processes)
             coins = None
             if canaries_of(plan):
                 has_state = state is not None
                 coins = open_coins(folder.private, canaries_of(plan), attempt.secrets, has_state=has_state)
-                module.canaries = make_canaries(plan, coins, program.store.records, program.model, program.device)
-            if state is not None:
-                checkpoint.restore(module, state, folder.checkpoint)
-            module.snapshot = take_snapshot(program)
-            module.size_share = size_share(plan.data, attempt.constants)
+            shared = Shared(attempt.secrets, attempt.constants, coins)
+            module = self._assemble(plan, program, gate, shared, processes)
+            with checkpoint.explaining(folder.checkpoint):
+                module.begin(state, from_python=program.custom_model)
             trained = released_names(plan, program.model)
-            processes.agree(lambda: (attempt.secrets, state, attempt.constants, coins))
+            processes.agree(lambda: (shared, state))
             curve = SpentCurve(plan, attempt.charged, module.events_done)
             with open_loggers(plan, folder, program.sets.custom_test) as loggers:
                 watch = Watch(
@@ -207,16 +236,10 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         begun = processes.agree(refuse_answer)
         if isinstance(begun, Run):
             return begun  # it ended without a model
-        secrets, state, constants, coins = begun
-        program = program.with_constants(plan, constants)
-        module = self.build(plan, program.model, program.store, FollowerGate(secrets), secrets)
-        module.join(processes)
-        if coins is not None:
-            module.canaries = make_canaries(plan, coins, program.store.records, program.model, program.device)
-        if state is not None:
-            module.restore(state)
-        module.snapshot = take_snapshot(program)
-        module.size_share = size_share(plan.data, constants)
+        shared, state = begun
+        program = program.with_constants(plan, shared.constants)
+        module = self._assemble(plan, program, FollowerGate(shared.secrets), shared, processes)
+        module.begin(state, from_python=program.custom_model)
         fit_steps(module, lightning.Callback(), program.device, module.steps_left)
         module.gather()
         if processes.agree(refuse_answer) == "interrupted":
@@ -231,7 +254,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
             secrets = Secrets()
             gate = Gate(take_first(plan.mechanism_plan.events, steps), plan.budget, ledger, secrets)
-            module = self.build(plan, program.model, program.store, gate, secrets)
+            module = self.build(StepContext(plan, program.model, program.store, gate, secrets))
             stopwatch = Stopwatch()
             fit_steps(module, stopwatch, program.device, steps)
             ledger.abandon()
@@ -285,11 +308,6 @@ def report_moved(module: NoisySteps) -> None:
             f"the module from Python changed tensors outside the noisy steps: {quote_names(moved)}; the release has "
             "their values from before training, and no tensor that was added later"
         )
-
-
-def take_snapshot(program: StepwiseProgram) -> TensorSnapshot | None:
-    """The tensors of a module from Python before this attempt's first step; our own modules never change theirs."""
-    return TensorSnapshot(program.model) if program.custom_model else None
 
 
 def refuse_answer() -> Any:

@@ -5,6 +5,7 @@ Faults are planted by replacing a function while a test lasts; the product has n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -92,7 +93,7 @@ def divide_by_batch(patch: pytest.MonkeyPatch) -> None:
     real = noisy_steps.NoisySteps.sum_units
 
     def sum_units(self: Any, ticket: Any, number: int, units: Any) -> Any:
-        self.size_share = max(1, len(units)) / 64
+        self.context = replace(self.context, size_share=max(1, len(units)) / 64)
         return real(self, ticket, number, units)
 
     patch.setattr(noisy_steps.NoisySteps, "sum_units", sum_units)

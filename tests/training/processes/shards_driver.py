@@ -21,6 +21,7 @@ from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.training.checks.noise import DRAWS  # noqa: E402
 from dprecipe.training.run import checkpoint, gate  # noqa: E402
 from dprecipe.training.run.start import run  # noqa: E402
+from dprecipe.training.steps.contract import BatchSums, StepContext  # noqa: E402
 from dprecipe.training.steps.noisy_steps import NoisySteps  # noqa: E402
 
 STOP = 20
@@ -28,7 +29,7 @@ STOP = 20
 
 def main(recipe: str, out: str) -> None:
     plan, sizes = make_plan(read(Path(recipe))), list[int]()
-    honest, joined, taken = gate.add_noise, NoisySteps.join, NoisySteps.take_step
+    honest, made, taken = gate.add_noise, NoisySteps.__init__, NoisySteps.take_step
 
     def leave_out(value: torch.Tensor, *terms: Any) -> torch.Tensor:
         if len(value) == DRAWS:  # the check of noise before a run stays
@@ -36,9 +37,9 @@ def main(recipe: str, out: str) -> None:
         drawn.append(len(value))
         return value
 
-    def join(self: NoisySteps, processes: Any) -> None:
-        joined(self, processes)
-        sizes[:] = [sum(p.numel() for p in self._moved)] * processes.count
+    def make(self: NoisySteps, context: StepContext, sums: BatchSums) -> None:
+        made(self, context, sums)
+        sizes[:] = [sum(p.numel() for p in self._moved)] * context.processes.count
         kept[:] = [p.to_local() if isinstance(p, DTensor) else p for p in self.model.parameters()]
 
     def take_step(self: NoisySteps) -> bool:
@@ -50,7 +51,7 @@ def main(recipe: str, out: str) -> None:
     kept: list[torch.Tensor] = []
     stopped: list[int] = []
     drawn: list[int] = []
-    gate.add_noise, NoisySteps.join, NoisySteps.take_step = leave_out, join, take_step  # type: ignore[method-assign]
+    gate.add_noise, NoisySteps.__init__, NoisySteps.take_step = leave_out, make, take_step  # type: ignore[method-assign]
     try:
         run(plan, out)
     except Interrupted:

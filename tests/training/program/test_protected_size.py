@@ -27,7 +27,8 @@ from dprecipe.recipe.read import read_text
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.training.program import gather
 from dprecipe.training.publish.publish import state_times
-from dprecipe.training.steps.noisy_steps import NoisyStep, NoisySteps
+from dprecipe.training.steps.contract import NoisyStep
+from dprecipe.training.steps.noisy_steps import NoisySteps
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -114,7 +115,9 @@ def test_a_run_tells_its_number_of_units_to_nobody(
     """Neither on the screen nor in the release: the only number near it is the released one."""
     shares: list[float] = []
     honest = NoisySteps.on_train_start
-    monkeypatch.setattr(NoisySteps, "on_train_start", lambda self: (shares.append(self.size_share), honest(self))[1])
+    monkeypatch.setattr(
+        NoisySteps, "on_train_start", lambda self: (shares.append(self.context.size_share), honest(self))[1]
+    )
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)  # a line of progress for each step, if there is any
     write_people(tmp_path / "people.csv", PEOPLE)
     (tmp_path / "table.yaml").write_text(RECIPE, "utf-8")

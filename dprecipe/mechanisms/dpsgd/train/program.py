@@ -17,7 +17,6 @@ from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase
 from dprecipe.models.outputs import label_type
 from dprecipe.models.zoo.causal_lm import CausalLanguageModel
-from dprecipe.noise.entropy import Secrets
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_sum, find_fallbacks
@@ -28,23 +27,24 @@ from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sharded_sum import PassSizes, Shards, plan_passes, sharded_clipped_sum
 from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.probe.sums import SumTests, clipping_tests
-from dprecipe.training.processes.processes import FollowerGate, world_size
+from dprecipe.training.processes.processes import world_size
 from dprecipe.training.program.losses import choose_loss
 from dprecipe.training.program.records import Store, StoredBatch, UnitRowsBatch
-from dprecipe.training.run.gate import Gate, multiplier_of
-from dprecipe.training.steps.noisy_steps import NoisyStep, NoisySteps
+from dprecipe.training.run.gate import multiplier_of
+from dprecipe.training.steps.contract import NoisyStep, StepContext
+from dprecipe.training.steps.noisy_steps import NoisySteps
 
 MIN_NORM, MAX_NORM = 1e-6, 1e6
 """The limits of an adaptive clip norm: those of any clip norm in a recipe."""
 
 
-def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | FollowerGate, secrets: Secrets) -> NoisySteps:
-    """Build the program of a plan.
+def build(context: StepContext) -> NoisySteps:
+    """Builds the program of a plan.
 
     Raises:
         RunFailed: the plan's clip norms do not match the model's layers.
     """
-    return NoisySteps(plan, model, store, gate, secrets, ClippedSums(plan, model))
+    return NoisySteps(context, ClippedSums(context.plan, context.model))
 
 
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:

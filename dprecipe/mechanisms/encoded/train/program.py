@@ -18,31 +18,31 @@ from dprecipe.mechanisms.encoded.plan import EncodedPlan
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
 from dprecipe.mechanisms.encoded.train.probe_codes import encoding_tests
-from dprecipe.noise.entropy import Secrets
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
 from dprecipe.training.engine.sharded_sum import Shards
 from dprecipe.training.engine.sizes import size_on
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.processes.processes import FollowerGate
 from dprecipe.training.program.losses import choose_loss
 from dprecipe.training.program.records import Store, StoredBatch
-from dprecipe.training.run.gate import Gate, distribution_of, multiplier_of
-from dprecipe.training.steps.noisy_steps import NoisyStep, NoisySteps
+from dprecipe.training.run.gate import distribution_of, multiplier_of
+from dprecipe.training.steps.contract import NoisyStep, StepContext
+from dprecipe.training.steps.noisy_steps import NoisySteps
 
 SLOTS = 1 << 62
 """The number of the stream that deals units to micro-batches; no run has as many steps."""
 
 
-def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | FollowerGate, secrets: Secrets) -> NoisySteps:
-    """The program of a plan."""
+def build(context: StepContext) -> NoisySteps:
+    """Builds the program of a plan."""
+    plan, model = context.plan, context.model
     planned, slot_of = plan.as_plan_of(EncodedPlan), None
     if planned.slots is not None:
         # Dealt unit by unit from a stream of its own: one more unit moves no other.
-        slot_of = secrets.stream("sampling", SLOTS).integers(planned.slots, store.units)
+        slot_of = context.secrets.stream("sampling", SLOTS).integers(planned.slots, context.store.units)
     encoder = encoder_of(planned, model, codebook_of(planned, Path(plan.source.file).parent))
-    return NoisySteps(plan, model, store, gate, secrets, Encoding(plan, encoder, slot_of))
+    return NoisySteps(context, Encoding(plan, encoder, slot_of))
 
 
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:

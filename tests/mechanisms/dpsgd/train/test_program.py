@@ -35,7 +35,8 @@ from dprecipe.training.program.records import Store
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.steps import noisy_steps
-from dprecipe.training.steps.noisy_steps import NoisyStep, NoisySteps
+from dprecipe.training.steps.contract import NoisyStep, StepContext
+from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.stepwise import fit_steps
 
 RECIPE = """\
@@ -73,7 +74,7 @@ def program(tmp_path: Path) -> Iterator[Callable[..., tuple[Plan, NoisySteps]]]:
         model = nn.Linear(3, 2)
         nn.init.zeros_(model.weight)
         nn.init.zeros_(model.bias)
-        return result, train.build(result, model, Store(records, torch.device("cpu")), gate, secrets)
+        return result, train.build(StepContext(result, model, Store(records, torch.device("cpu")), gate, secrets))
 
     yield make
     for ledger in ledgers:
@@ -117,12 +118,12 @@ def test_a_step_seeds_layers_only_where_one_may_draw(
     seeds: list[int] = []
     real = noisy_steps.drawing_from
     monkeypatch.setattr(noisy_steps, "drawing_from", lambda seed, device: seeds.append(seed) or real(seed, device))
-    result, module = program()
+    _, module = program()
     fit_steps(module, lightning.Callback(), torch.device("cpu"), 3)
     assert seeds == []
     _, module = program()
     model = nn.Sequential(nn.Dropout(0.5), module.model)
-    module = train.build(result, model, module._store, module.gate, module._secrets)
+    module = train.build(replace(module.context, model=model))
     fit_steps(module, lightning.Callback(), torch.device("cpu"), 3)
     assert len(set(seeds)) == len(seeds) == module.steps_done > 2
 

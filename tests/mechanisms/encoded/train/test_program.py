@@ -29,6 +29,7 @@ from dprecipe.training.program.records import Store
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Gate, distribution_of
 from dprecipe.training.run.start import run
+from dprecipe.training.steps.contract import StepContext
 from dprecipe.training.steps.noisy_steps import NoisySteps
 from dprecipe.training.steps.stepwise import fit_steps
 
@@ -67,7 +68,7 @@ def program(tmp_path: Path) -> Iterator[Make]:
         secrets = Secrets(5)
         gate = Gate(result.events, result.budget, opened[-1], secrets)
         model = build(result.model, (3,), 2, 0)
-        return result, train.build(result, model, Store(records, torch.device("cpu")), gate, secrets)
+        return result, train.build(StepContext(result, model, Store(records, torch.device("cpu")), gate, secrets))
 
     yield make
     for ledger in opened:
