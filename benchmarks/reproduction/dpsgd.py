@@ -15,9 +15,9 @@ import sys
 import time
 from pathlib import Path
 
+from dprecipe.api import run
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
-from dprecipe.training.run.start import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 NAMES = ("mnist-dpsgd", "mnist-scattering", "cifar10-scattering", "adult-dpsgd")

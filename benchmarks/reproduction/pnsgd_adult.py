@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+from dprecipe.api import run
 from dprecipe.data.load import load
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
 from dprecipe.text.dump import dump_inline
-from dprecipe.training.run.start import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 KEPT = 26_000

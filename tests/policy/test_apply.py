@@ -130,7 +130,7 @@ def test_a_run_is_refused_before_there_is_a_folder(recipe: Path, tmp_path: Path)
     assert result.exit_code == 3
     assert "error[Q101]" in result.stderr
     assert not (tmp_path / "out").exists()
-    from dprecipe.training.run.start import run
+    from dprecipe.api import run
 
     with pytest.raises(PlanRefused, match="Q101"):  # also of a plan that was made without asking
         run(make_plan(read(recipe)), tmp_path / "out")

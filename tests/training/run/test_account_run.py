@@ -20,6 +20,7 @@ from dprecipe.account.facts import SlotsPart, new_facts
 from dprecipe.account.faults import AccountRefused, AccountUnavailable
 from dprecipe.account.opening import create_account, open_account
 from dprecipe.account.standing import find_cost
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data import known_digests
 from dprecipe.data.paid.constants import StageConstants
@@ -46,7 +47,6 @@ from dprecipe.training.run.folder import RunFolder
 from dprecipe.training.run.gate import Gate
 from dprecipe.training.run.runner import Start
 from dprecipe.training.run.spend_once import spend_once
-from dprecipe.training.run.start import run
 from tests.training.tuning.conftest import PAID, TUNING
 
 Small = Callable[..., Plan]

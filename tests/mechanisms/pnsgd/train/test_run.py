@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import dprecipe
+from dprecipe.api import run
 from dprecipe.contract.plan import Plan
 from dprecipe.data.records import Records
 from dprecipe.faults import BudgetSpent, DataFault, RunFailed, UsageFault
@@ -25,7 +26,7 @@ from dprecipe.models.load import load
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import read
 from dprecipe.training.run.runner import PythonInputs
-from dprecipe.training.run.start import rehearse, run
+from dprecipe.training.run.start import rehearse
 
 Planned = Callable[..., Plan]
 
