@@ -25,10 +25,10 @@ _HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], boo
 MAX_HEADER_BYTES = 10_000
 """Bytes of an array's header, as numpy reads it."""
 CHUNK_BYTES = 16 << 20
-"""Of an array that is read some records at a time."""
+"""Bytes of an array that are read at a time."""
 _FORTRAN = 64 << 20
 _ERRORS = (*READ_ERRORS, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-"""What reading a damaged or encrypted archive can raise."""
+"""Exceptions that reading a damaged or encrypted archive can raise."""
 
 
 @final

@@ -117,7 +117,7 @@ def _numbers(column: Any) -> Numbers:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type is one of texts."""
+    """Returns True for a type of texts."""
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 

@@ -89,7 +89,7 @@ def _collect_images(chunks: Chunks, image: ImageColumn, label: Label | None, rea
 
 @contextmanager
 def reading_arrow(fault: Callable[[Exception], DataFault], reading: Limits) -> Iterator[None]:
-    """What pyarrow raises, as the fault of what it reads. Too little memory is nobody's fault, and stays an error."""
+    """Turns what pyarrow raises into a fault of the data that it reads. Too little memory stays an error."""
     try:
         yield
     except pa.ArrowMemoryError:

@@ -15,10 +15,10 @@ from dprecipe.data.schema import Crop, Flip, Step
 
 
 def make_augmentation(steps: Sequence[Step], generator: torch.Generator) -> Callable[[Tensor], Tensor] | None:
-    """What the recipe's `random_crop` and `random_flip` steps do to a batch (B, C, H, W), in order; None where there
-    are none.
+    """Returns the function that applies the recipe's `random_crop` and `random_flip` steps, in order, to a batch
+    (B, C, H, W); None if there are none.
 
-    The generator, on whatever device, is seeded anew for each batch, by a seed that is secret (`Store.batch`).
+    The generator, on any device, is seeded again for each batch, with a secret seed (`Store.batch`).
     """
     operations = [op for step in steps if isinstance(op := step.operation, Crop | Flip)]
     if not operations:

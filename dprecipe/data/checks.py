@@ -123,7 +123,7 @@ def _public_matches(data: Data) -> Iterator[Finding]:
 
 
 def _features(train: Source, other: AnySource) -> tuple[tuple[str, object, object], ...]:
-    """What both sources' features must have in common, by name."""
+    """Returns what both sources' features must have in common: for each property its name and both values."""
     return (
         ("columns", _listed(train), _listed(other)),
         ("shape", model_shape(train.record_shape), model_shape(other.record_shape)),

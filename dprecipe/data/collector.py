@@ -55,8 +55,9 @@ class RecordCollector:
             self._names = reading.storage.texts("names")
 
     def choose(self, texts: Mapping[str, Sequence[str]], rows: int, place: Place) -> NDArray[np.int64] | None:
-        """Which rows of a chunk of `rows` are used, (B,), rising; None: all. Those on the side of a split that is read,
-        and of each unit the first `max_records` of the source.
+        """Chooses the rows of a chunk of `rows` that are used: their numbers, (B,), increasing; None for all.
+
+        They are on the side of a split that is read, and are among the first `max_records` of their unit in the source.
 
         Guarantees: whether a row is used depends on the rows of its own unit alone (`dprecipe.data.split`). A database
         joins and groups in an order that other units' rows decide, so where that may be, no unit's rows are cut.

@@ -69,7 +69,7 @@ def find_folder(declared: str | None, recipe_file: str | Path | None) -> Path | 
 
 
 def digest_files(files: Sequence[Path], known: KnownDigests) -> list[str]:
-    """What the files hold; of more than `BY_CONTENT`, when they changed. Raises `OSError`."""
+    """Returns digests of the files' content; for more than `BY_CONTENT`, of when they changed. Raises `OSError`."""
     if len(files) > BY_CONTENT:
         return [f"{file.name} {state_of(file)[:-1]}" for file in files]  # a device has another number after a restart
     return [known.digest(file) for file in files]
@@ -93,7 +93,7 @@ class Copy:
         self.path, self._draft = folder / key, folder / f"{key}{WRITING}"
         self._files, self._names, self._before, self._known = files, names, list(before), known
         self.storage = Storage(0, self._open, folder)
-        """Where the parts of a copy in the making are put."""
+        """Storage for the parts of the copy that is being made."""
 
     def load(self) -> tuple[Raw, SourceCounts] | None:
         """The records of the copy; None where there is none, or it is damaged: then it is thrown away."""

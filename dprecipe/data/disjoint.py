@@ -75,7 +75,7 @@ def _in_training_files(data: Data, root: Path) -> Iterator[tuple[Role, AnySource
 
 
 def _identify(files: list[Path]) -> list[tuple[int, int]]:
-    """What files are, whatever their names: device and number."""
+    """Returns the identity of each file, whatever its name: device and number."""
     return [(status.st_dev, status.st_ino) for status in map(Path.stat, files)]
 
 
@@ -87,7 +87,7 @@ def _ranges_disjoint(one: AnySource, other: AnySource) -> bool:
 
 
 def _share_a_record(one: Records, other: Records) -> bool:
-    """Whether a record of one has the same features as a record of the other."""
+    """Returns True if a record of one has the same features as a record of the other."""
     if one.features.shape[1:] != other.features.shape[1:]:
         return False
     numbers = np.random.default_rng(0).integers(1, 1 << 63, one.features[:1].size, np.uint64) | np.uint64(1)

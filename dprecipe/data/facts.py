@@ -1,4 +1,4 @@
-"""What a recipe says about its data: shape, label and columns. No data is read."""
+"""Facts about the data that the recipe states: shape, label and columns. No data is read."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class DataFacts:
     """The shape of one record's features as the model sees them: (D,); of images, (channels, height, width); of
     sequences, (2, places): input tokens and labels."""
     target: Target
-    """What the label is."""
+    """Kind of the label."""
     source_shape: tuple[int, ...]
     """The shape of one record as it is read, before preprocessing."""
     columns: tuple[ColumnFacts, ...] = ()
     vocabulary: int | None = None
     """The number of tokens, which are 0 … vocabulary − 1; None if the features are quantities."""
     tokenizer: TokenizerFile | None = None
-    """What makes the tokens of texts; None if these are hashed words, or no texts."""
+    """Tokeniser of texts; None if there are no texts, or their words are hashed."""
     max_length: int | None = None
-    """Of sequences: the places of one, of which a record has one or several."""
+    """Places of one sequence; a record has one sequence or several."""
 
     @property
     def outputs(self) -> int:
@@ -61,7 +61,7 @@ class DataFacts:
 
 
 def describe_size(data: Data) -> str:
-    """What is assumed of the number of units, in words."""
+    """Describes what is assumed of the number of units."""
     units = data.planned_units
     if data.split is None:
         known = f"the number of units, {units}, is public"
@@ -132,7 +132,7 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def count_scattering_coefficients(scales: int, angles: int) -> int:
-    """How many channels scattering computes from one: 1 + JL + L²J(J−1)/2, of orders 0, 1 and 2."""
+    """Returns the number of channels that scattering computes from one: 1 + JL + L²J(J−1)/2, of orders 0, 1 and 2."""
     return 1 + scales * angles + angles**2 * scales * (scales - 1) // 2
 
 
@@ -212,7 +212,7 @@ def tokenizer_file(steps: Sequence[Step]) -> TokenizerFile | None:
 
 
 def has_tokenizer(steps: Sequence[Step]) -> bool:
-    """Whether texts become the tokens of a tokeniser, whose file a model needs."""
+    """Returns True if texts become the tokens of a tokeniser, whose file a model needs."""
     return tokenizer_file(steps) is not None
 
 

@@ -23,7 +23,7 @@ GZIP_LIMIT = 1_100
 """Deflate expands a byte to at most 1,032: if a header states more, the file is truncated."""
 CHUNK = 1 << 20
 READ_ERRORS = (OSError, EOFError, zlib.error)
-"""What reading a damaged file can raise."""
+"""Exceptions that reading a damaged file can raise."""
 MAX_FILES = 100_000
 """Files of a table."""
 
@@ -123,7 +123,10 @@ def locate_folder(path: str, root: Path) -> Path:
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path of a recipe may match several files: `*`, `?`, and `**` for any folders. Brackets are letters."""
+    """Returns True if a recipe's path may match several files: `*`, `?`, and `**` for any folders.
+
+    Brackets are ordinary characters.
+    """
     return "*" in path or "?" in path
 
 
@@ -197,12 +200,12 @@ def _glob(pattern: str, root: Path) -> list[str]:
 
 
 def leaves_root(path: str) -> bool:
-    """Whether a path is absolute or goes up."""
+    """Returns True if a path is absolute or goes up."""
     return PurePath(path).is_absolute() or ".." in path.replace("\\", "/").split("/")
 
 
 def is_gzip(file: Path) -> bool:
-    """Whether the content is gzipped; the name does not matter."""
+    """Returns True if the content is gzipped; the name does not matter."""
     with file.open("rb") as stream:
         return stream.read(2) == GZIP_MAGIC
 

@@ -23,7 +23,7 @@ from dprecipe.text.spelling import normalise_text
 
 PASSED = "the records passed"
 EMPTY = ("NaT", "nan", "<NA>")
-"""What libraries print in the place of a missing value."""
+"""Texts that libraries print for a missing value."""
 ACCEPTED = (
     "pass a DataFrame, a pyarrow Table, a dict of columns, or a list of rows, each a dict of column name to value"
 )

@@ -109,8 +109,9 @@ def _names_of(series: Any) -> list[Any]:
 
 @final
 class _NameForms:
-    """Of columns of names whose values are Python's own: in which forms they are written. Libraries make 7 to 7.0 where
-    other rows of a column are empty, and one person would be two."""
+    """Forms in which columns of names hold Python's own values.
+
+    Libraries turn 7 into 7.0 where other rows of a column are empty, and one person would count as two."""
 
     def __init__(self, subject: str) -> None:
         self._subject, self._forms = subject, dict[str, set[str]]()

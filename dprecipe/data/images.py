@@ -33,8 +33,9 @@ Decode = Callable[[Sequence[EncodedImage], str, Place, Problems], NDArray[np.uin
 @final
 @dataclass(frozen=True, slots=True)
 class ImageForm:
-    """What images become: `shape` (height, width, channels), and how those of another size are brought to it; without
-    `resize`, they are refused."""
+    """Form that images are brought to: `shape` (height, width, channels), and the way to resize others.
+
+    Without `resize`, images of another size are refused."""
 
     shape: tuple[int, ...]
     resize: Resize | None = None

@@ -68,7 +68,7 @@ class KnownDigests:
         self._is_new = False
 
     def digest(self, file: Path) -> str:
-        """What a file holds, by a digest under the secret: remembered, or made of every byte. Raises `OSError`."""
+        """Returns the digest of a file's content under the secret: remembered, or computed. Raises `OSError`."""
         name, before = self._name(file), state_of(file)
         known = self._known.get(name)
         if known is not None and known[0] == list(before):

@@ -104,7 +104,7 @@ def read(
 
 
 def open_all_tokens(steps: Sequence[Step], root: Path) -> AnyTokens | None:
-    """What makes the tokens of a `sequences` or a `tokenize` step; None without one. `root`: the data root.
+    """Opens the tokeniser of a `sequences` or a `tokenize` step; returns None without one. `root`: the data root.
 
     Raises:
         DataFault, UsageFault: the tokeniser can't be opened, or is not what is declared.
@@ -116,7 +116,7 @@ def open_all_tokens(steps: Sequence[Step], root: Path) -> AnyTokens | None:
 
 
 def _declared(source: AnySource, data: Data) -> object:
-    """What the recipe says of reading a source; the steps that come after it and the declared size change nothing."""
+    """Returns what decides how a source is read; later steps and the declared size are left out."""
     steps = [step for step in data.preprocess if isinstance(step.operation, _ON_READING)]
     unit = data.unit if isinstance(data.unit, str) else data.unit.model_dump(mode="json")
     split = None if data.split is None else data.split.model_dump(mode="json")

@@ -122,14 +122,14 @@ class NameNumbers:
     def _first_of_keys(
         self, rows: NDArray[np.int64], free: NDArray[np.int64], keys: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of these rows the first of each key: where the table is nearly full, rows of one name must not count as
+        """Keeps the first row of each key: where the table is nearly full, rows of one name must not count as
         several."""
         _, first = np.unique(keys[rows], axis=0, return_index=True)
         first.sort()
         return rows[first], free[first]
 
     def _places(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Where in the table each key is looked for first: nobody can choose names that meet."""
+        """Returns where in the table the search for each key starts. Names cannot be chosen so that they collide."""
         with np.errstate(over="ignore"):
             mixed = keys[:, 0] * self._factors[0]
             mixed ^= mixed >> np.uint64(32)

@@ -26,8 +26,10 @@ _TAKEN = frozenset({"record", "records"})
 
 
 def is_name(text: str) -> bool:
-    """Whether a column's name may stand in a claim: letters of any script, digits and `_-./:#`, single blanks between,
-    a letter or an underscore first, at most 60 characters."""
+    """Returns True if a column's name may stand in a claim.
+
+    It has at most 60 characters: letters of any script, digits, `_-./:#` and single blanks between them, with a letter
+    or an underscore first."""
     kinds = "".join(c if c in f"{JOINING} " else _classify(c) for c in text)
     return len(text) <= MAX_NAME and _FORM.fullmatch(kinds) is not None
 
@@ -59,8 +61,9 @@ def name_unit(column: str | None, noun: str | None = None) -> str:
 
 
 def write_unit_key(column: str | None) -> str:
-    """Who is protected, as accounts and policies write it: `record`, or the column; one of that very name, `column
-    record`."""
+    """Returns the protected unit as accounts and policies write it: `record`, or the column's name.
+
+    A column that is itself named `record` is written `column record`."""
     if column is None:
         return "record"
     return f"column {column}" if _RECORD.fullmatch(column) else column

@@ -194,7 +194,7 @@ def _sum_powers(ways: float, least: int, most: int) -> float:
 
 
 def _work(part: _Part) -> float:
-    """Where what follows may fail, and every way is tried."""
+    """Returns the work of a part where what follows may fail, and every way is tried."""
     match part:
         case _Row(parts):
             return _work_row(parts, len(parts))
@@ -220,7 +220,7 @@ def _work_row(parts: Sequence[_Part], end: int) -> float:
 
 
 def _work_last(part: _Part) -> float:
-    """Where nothing follows that may fail: the first match is the last."""
+    """Returns the work of a part where nothing that follows may fail: the first match is the last."""
     match part:
         case _Row(parts):
             last = _find_last_failing(parts)
@@ -232,7 +232,7 @@ def _work_last(part: _Part) -> float:
 
 
 def _work_failing(part: _Part) -> float:
-    """Where nothing follows that may fail, until it is known that the part fails itself."""
+    """Returns the work until the part itself fails, where nothing that follows may fail."""
     match part:
         case _Row(parts):
             last = _find_last_failing(parts)

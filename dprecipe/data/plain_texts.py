@@ -16,7 +16,7 @@ def check_texts(values: Values, report: ColumnReport, may_be_empty: bool = False
 
 
 def has_half_letter(text: str) -> bool:
-    """Whether a text holds a lone surrogate, which no encoding of text has."""
+    """Returns True if a text holds a lone surrogate, which no encoding of text has."""
     return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -24,7 +24,7 @@ ReadyStep = Step | StageConstants
 """A step, or what a paid step has released."""
 BYTE = np.float32(255)
 STABILITY = np.float32(1e-5)
-"""What `group_norm` adds to a variance: the constant of most libraries."""
+"""Constant that `group_norm` adds to a variance, as most libraries do."""
 
 
 def prepare_features(features: NDArray[np.generic], steps: Sequence[ReadyStep]) -> Floats:
@@ -64,7 +64,7 @@ def prepare_features(features: NDArray[np.generic], steps: Sequence[ReadyStep]) 
 
 
 def is_pending(step: ReadyStep) -> bool:
-    """Whether this is a paid step that has not released its constants."""
+    """Returns True for a paid step that has not released its constants."""
     return isinstance(step, Step) and is_paid(step.operation)
 
 

@@ -45,7 +45,7 @@ class Problems:
 
     @property
     def found(self) -> bool:
-        """Whether there is one."""
+        """True if a problem was found."""
         return bool(self._entries or self._faults)
 
     def stop(self, fault: DataFault) -> DataFault:

@@ -43,7 +43,7 @@ FUNCTIONS = frozenset_of(
 )
 """Functions of the values of a row: neither the time, nor chance, nor a setting, nor another row decides them."""
 POSTGRES_SETS = frozenset_of("regexp_matches")
-"""Those of them that give a set of rows in PostgreSQL."""
+"""Functions among them that give a set of rows in PostgreSQL."""
 RESERVED = frozenset_of(
     """all analyze any array asof at collate columns cross current_catalog current_date current_role current_schema
     current_time current_timestamp current_user desc except exclude exists fetch filter for full grant group
@@ -62,14 +62,14 @@ Rows = Literal["declared"]
 @final
 @dataclass(frozen=True, slots=True)
 class RowOrigin:
-    """How the records of a source are made of the rows of its tables."""
+    """Origin of a source's records: how they are made of the rows of its tables."""
 
     reason: str
     """Why a record may depend on other rows than one; empty where none does."""
     declared: bool
-    """Whether the author declares that it depends on rows of its own unit alone."""
+    """True if the author declares that a record depends on rows of its own unit alone."""
     filters: bool
-    """Whether a row may be left out, by its own values."""
+    """True if a row may be left out because of its own values."""
     path: str
     """The key of the query, below the source."""
 
@@ -103,7 +103,7 @@ def find_postgres_reason(query: str, tables: Collection[str]) -> str:
 
 
 def has_filter(query: str) -> bool:
-    """Whether a query may leave rows out."""
+    """Returns True if a query may leave rows out."""
     try:
         return any(token == Token("word", "where") for token in _tokens(query))
     except NotByRow:
@@ -150,7 +150,7 @@ def _split_items(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def check_rows(query: str, tables: Collection[str], rows: Rows | None, filters: bool) -> RowOrigin:
-    """What a recipe's query and its `rows` say together."""
+    """Returns what a recipe's query and its `rows` say together."""
     return RowOrigin(find_reason(query, tables), rows == "declared", filters, "query")
 
 

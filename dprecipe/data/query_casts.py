@@ -92,7 +92,7 @@ def _name_type(token: Token) -> str:
 
 
 def _find_start(tokens: Sequence[Token], end: int, keywords: frozenset[str]) -> int:
-    """Where the value begins that ends before `end`."""
+    """Returns the start of the value that ends before `end`."""
     depth = cases = 0
     for number in range(end - 1, -1, -1):
         token = tokens[number]

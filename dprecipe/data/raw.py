@@ -1,4 +1,4 @@
-"""What a source hands to the loader, and the checks that all sources share."""
+"""Interface between a source and the loader, and the checks that all sources share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TextValues:
     values: Sequence[str]
 
     def select(self, rows: Iterable[int]) -> TextValues:
-        """Those of some rows."""
+        """Returns the texts of some rows."""
         return TextValues(self.start, tuple(self.values[row] for row in rows))
 
 
@@ -68,7 +68,7 @@ MAX_RECORDS = 10_000_000
 
 
 class Limits(Protocol):
-    """Which rows of a file are read, and where its problems are collected."""
+    """Limits of reading a file: the rows that are read, and the place where its problems are collected."""
 
     @property
     def problems(self) -> Problems: ...
@@ -81,8 +81,8 @@ class Limits(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source is read: how many rows at most, which column names its records, whether it is private, and where its
-    records are put."""
+    """Instructions for reading a source: the most rows, the column that names its records, whether it is private, and
+    where its records are put."""
 
     data: Data
     role: Role
@@ -92,7 +92,7 @@ class Reading:
     counts: SourceCounts = field(default_factory=SourceCounts)
     storage: Storage = field(default_factory=Storage)
     tokens: Tokens | SequenceTokens | None = None
-    """What makes the tokens of a `tokenize` or a `sequences` step."""
+    """Tokeniser of a `tokenize` or a `sequences` step."""
 
     @staticmethod
     def of(
@@ -104,12 +104,12 @@ class Reading:
 
     @property
     def split(self) -> Split | None:
-        """What divides the source in two, of which one side is read; None: all of it is read."""
+        """Split of the source into two sides, one of which is read; None if all of it is read."""
         return None if self.role == "public" else self.data.split
 
     @property
     def reads_train(self) -> bool:
-        """Whether the source is that of the training records, of which a split may take the other side."""
+        """True if this source holds the training records; a split may read the other side of it."""
         return self.role == "train" or self.split is not None
 
     @property
@@ -130,9 +130,10 @@ class Reading:
         return texts if is_exact else fold_names(texts)
 
     def select_side(self, texts: Mapping[str, Sequence[str]], first: int, rows: int) -> NDArray[np.int64]:
-        """Of `rows` rows of a source that is divided, those on the side that is read: increasing places in [0, rows).
+        """Selects the rows on the side of a split that is read: increasing places in [0, rows).
 
-        `texts`: of the naming columns, folded. `first`: how many rows came before, of those that `records` selects.
+        `texts`: of the naming columns, folded. `first`: the number of rows before these, among those that `records`
+        selects.
         """
         column = split_column(self.data)
         if self.split is None:
@@ -304,7 +305,7 @@ NO_COUNT = "a label is not a whole number from 0 on"
 
 
 def is_count(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether each number is whole and not negative; NaN is not."""
+    """Marks the numbers that are whole and not negative; NaN is neither."""
     result: NDArray[np.bool_] = (numbers >= 0) & (np.floor(numbers) == numbers) & np.isfinite(numbers)
     return result
 

@@ -35,7 +35,7 @@ QUIET_SECONDS = 2.0
 
 
 class RecordSource(Protocol):
-    """What a run reads from: `Records`, synthetic ones in a rehearsal, or what Python brings along."""
+    """Source that a run reads from: `Records`, synthetic ones in a rehearsal, or objects passed from Python."""
 
     @property
     def units(self) -> NDArray[np.int64] | None: ...
@@ -233,12 +233,12 @@ class Records:
 
     @property
     def awaits_scattering(self) -> bool:
-        """Whether `scattering` is among the steps that `prepared` applies."""
+        """True if `scattering` is among the steps that `prepared` applies."""
         return any(isinstance(step, Step) and step.scattering is not None for step in self.pending[: self.next_stage])
 
     @property
     def next_stage(self) -> int | None:
-        """Where in `pending` the first paid step stands that has not released its constants; None: there is none."""
+        """Place in `pending` of the first paid step that has not released its constants; None if there is none."""
         return next((index for index, step in enumerate(self.pending) if is_pending(step)), None)
 
     def with_constants(self, constants: StageConstants) -> Records:
@@ -283,7 +283,7 @@ TAKERS = {"pandas": "from_pandas", "polars": "from_arrow", "pyarrow": "from_arro
 
 
 def suggest_taker(value: object) -> str:
-    """How to pass an object to a run, by its package."""
+    """Suggests how to pass an object to a run, by its package."""
     package = type(value).__module__.partition(".")[0]
     taker = TAKERS.get(package, "from_torch" if package in ("torch", "torchvision", "numpy") else "")
     return (

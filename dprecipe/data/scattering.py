@@ -148,7 +148,7 @@ def _morlet(size: tuple[int, int], j: int, angle: int, angles: int) -> NDArray[n
 
 
 def _average(length: int, scales: int, r: int) -> Floats:
-    """What multiplies lines of every 2^r-th pixel from the right: a Gaussian about every 2^J-th, without the margin."""
+    """Returns the right factor for lines of every 2^r-th pixel: a Gaussian about every 2^J-th, without the margin."""
     sigma = 0.8 * 2 ** (scales - 1)
     distances = np.arange(length)[:, None] + length * np.arange(-2, 3)
     bell = np.exp(-(distances**2) / (2 * sigma**2)).sum(axis=1) / (np.sqrt(2 * np.pi) * sigma)

@@ -240,7 +240,7 @@ Size = Annotated[
 
 
 class Split(Block):
-    """Which records of the training source are held out: by a keyed hash of their unit, or of the text in a column."""
+    """Rule for holding out records of the training source: a keyed hash of their unit, or of the text in a column."""
 
     by: Name = Field("unit", description="`unit` (with data.unit: record, the record's number), or a column")
     share: Fraction = Field(description="expected share of the units, or of the column's values, that is held out")
@@ -269,7 +269,7 @@ else:
 
 
 class Data(Block):
-    """What is private, what is public, who is protected."""
+    """Private and public data, and the unit that is protected."""
 
     train: Source
     public: PublicSource | None = Field(None, description="unlabelled records that may be published: what is asked")
@@ -283,7 +283,7 @@ class Data(Block):
 
     @property
     def split(self) -> Split | None:
-        """How held-out records are cut out of the training source; None where they are not."""
+        """Split that cuts held-out records out of the training source; None if there is none."""
         return self.test.split if isinstance(self.test, SplitOff) else None
 
     @property
@@ -298,17 +298,17 @@ class Data(Block):
 
     @property
     def hides_size(self) -> bool:
-        """Whether the number of units is protected, and only a bound on it declared."""
+        """True if the number of units is protected, and only a bound on it is declared."""
         return isinstance(self.size, SizeBound)
 
     @property
     def hides_training_units(self) -> bool:
-        """Whether the number of training units is not public: it is protected, or a split decides it."""
+        """True if the number of training units is not public: it is protected, or a split decides it."""
         return self.hides_size or self.split is not None
 
     @property
     def unit_name(self) -> str:
-        """Who is protected, as accounts name it."""
+        """Protected unit, as accounts name it."""
         return write_unit_key(self.unit_column)
 
     @property
@@ -323,13 +323,13 @@ class Data(Block):
 
     @property
     def planned_units(self) -> int:
-        """What rates, lengths and divisors are planned from: a public number, which depends on no record.
+        """Number of units that rates, lengths and divisors are planned from: public, and dependent on no record.
 
-        It is `max_units`, of which a split leaves the expected share: `max_units` · (1 − share), rounded down.
+        It is `max_units`, or with a split the share that it leaves: `max_units` · (1 − share), rounded down.
         """
         share = Exact(0) if self.split is None else Exact(str(self.split.share))
         return max(1, math.floor(self.max_units * (1 - share)))
 
     def admits(self, units: int) -> bool:
-        """Whether a training source of so many units, before any split, is what is declared."""
+        """Returns True if a training source of `units` units, before any split, is what is declared."""
         return 1 <= units <= self.max_units if self.hides_size else units == self.max_units

@@ -73,7 +73,7 @@ class SequenceTokens:
 
     @property
     def count(self) -> int:
-        """How many tokens the tokeniser knows: the vocabulary of a model may be larger."""
+        """Number of tokens that the tokeniser knows: the vocabulary of a model may be larger."""
         return 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @property

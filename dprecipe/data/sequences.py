@@ -54,12 +54,12 @@ class SequenceEncoder:
 
     @property
     def chats(self) -> frozenset[str]:
-        """Those of them that are lists of messages."""
+        """Names of the columns that are lists of messages."""
         return frozenset(() if self._step.chat is None else (self._step.chat,))
 
     @property
     def numeric(self) -> tuple[str, ...]:
-        """Those of them that may be read as numbers."""
+        """Names of the columns that may be read as numbers."""
         return tuple(name for name in self._step.row or () if self._columns[name].limits is not None)
 
     @property

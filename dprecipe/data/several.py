@@ -39,7 +39,7 @@ def unpack_answers(labels: NDArray[Any], names: int) -> Answers:
 
 
 def are_answers(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether all that an array (N, K) holds for a record is 0 or 1, (N,)."""
+    """Marks the records, (N,), for which all K entries of an array (N, K) are 0 or 1."""
     result: NDArray[np.bool_] = ((array == 0) | (array == 1)).all(axis=1)
     return result
 

@@ -1,4 +1,4 @@
-"""Where records are put while a source is read: in memory, or in files that are mapped into memory.
+"""Storage for records while a source is read: in memory, or in files that are mapped into memory.
 
 A file that is mapped takes no memory of its own: the system reads a page of it when it is used, and forgets the page
 when memory is short. Files are either kept (`dprecipe.data.copies`) or have no name: then nothing of them is left on
@@ -22,14 +22,17 @@ from numpy.typing import NDArray
 from dprecipe.faults import DataFault
 
 IN_MEMORY_BYTES = 1 << 30
-"""What takes more than this is put into files."""
+"""Size above which a part is put into a file."""
 WRITE_BYTES = 1 << 20
 OpenFile = Callable[[str], BinaryIO]
 """Opens an empty file for a part of the records, by the part's name; to be read and written."""
 
 
 def temporary_folder() -> Path:
-    """Where files without a name lie: `$TMPDIR`, else `/var/tmp`, which is on a disk where `/tmp` is in memory."""
+    """Returns the folder of files without a name: `$TMPDIR`, else `/var/tmp`.
+
+    `/var/tmp` is on a disk even where `/tmp` is in memory.
+    """
     places = (os.environ.get("TMPDIR", ""), "/var/tmp")
     usable = (Path(place) for place in places if place and os.access(place, os.W_OK | os.X_OK))
     return next((place for place in usable if place.is_dir()), Path(tempfile.gettempdir()))
@@ -43,7 +46,7 @@ def open_nameless(part: str = "") -> BinaryIO:
 @final
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where the parts of records go: memory up to `limit` bytes a part, then a file that `open_file` opens.
+    """Storage for parts of records: memory up to `limit` bytes a part, beyond that a file that `open_file` opens.
 
     `limit` is a public number where the number of records is protected: infinite or 0, as the *declared* size says.
     """
@@ -51,7 +54,7 @@ class Storage:
     limit: float = math.inf
     open_file: OpenFile = open_nameless
     folder: Path | None = None
-    """Where the files lie, for messages; None: in `temporary_folder`."""
+    """Folder of the files, for messages; None means `temporary_folder`."""
     expected: int = 0
     """Records that are expected, a public number: memory for so many is taken at once, and used as they come."""
 

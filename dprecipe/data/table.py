@@ -73,9 +73,9 @@ class TableEncoder:
         self._tokens = HashedWords(step) if tokens is None and step is not None and step.buckets else tokens
         starts = {column.name: column.start for column in self._facts}
         self.text_starts = {name: starts[name] for name in columns if name in item_steps(steps)}
-        """Of columns whose items a paid step releases: where their features, which are 0 until then, begin."""
+        """Start of the features of each column whose items a paid step releases; they are 0 until then."""
         self.texts: dict[str, Sequence[str]] = {}
-        """Of these columns, the values of the last chunk."""
+        """Values of these columns in the last chunk."""
         self.width = sum(column.width for column in self._facts)
 
     @property
@@ -85,7 +85,7 @@ class TableEncoder:
 
     @property
     def numeric(self) -> tuple[str, ...]:
-        """Those of them that are numbers."""
+        """Names of the columns that are numbers."""
         return tuple(name for name, column in self._columns.items() if column.limits is not None)
 
     def text_values(self) -> dict[str, TextValues]:

@@ -29,7 +29,7 @@ PADDING_WORDS = ("[PAD]", "<pad>", "<|pad|>", "<|padding|>")
 
 
 class Tokens(Protocol):
-    """What turns texts into tokens."""
+    """Tokeniser: turns texts into tokens."""
 
     def write(self, texts: Sequence[str], features: NDArray[np.float32]) -> None:
         """Write the first tokens of each text, and padding after the last, into `features` (N, length)."""
@@ -71,7 +71,7 @@ class LibraryTokens:
 
 
 def open_tokens(step: Tokenize, root: Path) -> Tokens:
-    """What makes the tokens of a step. `root`: the data root.
+    """Opens the tokeniser of a step. `root`: the data root.
 
     Raises:
         DataFault, UsageFault: see `load_tokenizer`.

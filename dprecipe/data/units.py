@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identities:
-    """What identifies each of N records permanently, whatever happens to other records.
+    """Permanent identities of N records, which do not change with other records.
 
     `names` are the distinct identities: texts, or the records' numbers in their source. `numbers` are int64 (N,):
     record i has the identity `names[numbers[i]]`, and `names[i]` where they are None. Records with the same identity

@@ -48,7 +48,7 @@ class CodedTexts(Sequence["str | None"]):
         return None if code < 0 else self.distinct[code]
 
     def decode(self, distinct: Sequence[T], missing: T) -> list[T]:
-        """What each row's text stands for, given what the different ones do."""
+        """Returns the value of each row's text, given the values of the different texts."""
         all_of = [*distinct, missing]  # the last one is where -1 leads
         return [all_of[code] for code in self.codes.tolist()]
 
@@ -174,7 +174,7 @@ def whole_numbers(values: Values, end: int) -> NDArray[np.int64] | None:
 
 
 def look_up(texts: Sequence[str], numbers: Mapping[str, T], default: T) -> list[T]:
-    """What each text stands for; each different text is looked up once."""
+    """Looks up the value of each text; each different text once."""
     found = {text: numbers.get(text, default) for text in set(texts)}
     return [found[text] for text in texts]
 
@@ -188,7 +188,7 @@ def number_texts(values: Values, numbers: Mapping[str, int], default: int) -> ND
 
 
 def map_texts(texts: Sequence[str], parse: Callable[[str], T]) -> list[T]:
-    """What each text is parsed to; each different text is parsed once."""
+    """Parses each text; each different text once."""
     found = {text: parse(text) for text in set(texts)}
     return [found[text] for text in texts]
 

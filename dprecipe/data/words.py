@@ -24,7 +24,7 @@ DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", ",": "a comma"}
 
 
 def describe_text(text: str, column: Quantity) -> tuple[str, str]:
-    """What is wrong with a text that should be a number, and the remedy."""
+    """Describes what is wrong with a text that should be a number, and the remedy."""
     if re.match(r"[<>≤≥]=?\s*[0-9]", text):
         low, high = write_number(column.min), write_number(column.max)
         return (
@@ -83,7 +83,7 @@ class Header:
         return places
 
     def places(self, name: str) -> Sequence[int]:
-        """Where a name stands; at several places if it is there more than once."""
+        """Returns the places where a name stands; several if it is there more than once."""
         return self._by_name.get(normalise_text(name), ())
 
     def nearest(self, name: str) -> str | None:

@@ -21,7 +21,7 @@ Confidence = Annotated[Fraction, Field(ge=MIN_CONFIDENCE)]
 
 
 class AuditBlock(Block):
-    """What is tried against the program before its first private record; it can show a fault, never its absence."""
+    """Attack on the program before its first private record; it can show a fault, never its absence."""
 
     program: bool = Field(True, description="sums, noise, batches and the ledger of the program, on synthetic records")
     steps: Annotated[PositiveInt, Field(ge=MIN_STEPS, le=MAX_STEPS)] | None = Field(

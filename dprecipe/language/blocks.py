@@ -57,7 +57,7 @@ class InsecureRandomness(Block):
 
 
 class Runtime(Block):
-    """Where it runs. Nothing here can change what is spent, so it is outside the plan digest."""
+    """Device and options of the run. Nothing here can change what is spent, so it is outside the plan digest."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal[32, "bf16"] = Field(
@@ -116,13 +116,13 @@ Reason = Annotated[str, Field(min_length=1, max_length=300)]
 
 
 class Sign(Block):
-    """Who signs the certificate."""
+    """Signer of the certificate."""
 
     key: Text = Field(description="path of an Ed25519 private key (PEM), relative to the recipe")
 
 
 class Release(SparseBlock):
-    """What is published, and who signs it."""
+    """Published parts of a run, and their signer."""
 
     left_out = ("statement", "weights")
 

@@ -1,6 +1,6 @@
-"""What only people know about a release: who answers for it, for whom it is, and why it costs what it costs.
+"""Statements that only people can make about a release: who answers for it, for whom it is, and why it costs this.
 
-All of it is declared. Nothing checks it, it changes neither cost nor claim, and whoever shows it says so.
+All of it is declared. Nothing checks it, it changes neither cost nor claim, and every report that shows it says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Prose = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
 class ReleaseStatement(SparseBlock):
-    """What the curator says of a release; every key is optional. Source of the keys: the fields of the OpenDP
+    """Statement of the curator about a release; every key is optional. Source of the keys: the fields of the OpenDP
     Deployments Registry, and the topics of NIST SP 800-226, that a program can't answer."""
 
     curators: Annotated[tuple[Line, ...], Field(min_length=1, max_length=20)] | None = Field(
@@ -67,7 +67,7 @@ QUESTIONS = {
     "sources": "to read more",
     "authors": "who states this",
 }
-"""What each key is about, as cards and reports say it."""
+"""Topic of each key, as cards and reports word it."""
 
 
 def join_lines(text: str) -> str:

@@ -72,7 +72,7 @@ class Candidates(Block):
 
 
 class TuningScore(Block):
-    """What the runs are compared by: a score on public records, or a noisy one on private records."""
+    """Score that the runs are compared by: a score on public records, or a noisy one on private records."""
 
     metric: Literal["accuracy", "loss", "mean_absolute_error"]
     records: Literal["test"] = Field("test", description="`test`: data.test; private records take `noise_multiplier`")
@@ -89,7 +89,7 @@ class TuningScore(Block):
 
 
 class KeptRuns(Block):
-    """What becomes of the runs that are not chosen, where they are not deleted."""
+    """Runs that are kept although they are not chosen."""
 
     encrypt_to: Text = Field(description="file with a public key of age (age1…), whose private key is elsewhere")
 

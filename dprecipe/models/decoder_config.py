@@ -119,7 +119,7 @@ def _list_read(family: Family) -> frozenset[str]:
 
 
 def _window(content: Mapping[str, Any], family: Family, layers: int) -> dict[str, int | bool]:
-    """How many places back attention looks, in layers from which on; nothing if it looks to the first place."""
+    """Reads how many places back attention looks, and from which layer on; empty if it looks to the first place."""
     window, switch = content.get("sliding_window", family.window), content.get("use_sliding_window")
     if switch not in (None, True, False):
         raise _strange("use_sliding_window", switch)

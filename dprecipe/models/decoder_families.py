@@ -12,8 +12,9 @@ from dprecipe.faults import DataFault
 @final
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What the library's configuration and model of a family have. Numbers are those of the library where
-    `config.json` does not say."""
+    """Family of decoders: properties of the library's configuration and model.
+
+    Numbers are the library's defaults where `config.json` states none."""
 
     architecture: str
     """The class of the library."""
@@ -22,7 +23,7 @@ class Family:
     head: str = "lm_head"
     """The layer of the head, as checkpoints name it."""
     tied: bool = False
-    """Whether the head is the embedding."""
+    """True if the head is the embedding."""
     flags: Mapping[str, bool] = field(default_factory=dict)
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     """Entries of its own that are supported with these values alone."""

@@ -36,7 +36,7 @@ FOR_PROGRAMS = frozenset(
         ),
     }
 )
-"""How a program holds the model, and where it is from: the function is the same."""
+"""Keys of how a program holds the model, and of its origin: they do not change the function."""
 FOR_TOKENS = frozenset(
     {
         *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "prefix"),
@@ -61,7 +61,7 @@ FOR_OTHER_HEADS = frozenset(
         *("classifier_dropout", "classifier_dropout_prob"),
     }
 )
-"""Of models that classify."""
+"""Keys of models that classify."""
 DROPOUTS = frozenset(
     {
         *("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop"),
@@ -103,7 +103,7 @@ REASONS: Mapping[str, str] = {
     "layer_types": "its layers are of several kinds",
     "sliding_window": "its attention looks back some places only",
 }
-"""What entries of other families do that a family has no place for."""
+"""Effects of entries that other families have and this family cannot represent."""
 
 
 def check_keys(

@@ -22,7 +22,7 @@ MAX_TOKENS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen."""
+    """Choice of the next token."""
 
     max_tokens: int
     """New tokens of one continuation."""
@@ -51,7 +51,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What was generated behind a prompt."""
+    """Text generated after a prompt."""
 
     tokens: tuple[int, ...]
     """Without the one that ended it."""

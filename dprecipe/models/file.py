@@ -70,7 +70,7 @@ class ModelFile(Block):
 
     @property
     def facts(self) -> DataFacts:
-        """What a model is built from and checked against."""
+        """Facts about the data that a model is built from and checked against."""
         own, tokens = tokenizer_file(self.preprocess), count_vocabulary(self.preprocess)
         sequences = sequences_step(self.preprocess)
         if sequences is not None:

@@ -37,7 +37,7 @@ class Form:
 
     @staticmethod
     def of(shape: Sequence[int]) -> Form:
-        """Of quantities."""
+        """Returns the form of records that are quantities."""
         return Form(tuple(shape))
 
     def draw(self, count: int, generator: torch.Generator, *, distant: bool = False) -> Tensor:

@@ -48,13 +48,13 @@ def smallest_size(preset: str) -> int:
 
 
 GROUPS = 16
-"""Of the group normalisation of wide residual networks."""
+"""Groups in the group normalisation of wide residual networks."""
 MIN_WIDE_RESNET_SIZE = 4
 """Height and width of an image: the last stage sees a quarter of them, and a group is more than one number."""
 
 
 def block_channels(depth: int, width: int) -> list[tuple[int, int, int, bool]]:
-    """Of each block of a wide residual network: channels before and after, stride, and whether a stage begins."""
+    """Lists the blocks of a wide residual network: channels before and after, stride, and whether a stage begins."""
     blocks = []
     before = 16
     for stage, after in enumerate((16 * width, 32 * width, 64 * width)):

@@ -145,7 +145,10 @@ def load_initial(module: nn.Module, file: Path, head: frozenset[str]) -> Initial
 
 
 def _renamed(tensors: Mapping[str, Tensor], module: SequenceClassifier) -> dict[str, Tensor]:
-    """Those of a checkpoint of any task that the module has, by the module's names; half precision is widened."""
+    """Selects a checkpoint's tensors that the module has, by the module's names, and widens half precision.
+
+    The checkpoint may be of any task.
+    """
     expected, result = module.state_dict(), {}
     for name, tensor in tensors.items():
         modern = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -52,7 +52,7 @@ _KERNELS = {
     "lenet-norm": (0, 2),
     "scattering": (1, 2),
 }
-"""Which of a preset's windows are the convolutions'."""
+"""Places of the convolutions among a preset's windows."""
 _DENSE: dict[str, tuple[tuple[int, int | None], ...]] = {
     "tempered-mnist": ((7, 32), (9, None)),
     "tempered-cifar": ((16, 128), (18, None)),
@@ -115,7 +115,7 @@ def layer_sizes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: 
 
 
 def trained_parameters(model: Model, names: Iterable[str]) -> frozenset[str]:
-    """Those of the model's tensors that are trained; adapters train the layers that they are merged into."""
+    """Returns the tensors of the model that are trained; adapters train the layers that they are merged into."""
     listed = list(names)
     if isinstance(model, Transformer) and model.lora is not None:
         layers, target = ("mix_in.weight", "mix_out.weight", "up.weight", "down.weight"), model.lora.target or ("*",)

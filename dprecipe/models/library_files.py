@@ -27,11 +27,11 @@ from dprecipe.models.schema import CausalLm
 
 WEIGHTS, ADAPTERS = "model.safetensors", "adapter_model.safetensors"
 METADATA = {"format": "pt"}
-"""What a weights file of a language model says of itself: older versions of `transformers` don't read one without."""
+"""Metadata of a language model's weights file: older versions of `transformers` read no file without it."""
 MERGED_FILES = frozenset({"config.json", "generation_config.json", "tokenizer_config.json"})
 ADAPTER_FILES = frozenset({"adapter_config.json", "tokenizer_config.json"})
 PREFIX, DOWN, UP = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
-"""How PEFT names the tensors of an adapter, around the name of its layer."""
+"""Parts of PEFT's names for the tensors of an adapter, around the name of its layer."""
 
 
 def list_library_files(model: object, *, adapters: bool) -> frozenset[str]:
@@ -84,7 +84,7 @@ def list_adapted_layers(tensors: Collection[str]) -> list[str]:
 
 
 def is_adapter(name: str, shapes: Mapping[str, tuple[int, ...]], rank: int) -> bool:
-    """Whether a tensor is half of an adapter of this rank, and the other half is there."""
+    """Returns True if a tensor is half of an adapter of this rank, and the other half is there."""
     half = next((part for part in (DOWN, UP) if name.startswith(PREFIX) and name.endswith(part)), None)
     if half is None or len(shapes[name]) != 2:
         return False

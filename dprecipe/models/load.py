@@ -53,7 +53,7 @@ class Released(nn.Module):
 
     @cached_property
     def tokens(self) -> Tokens | None:
-        """What makes the tokens of a tokeniser; None without one.
+        """Returns the tokeniser, opened; None if the model has none.
 
         Raises:
             DataFault, UsageFault: see `dprecipe.data.tokens.load_tokenizer`.
@@ -89,17 +89,20 @@ class Released(nn.Module):
         return torch.from_numpy(np.concatenate(parts) if parts else empty)
 
     def predict(self, raw: object, batch_size: int = ROWS) -> Predicted:
-        """Of each raw record, (N,), the name of its most likely class (its number, where the recipe names none), or the
-        number or the expected count, in the label's units; where any of several names may apply, whether each does,
-        (N, names) truth values: whether its probability is above one half. `batch_size`: records in memory at once.
+        """Predicts the label of each raw record. `batch_size`: records in memory at once.
+
+        Returns, (N,): the name of the most likely class (its number, where the recipe names none), or the number or the
+        expected count, in the label's units. Where any of several names may apply, (N, names) truth values: True where
+        a name's probability is above one half.
 
         Warns and raises as `prepare`.
         """
         return self.decide(self._outputs(raw, batch_size))
 
     def predict_proba(self, raw: object, batch_size: int = ROWS) -> NDArray[np.float64]:
-        """Of each raw record its probabilities of the classes, (N, classes), in the order of `class_names`; where any
-        of several names may apply, the probability of each, (N, names), which do not add up to 1.
+        """Predicts the probabilities of the classes for each raw record, (N, classes), in the order of `class_names`.
+
+        Where any of several names may apply, it is the probability of each, (N, names), and they do not add up to 1.
 
         They are what the model computes, and not calibrated: noise in training tends to make them less certain or more
         so than the records warrant.
@@ -114,13 +117,13 @@ class Released(nn.Module):
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Of the classes, or of what may apply; None if there are none."""
+        """Names of the classes, or of what may apply; None if there are none."""
         target = self.file.facts.target
         return name_classes(target) if isinstance(target, SeveralTarget) else self.file.class_names
 
     @ignoring_warnings()
     def outputs(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        """What the module gives for prepared features, (N, outputs), on its own device."""
+        """Returns the module's outputs for prepared features, (N, outputs), computed on its own device."""
         first = next(self.module.parameters(), None)
         device = first.device if first is not None else next((b.device for b in self.module.buffers()), None)
         with torch.no_grad():
@@ -129,7 +132,7 @@ class Released(nn.Module):
         return numbers
 
     def decide(self, outputs: NDArray[np.float64]) -> Predicted:
-        """What `predict` returns of outputs."""
+        """Returns what `predict` makes of outputs."""
         target = self.file.facts.target
         if isinstance(target, SeveralTarget):
             applies: NDArray[np.bool_] = outputs > 0
@@ -154,7 +157,7 @@ class Released(nn.Module):
             raise DataFault(reason, "use predict")
 
     def probabilities(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What `predict_proba` returns of outputs."""
+        """Returns what `predict_proba` makes of outputs."""
         if isinstance(self.file.facts.target, SeveralTarget):
             chances: NDArray[np.float64] = 0.5 * (1 + np.tanh(outputs / 2))  # never overflows
             return chances
@@ -223,7 +226,7 @@ def load(release: str | Path, module: nn.Module | None = None) -> Released:
 
 
 def read_description(folder: Path) -> ModelFile:
-    """What `model.json` says.
+    """Reads `model.json`.
 
     Raises:
         DataFault: it is missing or damaged.

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 INPUT, OUTPUT = "features", "outputs"
 MAX_DIFFERENCE, MAX_EDGE_DIFFERENCE = 1e-4, 1e-2
-"""Of the kinds in `Exported`. Normalising a constant record amplifies its rounding by hundreds."""
+"""Limits for the two differences in `Exported`. Normalising a constant record amplifies its rounding by hundreds."""
 BATCHES = (1, 2, 17)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """How an ONNX file was compared with the module."""
+    """Comparison of an ONNX file with the module."""
 
     records: int
     difference: float

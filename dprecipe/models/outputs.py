@@ -57,8 +57,10 @@ def label_type(target: Target) -> torch.dtype:
 
 
 def find_right(outputs: Tensor, labels: Tensor, target: Target) -> Tensor:
-    """Which of N records, (N,), are predicted as they are labelled, by outputs (N, outputs) and labels (N,) of a choice
-    (`is_choice`): where any of several names may apply, those of which every answer is right.
+    """Marks the records, (N,), that are predicted as they are labelled.
+
+    `outputs` (N, outputs) and `labels` (N,) are of a choice (`is_choice`). Where any of several names may apply, every
+    answer of a record must be right.
     """
     if isinstance(target, SeveralTarget):
         return ((outputs > 0) == unpack_labels(labels, target.outputs)).all(dim=1)

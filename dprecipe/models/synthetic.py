@@ -30,11 +30,11 @@ Record = Mapping[str, RowValue]
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the texts that a model has written."""
+    """Counts of the texts that a model has written: accepted, and rejected."""
 
     accepted: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
-    """By reason."""
+    """Number of rejected texts by reason."""
 
     def add(self, reason: str | None) -> None:
         """Count a text: accepted, or rejected for a reason."""
@@ -77,7 +77,7 @@ class RecordWriter:
         self._model, self._columns = model, model.file.columns or {}
         self._rows = None if step.row is None else RowText(self._columns, step.row)
         self.names: tuple[str, ...] = step.columns
-        """Of the columns, in order."""
+        """Names of the columns, in order."""
         self.tally = Tally()
 
     @property
@@ -129,7 +129,7 @@ class RecordWriter:
                 )
 
     def _prompt(self, value: str | None) -> str:
-        """What a record begins with, without the blank behind the colon, which tokenisers join to the next word."""
+        """Returns the start of a record, without the blank after the colon, which tokenisers join to the next word."""
         if self._rows is None:
             return ""
         if value is None:

@@ -1,4 +1,4 @@
-"""Which layers of a network are trained, by name. No torch.
+"""Layers of a network that are trained, by name. No torch.
 
 A layer's name is that of its tensors without their last part: `conv_1` of `conv_1.weight` and `conv_1.bias`. Parts of a
 network that hold layers have names too: `layers.0` holds `layers.0.norm_1`, `layers.0.up` and others.

@@ -16,7 +16,7 @@ from dprecipe.priors.words import TURN, below, cosine, draw_numbers, round_table
 PURPOSE = 1
 LEAVES = 96
 NUMBERS = 8
-"""That a leaf draws: place (2), size, proportion, turn, colour (3)."""
+"""Numbers that a leaf draws: place (2), size, proportion, turn, colour (3)."""
 UNIT = 4
 """Lengths a pixel."""
 TURNS = 96
@@ -63,7 +63,7 @@ def radius_table(size: int) -> NDArray[np.int64]:
 
 
 def _along(dx: NDArray[np.int32], dy: NDArray[np.int32], angle_N: NDArray[np.int64]) -> NDArray[np.int32]:
-    """How far each pixel lies from a leaf's middle in a direction, in units of 2^-10 lengths; angles of `TURNS`."""
+    """Returns each pixel's distance from a leaf's middle along a direction, in 2^-10 lengths; angles of `TURNS`."""
     angle = (angle_N * TURN // TURNS)[:, None, None]
     result: NDArray[np.int32] = dx * cosine(angle).astype(np.int32) + dy * sine(angle).astype(np.int32)
     return result

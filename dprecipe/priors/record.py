@@ -1,7 +1,7 @@
-"""What a file of weights says of the prior that it was learned from: JSON in the metadata of a safetensors file.
+"""Record of the prior that weights were learned from: JSON in the metadata of a safetensors file.
 
-The file is untrusted: its header is bounded and parsed strictly, and what it says counts only where the numbers
-beside it have the digest that it names. No torch.
+The file is untrusted: its header is bounded and parsed strictly, and the record counts only if the numbers beside it
+have the digest that it names. No torch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dprecipe.language.base import Block
 from dprecipe.priors.schema import Prior
 
 KEY = "dprecipe.prior"
-"""Of the metadata."""
+"""Key of the record in the metadata."""
 MAX_HEADER = 16 << 20
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Version = Annotated[str, Field(max_length=100)]
 
 
 class PriorFacts(Block):
-    """What came of a prior: digests that a stranger can compute again."""
+    """Facts about a prior: digests that a stranger can compute again."""
 
     images: Digest = Field(description="SHA-256 of the bytes of all images in their order: (N, C, H, W)")
     weights: Digest = Field(description="of the tensors that were learned: names, types, shapes and bytes")
@@ -61,7 +61,7 @@ class PriorFile:
 
 
 def read_prior(path: Path) -> PriorFile | None:
-    """What a file of weights says of its prior; None where it says nothing of one.
+    """Reads the record of its prior from a file of weights; None if it has none.
 
     Raises:
         DataFault: it can't be read, is no safetensors file, or what it says of a prior is damaged.

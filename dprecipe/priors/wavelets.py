@@ -19,7 +19,7 @@ from dprecipe.priors.words import Integers, as_bytes, below, draw_numbers, round
 
 PURPOSE = 3
 SHAPES = 7
-"""Of magnitudes: from 0.4 to 1.6, in fifths."""
+"""Number of shapes of magnitudes: from 0.4 to 1.6, in fifths."""
 MAGNITUDES = 1024
 LARGEST = 1 << 20
 

@@ -48,12 +48,12 @@ def sines() -> Integers:
 
 
 def sine(angle: Integers) -> Integers:
-    """Of an angle in steps of `TURN`, of any size."""
+    """Returns the sine of an angle in steps of `TURN`, of any size."""
     return sines()[angle % TURN]
 
 
 def cosine(angle: Integers) -> Integers:
-    """Of an angle in steps of `TURN`, of any size."""
+    """Returns the cosine of an angle in steps of `TURN`, of any size."""
     return sines()[(angle + TURN // 4) % TURN]
 
 

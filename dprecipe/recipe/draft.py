@@ -22,7 +22,7 @@ from dprecipe.text.dump import dump_inline
 MAX_LISTED = 30
 HELD_OUT = 0.2
 SHARE_OF_UNITS = 0.95
-"""Of the units, whose records are all used."""
+"""Share of the units whose records are all used."""
 PUBLIC = (
     "  # Drafted from a public sample{rows}. Ranges (rounded outward), categories and values for missing fields",
     "  # were read off it. Check each: for the private file they are declarations, and it may hold what the sample",
@@ -43,7 +43,7 @@ LABEL_KINDS = "    # or classes: for integers from 0, range: for a number, sever
 @final
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user says of a file: whether it is a public sample, its path in the recipe, its label, its units."""
+    """Statements of the user about a file: if it is a public sample, its path in the recipe, its label, its units."""
 
     public: bool
     path: str

@@ -1,7 +1,7 @@
-"""What all sources of a recipe have in common is written once, in `data.train`.
+"""Inheritance from `data.train`, where everything that a recipe's sources have in common is written once.
 
 Held-out and public records of the same kind of source have the columns, the label and the shape of the training records
-where they state none of their own. Which keys describe records, and not files, the source says.
+where they state none of their own. The source lists the keys that describe records rather than files.
 """
 
 from __future__ import annotations

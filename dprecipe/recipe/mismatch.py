@@ -38,7 +38,7 @@ _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
 )
 
 BLANK = "FILL_IN"
-"""What `dprecipe init --private` leaves to be declared."""
+"""Mark of values that `dprecipe init --private` leaves to be declared."""
 
 
 def describe_node(node: Node | None) -> str:

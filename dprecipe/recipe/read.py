@@ -43,11 +43,11 @@ class Written:
     texts: AnyMapping[str, str]
 
     def place(self, path: str) -> Place:
-        """Where a dotted path is written; for a default, the nearest block that is."""
+        """Returns the place where a dotted path is written; for a default, that of the nearest written block."""
         return find_node(self.tree, path)[1]
 
     def origin(self, path: str) -> str:
-        """Where the value of a dotted path comes from: `recipe.yaml:8`, `--set #2` or `default`."""
+        """Returns the origin of a dotted path's value: `recipe.yaml:8`, `--set #2` or `default`."""
         steps, place = find_node(self.tree, path)
         if ".".join(map(str, steps)) != path:
             return "default"

@@ -62,7 +62,7 @@ class NoMechanism(Block):
 
 
 class PublicRuntime(Block):
-    """Where it runs, and the seed."""
+    """Device of the run, and its seed."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     seed: NonNegativeInt = Field(0, description="of the initial weights, the order of records and augmentation")

@@ -27,7 +27,7 @@ TABLE = """\
   preprocess:
     - one_hot: {}            # every category column to indicators
 """
-"""What follows the first comment of a table."""
+"""Lines that follow the first comment of a table."""
 
 DATA = {
     "digits": """\
@@ -82,7 +82,7 @@ TABLE = """\
     label: {{column: outcome, values: ["no", "yes"]}}"""
 
 SUFFIXES = {"json_lines": "jsonl"}
-"""Of files whose source has another name."""
+"""File suffixes that differ from the name of their source."""
 SOURCES = tuple(DATA)
 STARTERS = {kind: starter for kind, mechanism in table.MECHANISMS.items() if (starter := mechanism.starter) is not None}
 MECHANISMS = tuple(STARTERS)

@@ -23,7 +23,7 @@ def suggest_word(word: str, known: Collection[str]) -> str | None:
 
 
 def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
-    """What another tool's name means in this recipe: by its mechanism's synonyms, else by those of every mechanism."""
+    """Finds what another tool's name means here: by the mechanism's synonyms, else by those of all mechanisms."""
     known, name = read_synonyms(), loosen_word(key)
     entries = (known.in_noise.get(name, ()) if "noise" in spot.path[:-1] else ()) or known.names.get(name, ())
     kind = _mechanism(tree)
@@ -42,7 +42,7 @@ def _mechanism(tree: Mapping) -> str | None:
 
 
 def is_read(spot: Spot, name: str, tree: Mapping) -> bool:
-    """Whether this recipe's mechanism reads a key of this block (R306)."""
+    """Returns True if this recipe's mechanism reads a key of this block (R306)."""
     return spot.path[:-1] != ("training",) or name not in OF_A_STUDENT or has_place(tree, "mechanism.teachers")
 
 
@@ -70,8 +70,9 @@ def generalise_path(path: Path) -> list[str]:
 
 
 def find_elsewhere(key: str, spot: Spot, tree: Mapping) -> list[Known]:
-    """Where the language has a key of this name: at most three places, the nearest first. If no block of this recipe
-    can have it, the nearest place in a block of another kind."""
+    """Finds the places where the language has a key of this name: at most three, the nearest first.
+
+    If no block of this recipe can have it, returns the nearest place in a block of another kind."""
     if key in TAGS or key == "recipe":
         return []
     *block, _ = generalise_path(spot.path)

@@ -126,7 +126,7 @@ def _report_misplaced(at: Spot, known: Sequence[Known], tree: Mapping) -> Findin
 
 
 def _is_parent_written(tree: Mapping, dotted: str) -> bool:
-    """Whether the recipe has the block that a path is in."""
+    """Returns True if the recipe has the block that a path is in."""
     node: Node | None = tree
     for name in dotted.split(".")[:-1]:
         node = None if node is None else child_node(node, int(name) if name.isdecimal() else name)

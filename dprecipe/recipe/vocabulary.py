@@ -39,7 +39,7 @@ class Expect:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether a single value can stand here."""
+        """True if a single value can stand here."""
         return bool(self.words) or self.number or self.whole or self.text or self.day or self.boolean
 
 
@@ -151,7 +151,7 @@ def _is_word(node: Node) -> bool:
 
 
 def expect_below(form: Expect | None, node: Node | None, step: str | int) -> Expect | None:
-    """What can stand under a key or a position of a node of this form; None where nothing can."""
+    """Returns what can stand under a key or a position of a node of this form; None if nothing can."""
     if form is None:
         return None
     for block in choose_block(form.blocks, node):
@@ -161,7 +161,7 @@ def expect_below(form: Expect | None, node: Node | None, step: str | int) -> Exp
 
 
 def has_place(tree: Mapping, dotted: str) -> bool:
-    """Whether a path of the language can stand in a recipe, by the kinds that its blocks state."""
+    """Returns True if a path of the language can stand in a recipe, by the kinds that its blocks state."""
     form: Expect | None = Expect(blocks=(choose_root(tree),))
     node: Node | None = tree
     for name in dotted.split("."):

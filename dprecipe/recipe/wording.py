@@ -86,7 +86,7 @@ def _unknown(at: Spot) -> Finding:
 
 
 def _inside(listed: Path, locations: Iterable[Path]) -> bool:
-    """Whether items of a list are wrong: the validator counts the good ones, not those that are there."""
+    """Returns True if items of a list are wrong: the validator counts only the valid ones."""
     return any(location != listed and location[: len(listed)] == listed for location in locations)
 
 

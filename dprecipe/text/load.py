@@ -216,7 +216,7 @@ class _Builder:
             entries[key.value] = Entry(key.place, value)
 
     def _splits_a_number(self, entries: dict[str, Entry], key: Node, value: Node) -> bool:
-        """Whether a key is the part after the comma of `2,0`; if so, that is the only finding about the number."""
+        """Returns True if a key is the part after the comma of `2,0`: the only finding about the number then."""
         name = next(reversed(entries), None)
         whole = None if name is None else entries[name].value
         if name is None or not isinstance(whole, Scalar) or not isinstance(key, Scalar) or key.quoted or whole.quoted:
@@ -232,7 +232,7 @@ class _Builder:
         return True
 
     def text_at(self, place: Place) -> str:
-        """What is written at a place."""
+        """Returns the text that is written at a place."""
         start = place.column - (self.column if place.line == 1 else 1)
         return self.lines[place.line - 1][start : start + place.width]
 

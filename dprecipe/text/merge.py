@@ -74,8 +74,10 @@ def _positions(
 
 
 def states_split(block: Mapping) -> bool:
-    """Whether held-out records are cut out of the training source, in place of a source of their own (of which `split`
-    may be a word). A number is a mistake that is told as one."""
+    """Returns True if held-out records are cut out of the training source, and have no source of their own.
+
+    `split` may also be a key of their own source, whose value is a word. A number is a mistake, reported as one.
+    """
     entry = block.entries.get("split")
     value = None if entry is None else entry.value
     return isinstance(value, Mapping) or (isinstance(value, Scalar) and isinstance(value.value, int | float))

@@ -70,7 +70,7 @@ def child_node(node: Node, step: str | int) -> Node | None:
 
 
 def key_place(node: Node, step: str | int) -> Place | None:
-    """Where the key (or list item) itself stands."""
+    """Returns the place of the key (or list item) itself."""
     if isinstance(node, Mapping):
         entry = node.entries.get(str(step))
         return None if entry is None else entry.place

@@ -1,4 +1,4 @@
-"""What a paid step says about itself, and about the features before it. No data is read.
+"""Checks of what a paid step states about itself and about the features before it. No data is read.
 
 Each takes the step as `PlacedStep` has it: at its place in the list, with the shape of the features by then.
 """

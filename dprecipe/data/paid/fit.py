@@ -1,6 +1,6 @@
-"""Whether constants are of a form that a recipe's paid step releases: what a stranger's file is held against.
+"""Checks that constants have the form that a recipe's paid step releases: a stranger's file must pass them.
 
-That they came out of the private records with the claimed noise, nobody can see from them.
+The constants do not show whether they came from the private records with the claimed noise.
 """
 
 from __future__ import annotations

@@ -49,13 +49,13 @@ def _can_be_released(text: str) -> bool:
 def count_items(
     columns: Sequence[Sequence[Iterable[str]]], rows: UnitRows, max_items: int, key: bytes
 ) -> dict[Item, int]:
-    """How many units contribute each item, by the order of columns and texts: every count is at least 1.
+    """Counts the units that contribute each item, in the order of columns and texts: every count is at least 1.
 
     `columns`: for each column the items of each row, (N,). `max_items`: of one unit in one column, over all of its
     rows.
 
-    Guarantees: a unit adds 1 to at most k = `max_items` times columns counts, and to which depends on its own rows and
-    the key alone.
+    Guarantees: a unit adds 1 to at most k = `max_items` · columns counts, and the choice of these depends on its own
+    rows and the key alone.
     """
     counts: Counter[Item] = Counter()
     for column, items in enumerate(columns):

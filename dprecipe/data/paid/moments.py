@@ -62,7 +62,7 @@ def sum_moments(read: ReadRows, rows: UnitRows, bounds: ColumnBounds) -> NDArray
 
 
 def _points(x: Floats, part: UnitRows, bounds: ColumnBounds) -> NDArray[np.int64]:
-    """What each unit contributes, (2, U, F), within R exactly."""
+    """Returns what each unit contributes, (2, U, F), within R exactly."""
     finite = finite_rows(x)
     with np.errstate(over="ignore", invalid="ignore"):
         columns = x.reshape(len(x), x.shape[1], -1)[:, bounds.features].astype(np.float64)  # (B, F, pixels)

@@ -115,7 +115,7 @@ class Intervals:
         return len(self.first)
 
     def lengths(self, part: slice) -> NDArray[np.int64]:
-        """How many candidates intervals have."""
+        """Returns the number of candidates of each interval."""
         start, stop, _ = part.indices(len(self))
         end = [(1 << GRID_BITS) + 1] if stop == len(self) else self.first[stop : stop + 1]
         return np.diff(self.first[start:stop], append=end)

@@ -42,7 +42,7 @@ NARROWEST = 2.0**-20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateRows:
-    """What a paid step reads.
+    """Rows, features and texts that a paid step reads.
 
     `read` gives features as they are after the steps before it, `rows` the rows of each unit, and `texts` the values
     (N,) of the columns whose items are released, by name.

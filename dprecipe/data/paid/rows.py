@@ -61,5 +61,5 @@ class UnitRows:
 
 
 def finite_rows(x: Floats) -> NDArray[np.bool_]:
-    """Which rows are finite in all features; the others contribute nothing."""
+    """Marks the rows that are finite in all features; the others contribute nothing."""
     return np.asarray(np.isfinite(x.reshape(len(x), math.prod(x.shape[1:]))).all(axis=1))

@@ -55,7 +55,7 @@ def paid_step(data: Data, index: int) -> PaidStep:
 
 
 def plan_charges(data: Data, index: int, noise_multiplier: float, relation: Neighbouring) -> tuple[Charge, ...]:
-    """What the release of step `index` is charged as: all of it known from the recipe.
+    """Returns the charges for the release of step `index`, all known from the recipe.
 
     `noise_multiplier` is the event's own, relative to its add-or-remove sensitivity. A recipe without findings is
     assumed.
@@ -98,13 +98,15 @@ def public_units(data: Data, earlier: Sequence[StageConstants]) -> float:
 
 
 def size_share(data: Data, constants: Sequence[StageConstants]) -> float:
-    """What divisors of sums are multiplied by, in (0, 1]: the released number of units over the bound that they are
-    planned for, where the number is protected; else 1."""
+    """Returns the factor for divisors of sums, in (0, 1].
+
+    It is the released number of units over the bound that they are planned for, where the number is protected; else 1.
+    """
     return public_units(data, constants) / data.planned_units if data.hides_size else 1.0
 
 
 def read_private(records: Records) -> PrivateRows:
-    """What the first paid step that is pending reads of training records."""
+    """Returns what the first pending paid step reads of the training records."""
     ready = records.pending[: records.next_stage]
     return PrivateRows(
         lambda rows: prepare_features(records.features.take(rows, axis=0), ready),

@@ -66,8 +66,8 @@ SEVERAL = "names of which any may apply to a record: a yes or a no for each; dec
 
 
 class Label(Block):
-    """What is to be learned, declared and never measured. The `column` holds a class (`values` or `classes`), a number
-    (`range`), a count (`count`) or the names that apply (`several`); `columns` hold a yes or a no each."""
+    """Label that is to be learned: declared and never measured. The `column` holds a class (`values` or `classes`), a
+    number (`range`), a count (`count`) or the names that apply (`several`); `columns` hold a yes or a no each."""
 
     column: Name | None = None
     columns: Several | None = Field(None, description="in place of `column`: each holds a yes or a no")
@@ -147,7 +147,7 @@ class SourceBlock(Block):
 
     @property
     def image_resize(self) -> Literal["stretch", "crop"] | None:
-        """How images of another size are brought to `record_shape`; None if they are refused."""
+        """Way to bring images of another size to `record_shape`; None if they are refused."""
         return None
 
     @property
@@ -158,7 +158,7 @@ class SourceBlock(Block):
     @property
     @abstractmethod
     def has_names(self) -> bool:
-        """Whether a column or an array can name the records."""
+        """True if a column or an array can name the records."""
 
     @property
     @abstractmethod
@@ -169,7 +169,7 @@ class SourceBlock(Block):
     @property
     @abstractmethod
     def features_paths(self) -> tuple[str, ...]:
-        """Those of the features, in order; empty if they come with the package."""
+        """Paths of the features, in order; empty if they come with the package."""
 
     def features_files(self, root: Path) -> list[Path]:
         """The files of the features that exist, in order."""
@@ -207,7 +207,7 @@ class SourceBlock(Block):
 
     @property
     def selection(self) -> RowOrigin | None:
-        """How its records are made of the rows of tables, by a query; None if each is one."""
+        """Origin of records that a query makes of the rows of tables; None if each record is one row."""
         return None
 
     def keeps_column(self, name: str) -> bool:
@@ -272,7 +272,7 @@ class Labelled(SourceBlock):
     @property
     @abstractmethod
     def target(self) -> Target:
-        """What the labels are, as declared."""
+        """Kind of the labels, as declared."""
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ from dprecipe.libraries import importing_libraries
 BLOCK_BYTES = 4 << 20
 """Files that are shorter are not worth the import."""
 MAX_FIELD_BYTES = 131_072
-"""Of Python's reader; a line that is longer may have a longer field."""
+"""Longest field that Python's reader accepts; only a longer line can hold a longer field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _is_plain(block: bytes, delimiter: str) -> bool:
 
 
 def _is_plainly_quoted(content: NDArray[np.uint8], ends: NDArray[np.intp], delimiter: str) -> bool:
-    """Whether quotes come in pairs, each around a whole field of one line."""
+    """Returns True if quotes come in pairs, each around a whole field of one line."""
     quotes = np.flatnonzero(content == ord('"'))
     if len(quotes) % 2 != 0:
         return False

@@ -184,7 +184,7 @@ class ArrowShards:
                     return
 
     def read_metadata(self, file: DataFile) -> Mapping[bytes, bytes]:
-        """What is said of the columns."""
+        """Returns the file's metadata about its columns."""
         with pa.memory_map(str(file.path)) as stream, pa.ipc.open_stream(stream) as reader:
             return reader.schema.metadata or {}
 

@@ -60,7 +60,7 @@ EMPTY: dict[str, Any] = {
     "sample": None,
     "qualify": None,
 }
-"""What a SELECT without clauses but WHERE has."""
+"""Entries of a SELECT that has no clause except WHERE."""
 
 
 def read_duckdb(
@@ -248,7 +248,7 @@ VALUES = frozenset_of(
     """current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime
     localtimestamp session_user user rowid"""
 )
-"""What DuckDB reads as a function where no column has the name."""
+"""Names that DuckDB reads as a function where no column has the name."""
 
 
 def _find_other_rows(node: dict[str, Any]) -> str:

@@ -91,7 +91,7 @@ class _ImageRows:
     files: Sequence[str]
     columns: Mapping[str, Sequence[str]]
     place: Place
-    """Of a row, for its columns."""
+    """Place of a row, for faults of its columns."""
 
 
 def _folder_rows(folder: Path, path: str, root: Path, names: tuple[str, ...]) -> _ImageRows:

@@ -173,7 +173,7 @@ STRINGS = re.compile(r'"(?:[^"\\]+|\\.)*+"?', re.DOTALL)
 
 
 def _depth(text: str) -> int:
-    """How deeply objects and lists are nested, at most: what stands in texts does not count."""
+    """Returns the greatest depth to which objects and lists are nested; brackets within texts do not count."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return 0
     depth = deepest = 0

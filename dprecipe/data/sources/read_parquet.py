@@ -93,7 +93,7 @@ class ParquetShards:
                     return
 
     def read_metadata(self, file: DataFile) -> Mapping[bytes, bytes]:
-        """What is said of the columns."""
+        """Returns the file's metadata about its columns."""
         return pq.read_schema(file.path).metadata or {}
 
     def describe(self, file: DataFile, error: Exception) -> DataFault:

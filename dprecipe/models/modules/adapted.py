@@ -167,7 +167,7 @@ def _find_call(module: nn.Module, form: Form) -> nn.Module:
 
 
 def _is_mask_equivalent(candidate: RecordByRecord, form: Form) -> bool:
-    """Whether the library understands a mask that is added to the scores as it does one of counts."""
+    """Returns True if the library treats a mask that is added to the scores like a mask of counts."""
     with _in_evaluation(candidate):
         other = RecordByRecord(candidate.module, form, whole=candidate._whole, mask="counts")
         one, two = _try_call(candidate, form), _try_call(other, form)
@@ -175,7 +175,7 @@ def _is_mask_equivalent(candidate: RecordByRecord, form: Form) -> bool:
 
 
 def _by_single_records(module: nn.Module, form: Form) -> str:
-    """Why records can't go through the module together, if so: one record would decide for the others."""
+    """Returns why records can't go through the module together: one would decide for the others. Empty if they can."""
     records = _records(module, form)
     try:
         return find_reads(module, records) or find_shared_draws(module, (records, _records(module, form, MANY_RECORDS)))
@@ -184,7 +184,7 @@ def _by_single_records(module: nn.Module, form: Form) -> str:
 
 
 def _tokens_of(module: nn.Module, form: Form) -> tuple[int, ...]:
-    """How many tokens the tables have that the module looks its records up in: for each field, 0 where it has none."""
+    """Finds the number of tokens in the table that each field is looked up in; 0 for a field without a table."""
     small = Form(form.shape, (0,) * max(1, len(form.fields)), form.fields)
     result = _find_call(module, small)
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
@@ -203,7 +203,7 @@ def _tokens_of(module: nn.Module, form: Form) -> tuple[int, ...]:
 
 
 def _lookups(module: nn.Module, records: Tensor) -> dict[int, tuple[int, Tensor]]:
-    """Of each table how many rows it has, and what was looked up last."""
+    """Returns for each table its number of rows, and what was looked up last."""
     lookups: dict[int, tuple[int, Tensor]] = {}
 
     def hook(layer: nn.Module, args: tuple[Any, ...]) -> None:
@@ -224,7 +224,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def _try_call(module: nn.Module, form: Form, count: int = TRIAL_RECORDS) -> Any:
-    """What it returns for synthetic records; None where it raises."""
+    """Returns what the module returns for synthetic records; None if it raises."""
     try:
         with torch.no_grad():
             return module(_records(module, form, count))
@@ -242,7 +242,7 @@ def _parameters(module: nn.Module) -> set[str]:
 
 
 def _of_library(module: nn.Module) -> bool:
-    """Of transformers, whose encoders take a mask that is added to the scores."""
+    """Returns True for a module of transformers, whose encoders take a mask that is added to the scores."""
     return any(kind.__module__.partition(".")[0] == "transformers" for kind in type(module).__mro__)
 
 
@@ -258,7 +258,7 @@ def _in_evaluation(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _preserve_module(module: nn.Module) -> Iterator[None]:
-    """Generators, buffers and modes are left as they were."""
+    """Restores generators, buffers and modes afterwards."""
     devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
     modes = [(layer, layer.training, dict(layer._buffers)) for layer in module.modules()]
     contents = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]

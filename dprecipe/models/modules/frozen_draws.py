@@ -56,7 +56,7 @@ class _FrozenDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def consumes_randomness(func: Any) -> bool:
-    """Whether an operation draws random numbers."""
+    """Returns True if an operation draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 

@@ -71,7 +71,7 @@ class CausalLanguageModel(nn.Module):
 
     @property
     def is_tied(self) -> bool:
-        """Whether the head is the embedding."""
+        """True if the head is the embedding."""
         return bool(self.config["tie_word_embeddings"])
 
     @property
@@ -81,12 +81,12 @@ class CausalLanguageModel(nn.Module):
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
         return self.embedding.num_embeddings
 
     @property
     def places(self) -> int:
-        """How many places of a record each place can see."""
+        """Number of places of a record that each place can see."""
         return count_places(self.config)
 
     @property
@@ -122,8 +122,9 @@ class CausalLanguageModel(nn.Module):
         return self.last_layer.logits(hidden_B1W)[:, 0], cache
 
     def _read(self, tokens_BL: Tensor, cache: Any, length: int | None = None) -> Any:
-        """What the backbone gives, for sequences of `length` places; one mask and one row of positions serve all
-        records."""
+        """Returns the backbone's output for sequences of `length` places.
+
+        One mask and one row of positions serve all records."""
         before = 0 if cache is None else int(cache.get_seq_length())
         embedded_BLW = self.embedding(tokens_BL)
         columns = torch.arange(before + tokens_BL.shape[1], device=tokens_BL.device)
@@ -184,7 +185,7 @@ def _place_buffers(backbone: Any, full: Any) -> None:
 
 
 def count_places(config: Config) -> int:
-    """How many places of a record each place can see: positions, or the window of attention."""
+    """Returns how many places of a record each place can see: positions, or the window of attention."""
     places = int(config["max_position_embeddings"])
     return min(places, int(config.get("sliding_window", places)))
 

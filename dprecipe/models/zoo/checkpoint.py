@@ -151,7 +151,7 @@ def _unreadable(file: Path, error: Exception) -> DataFault:
 
 
 def _tensors(content: bytes, file: Path, module: CausalLanguageModel) -> Iterator[tuple[str, Tensor]]:
-    """Those that the module has, by its names; checked."""
+    """Yields the tensors that the module has, checked, by the module's names."""
     try:
         tensors = load(content)
     except (SafetensorError, ValueError, KeyError, OverflowError) as error:
@@ -174,7 +174,7 @@ def _tensors(content: bytes, file: Path, module: CausalLanguageModel) -> Iterato
 
 
 def _list_shapes(module: CausalLanguageModel) -> dict[str, list[int]]:
-    """Of all tensors that a checkpoint of the module may have; of a tied head, too."""
+    """Lists the shapes of all tensors that a checkpoint of the module may have, a tied head included."""
     shapes = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
     shapes.setdefault(module.head_name, list(module.last_layer.weight.shape))
     return shapes

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 MIN_CHANCE = 1e-12
 """A chance of zero becomes this, so that its logarithm is finite; a mean over trees that is not zero is larger."""
 MAX_VALUE = 1e30
-"""Of a score in a leaf: sums stay within single precision, however many trees there are."""
+"""Largest score in a leaf: sums stay within single precision, whatever the number of trees."""
 MAX_LEVELS = 1_000
 """Depth of a tree: evaluation takes a step a level."""
 CHUNK = 1 << 17
@@ -59,10 +59,10 @@ class Forest(nn.Module):
             setattr(self, name, tensor)
 
     def flaw(self) -> str | None:
-        """What keeps these tensors from being trees; None where nothing does.
+        """Finds what keeps these tensors from being trees; None if they are trees.
 
-        Then evaluation reads nothing out of bounds, ends after `MAX_LEVELS` steps, and its result is finite for finite
-        features.
+        For trees, evaluation reads nothing out of bounds, ends after `MAX_LEVELS` steps, and gives a finite result for
+        finite features.
         """
         nodes = len(self.threshold)
         own = torch.arange(nodes, device=self.child.device)[:, None]

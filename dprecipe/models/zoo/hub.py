@@ -71,7 +71,7 @@ class SequenceClassifier(nn.Module):
 
     @property
     def prefix(self) -> str:
-        """How the names begin of what a checkpoint of any task has."""
+        """Prefix of the names that checkpoints of every task share."""
         return f"network.{self.network.base_model_prefix}."
 
     @property
@@ -111,7 +111,7 @@ def token_model(config: Config, length: int, classes: int) -> SequenceClassifier
 
 
 def folder_of(spec: Transformers | CausalLm, folder: Path) -> Path:
-    """Where configuration and weights are: relative to `folder`, or fetched at the pinned revision.
+    """Returns the folder of configuration and weights: relative to `folder`, or fetched at the pinned revision.
 
     Raises:
         RunFailed: huggingface_hub is not installed.

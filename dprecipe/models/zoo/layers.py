@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MIN_VARIANCE = 1e-4
-"""Of a kernel, times its inputs: a constant kernel becomes zero and not infinite."""
+"""Least variance of a kernel, times its inputs: a constant kernel becomes zero and not infinite."""
 
 
 @final

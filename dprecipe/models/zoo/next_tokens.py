@@ -18,7 +18,7 @@ LOGITS = 1 << 22
 
 
 def count_logits(device: torch.device) -> int:
-    """How many logits exist at once on this device."""
+    """Returns how many logits exist at once on this device."""
     return LOGITS if device.type == "cpu" else LOGITS << 4
 
 

@@ -19,7 +19,7 @@ from dprecipe.models.schema import Transformer
 
 PADDING = 0
 GROWTH = 4
-"""How much wider a layer is inside."""
+"""Factor by which a layer is wider inside."""
 
 
 @final
@@ -94,5 +94,5 @@ def mark_non_finite(logits: Tensor, features: Tensor) -> Tensor:
 
 
 def padding_mask(tokens_BL: Tensor) -> Tensor:
-    """Which places count: all that are not padding, and the first."""
+    """Marks the places that count: all that are not padding, and the first."""
     return (tokens_BL != PADDING) | (torch.arange(tokens_BL.shape[1], device=tokens_BL.device) == 0)
