@@ -37,7 +37,7 @@ def make_augmentation(steps: Sequence[Step], generator: torch.Generator) -> Call
 
 
 def random_crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
-    """Pad each image (B, C, H, W) with zeros and cut it back at a place of its own; its norm never grows."""
+    """Pads each image (B, C, H, W) with zeros and cuts it back at a place of its own; its norm never grows."""
     count, channels, height, width = x.shape
     padding = step.padding
     padded = torch.nn.functional.pad(x, (padding, padding, padding, padding))
@@ -50,6 +50,6 @@ def random_crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
 
 
 def random_flip(x: Tensor, step: Flip, generator: torch.Generator) -> Tensor:
-    """Mirror each image (B, C, H, W) left and right with the step's probability."""
+    """Mirrors each image (B, C, H, W) left and right with the step's probability."""
     mirrored = torch.rand(len(x), generator=generator, device=generator.device).to(x.device) < step.probability
     return torch.where(mirrored[:, None, None, None], x.flip(3), x)

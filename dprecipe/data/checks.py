@@ -107,7 +107,7 @@ def _test_matches(data: Data) -> Iterator[Finding]:
 
 
 def _label_subject(one: Target, other: Target) -> str:
-    """In what two labels differ, if they do."""
+    """Returns what two labels differ in, if they do."""
     if type(one) is not type(other):
         return "kind of label"
     if isinstance(one, ClassTarget):

@@ -34,7 +34,7 @@ class Refused:
 
 
 def decode_image(form: ImageForm, content: EncodedImage, pixels: NDArray[np.uint8]) -> Refused | None:
-    """Decode an image into `pixels`, or say why not."""
+    """Decodes an image into `pixels`, or says why it can't."""
     try:
         if isinstance(content, Path):
             with content.open("rb") as stream:
@@ -81,7 +81,7 @@ def _check_header(image: Image.Image, form: ImageForm) -> Refused | None:
 
 
 def _pixels(image: Image.Image, form: ImageForm) -> NDArray[np.uint8]:
-    """An image's pixels, brought to the declared size if they are of another one."""
+    """Returns an image's pixels, brought to the declared size if they are of another one."""
     height, width, _ = form.shape
     if form.resize is None or (image.height, image.width) == (height, width):
         return np.asarray(image.convert(form.mode), np.uint8).reshape(form.shape)
@@ -96,6 +96,8 @@ def _pixels(image: Image.Image, form: ImageForm) -> NDArray[np.uint8]:
 
 
 def _reduction(image: Image.Image, form: ImageForm) -> int:
-    """By how much an image may be decoded smaller and still have twice the pixels that are needed each way."""
+    """Returns the factor by which an image may be decoded smaller and still have twice the pixels that are needed
+    each way.
+    """
     height, width, _ = form.shape
     return max(1, min(image.height // (2 * height), image.width // (2 * width)))

@@ -48,7 +48,7 @@ class ImageForm:
 
 @contextmanager
 def decoding_images(form: ImageForm) -> Iterator[Decode]:
-    """A function from images to their pixels (N, height, width, channels), in order, by several threads.
+    """Yields a function from images to their pixels (N, height, width, channels), in order, by several threads.
 
     Its arguments: the images, the name of their source and the place of each, for messages, and the problems. To those
     it adds each image that is missing, damaged, animated, or of another format, mode or shape; its pixels are zeros.

@@ -51,7 +51,7 @@ HAS_CTIME = os.name != "nt"
 
 
 def state_of(file: Path) -> State:
-    """Size, times of change in ns, inode and device of a file. Raises `OSError`."""
+    """Returns size, times of change in ns, inode and device of a file. Raises `OSError`."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
 
@@ -82,11 +82,11 @@ class KnownDigests:
         return digest
 
     def digest_anew(self, file: Path) -> str:
-        """The digest of every byte of a file, whatever is remembered. Raises `OSError`."""
+        """Returns the digest of every byte of a file, whatever is remembered. Raises `OSError`."""
         return self._keyed(" ".join(digest_blocks(file)).encode())
 
     def save(self) -> None:
-        """Keep what is new for later processes; where the disk refuses, they read the files again."""
+        """Keeps what is new for later processes; where the disk refuses, they read the files again."""
         if not self._is_new:
             return
         kept = dict(list({**self._read(), **self._known}.items())[-MAX_KNOWN:])
@@ -108,12 +108,12 @@ class KnownDigests:
 
 
 def forget_digests(folder: Path) -> None:
-    """Remember nothing: the next start reads every file. Raises `OSError`."""
+    """Remembers nothing: the next start reads every file. Raises `OSError`."""
     (folder / NAME).unlink(missing_ok=True)
 
 
 def digest_blocks(file: Path) -> list[str]:
-    """The SHA-256 of each block of a file, by as many threads as there are processors. Raises `OSError`."""
+    """Returns the SHA-256 of each block of a file, by as many threads as there are processors. Raises `OSError`."""
     starts = range(0, file.stat().st_size, BLOCK_BYTES)
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="digest") as pool:
         return list(pool.map(partial(_digest_block, file), starts))

@@ -40,7 +40,7 @@ _ON_READING = (OneHot, Hash, Tokenize, Sequences, DpCategories, DpVocabulary)
 def load(
     source: AnySource, data: Data, root: Path, role: Role, identity: str | None = None, copies: Path | None = None
 ) -> Records:
-    """The records of a source, ready for `Records.batch`.
+    """Returns the records of a source, ready for `Records.batch`.
 
     As `train`, each unit is cut to its first `max_records` records, and the number of units (of records, if `unit` is
     `record`) must be `data.size`, or from 1 to its bound. `Records.identities` name the records permanently: by the
@@ -158,7 +158,7 @@ def _read(
 
 
 def _storage(source: AnySource, data: Data, role: Role) -> Storage:
-    """Memory, or files without a name where the records of the declared number may take more than
+    """Returns storage in memory, or in files without a name where the records of the declared number may take more than
     `storage.IN_MEMORY_BYTES`. The actual number decides only where none is declared."""
     if role != "train":
         return SPILLING
@@ -177,7 +177,7 @@ def _identities(raw: Raw, source: AnySource) -> Identities:
 
 
 def _name_column(source: AnySource, data: Data, role: Role, identity: str | None) -> str | None:
-    """The column that names training records, and those that are cut out of them; None if their numbers do."""
+    """Returns the column that names training records, and those that are cut out of them; None if their numbers do."""
     if role == "public" or (role == "test" and data.split is None):
         return None
     column = identity if data.unit == "record" else data.unit.column

@@ -47,7 +47,7 @@ class NameNumbers:
         """Names so far."""
 
     def number(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The number of each name, (R,); and the rows of those that are new, in the order of their numbers.
+        """Returns the number of each name, (R,); and the rows of those that are new, in the order of their numbers.
 
         Raises:
             TooManyNames: there are more than expected.
@@ -91,7 +91,8 @@ class NameNumbers:
         return numbers, first_rows[order]
 
     def bound(self, numbers: NDArray[np.int64], max_records: int) -> NDArray[np.int64]:
-        """The rows, in order, that are among the first `max_records` of their names, those of earlier calls included.
+        """Returns the rows, in order, that are among the first `max_records` of their names, those of earlier calls
+        included.
 
         Which rows of a name these are depends on its own rows alone.
         """
@@ -105,7 +106,7 @@ class NameNumbers:
     def find_respelt(
         self, numbers: NDArray[np.int64], first_rows: NDArray[np.int64], names: Sequence[str], written: Sequence[str]
     ) -> NDArray[np.int64]:
-        """The rows, in order, that write their name in another way than the row where it came first.
+        """Returns the rows, in order, that write their name in another way than the row where it came first.
 
         `numbers`, `first_rows`: as `number` returned them for `names`. `written`: how each row writes its name.
         """

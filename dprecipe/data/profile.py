@@ -84,7 +84,9 @@ class SourceProfile:
 
 
 def profile_source(records: Records, counts: SourceCounts, data: Data, role: Role) -> SourceProfile:
-    """The profile of a source, given its records before any step of preprocessing and what was counted on reading."""
+    """Returns the profile of a source, given its records before any step of preprocessing and what was counted on
+    reading.
+    """
     facts = describe_data(data, role)
     source = data.public if role == "public" else data.held_out if role == "test" else data.train
     declared = {} if source is None else source.table_columns or {}
@@ -137,7 +139,7 @@ def count_values(column: ColumnBlock, place: ColumnFacts, features: NDArray[np.g
 
 
 def _count_dates(column: Date, place: ColumnFacts, features: NDArray[np.generic]) -> Bars:
-    """The days where `time` is a feature, else the first part."""
+    """Counts the days where `time` is a feature, else the first part."""
     names: Mapping[str, tuple[str, ...]] = {"month": MONTHS, "weekday": WEEKDAYS, "hour": HOURS}
     start = place.start
     for part in column.parts:

@@ -79,7 +79,7 @@ class NotByRow(Exception):
 
 
 def find_reason(query: str, tables: Collection[str]) -> str:
-    """Why a row of a query's result may depend on several rows; empty if it depends on one."""
+    """Explains why a row of a query's result may depend on several rows; empty if it depends on one."""
     try:
         _check(list(_tokens(query)), {table.lower() for table in tables})
     except NotByRow as reason:
@@ -138,7 +138,7 @@ def _unquote(token: Token) -> str:
 
 
 def _split_items(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The items of a list, without the commas between them."""
+    """Returns the items of a list, without the commas between them."""
     depth, items = 0, [list[Token]()]
     for token in tokens:
         depth += token.is_sign("(") - token.is_sign(")")
@@ -155,7 +155,7 @@ def check_rows(query: str, tables: Collection[str], rows: Rows | None, filters: 
 
 
 def needless_declaration(query: str, tables: Collection[str], rows: Rows | None, path: str) -> Iterator[Finding]:
-    """The finding for `rows: declared` of a query that needs none: a certificate would state it for nothing."""
+    """Yields the finding for `rows: declared` of a query that needs none: a certificate would state it for nothing."""
     if rows is not None and not find_reason(query, tables):
         yield Finding(
             "R243",
@@ -210,7 +210,7 @@ def _check(tokens: Sequence[Token], tables: Collection[str]) -> None:
 
 
 def _find_from(tokens: Sequence[Token]) -> int:
-    """The place of a SELECT's own FROM, which is not that of DISTINCT FROM; 0 if there is none."""
+    """Returns the place of a SELECT's own FROM, which is not that of DISTINCT FROM; 0 if there is none."""
     depth = 0
     for number, token in enumerate(tokens):
         depth += token.is_sign("(") - token.is_sign(")")

@@ -56,7 +56,7 @@ class Raw:
 
 
 def drop_labels(count: int) -> NDArray[np.int64]:
-    """Zeros, in place of the labels of public records, (count,)."""
+    """Returns zeros (count,) instead of the labels of public records."""
     return np.zeros(count, np.int64)
 
 
@@ -98,7 +98,7 @@ class Reading:
     def of(
         source: AnySource, data: Data, role: Role, name_column: str | None = None, storage: Storage | None = None
     ) -> Reading:
-        """The reading of a source in its role."""
+        """Returns the reading of a source in its role."""
         private = source.access != "public"
         return Reading(data, role, private, name_column, Problems(private), storage=storage or Storage())
 
@@ -124,7 +124,9 @@ class Reading:
         return 0 if self.data.train.records is None else self.data.train.records[0]
 
     def fold(self, column: str, texts: Sequence[str]) -> Sequence[str]:
-        """The names that texts of a naming column stand for: one for all ways to write it, unless spelling is exact."""
+        """Returns the names that texts of a naming column stand for: one for all ways to write it, unless spelling is
+        exact.
+        """
         unit = self.data.unit
         is_exact = unit != "record" and unit.column == column and unit.spelling == "exact"
         return texts if is_exact else fold_names(texts)
@@ -158,7 +160,7 @@ class Reading:
         return None if not self.reads_train or unit == "record" else (self.data.max_units, unit.max_records)
 
     def excess_fault(self, count: int | None = None) -> DataFault:
-        """The fault for a source with more than `max_rows`; `count`: how many it has, if known."""
+        """Returns the fault for a source with more than `max_rows`; `count`: how many it has, if known."""
         if self.units is None and self.reads_train:
             return size_fault(self.data, count)
         if self.reads_train:
@@ -173,7 +175,7 @@ class Reading:
         )
 
     def span(self, records: tuple[int, ...] | None, count: int, subject: str) -> slice:
-        """The records that `[first, end)` selects from `count`.
+        """Returns the records that `[first, end)` selects from `count`.
 
         Raises:
             DataFault: the source ends before `end`, or more are selected than may be read.
@@ -198,8 +200,9 @@ class Reading:
 
 
 def size_fault(data: Data, count: int | None) -> DataFault:
-    """The fault for training records whose number is not the declared one. The actual number may be secret: it is in
-    the part of the fault that logs do not get."""
+    """Returns the fault for training records whose number is not the declared one. The actual number may be secret: it
+    is in the part of the fault that logs do not get.
+    """
     unit = data.unit
     subject = "records" if unit == "record" else f"units (values of {unit.column})"
     known = f"more than {data.max_units:,} {subject}" if count is None else f"{count:,} {subject}"
@@ -221,7 +224,7 @@ def size_fault(data: Data, count: int | None) -> DataFault:
 
 
 def respelt_fault(data: Data, subject: str, place: str, problems: Problems) -> DataFault:
-    """The fault for a unit whose name is written in two ways. `subject`: the file; `place`: of a row in it."""
+    """Returns the fault for a unit whose name is written in two ways. `subject`: the file; `place`: of a row in it."""
     column, most = ("", 1) if data.unit == "record" else (data.unit.column, data.unit.max_records)
     return problems.fault(
         f"{subject}, column {column!r}",
@@ -234,7 +237,7 @@ def respelt_fault(data: Data, subject: str, place: str, problems: Problems) -> D
 
 
 def unordered_fault(data: Data) -> DataFault:
-    """The fault for a unit with too many rows in the result of a query that may join or group."""
+    """Returns the fault for a unit with too many rows in the result of a query that may join or group."""
     most = 1 if data.unit == "record" else data.unit.max_records
     column = "" if data.unit == "record" else data.unit.column
     return DataFault(
@@ -247,7 +250,7 @@ def unordered_fault(data: Data) -> DataFault:
 
 
 def empty_side_fault(data: Data, role: Role) -> DataFault:
-    """The fault for a split that leaves one of its sides without a record."""
+    """Returns the fault for a split that leaves one of its sides without a record."""
     return DataFault(
         f"data.{role}: the split of data.train leaves no record on this side",
         "write another share or seed in data.test.split, or divide by a column with more values",
@@ -257,7 +260,7 @@ def empty_side_fault(data: Data, role: Role) -> DataFault:
 def class_labels(
     labels: NDArray[Any], classes: int, subject: str, problems: Problems, numbers: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Integer labels as int64, each in [0, classes). Others are added to `problems`, by place and not by value.
+    """Returns integer labels as int64, each in [0, classes). Others are added to `problems`, by place and not by value.
 
     `numbers`: of the records in the source, (N,).
     """
@@ -291,7 +294,7 @@ def number_labels(
 def count_labels(
     labels: NDArray[np.generic], largest: int, subject: str, reading: Reading, numbers: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Counts, at most `largest`. What is none is added to the reading's problems."""
+    """Returns counts, at most `largest`. What is none is added to the reading's problems."""
     values = labels.astype(np.float64)
     bad = np.flatnonzero(~is_count(values))
     if len(bad) > 0:
@@ -316,7 +319,7 @@ def limit_counts(numbers: NDArray[np.float64], largest: int) -> NDArray[np.float
 
 
 def count_clamped(counts: ColumnCounts, numbers: NDArray[np.float64], target: tuple[float, float]) -> None:
-    """Count the numbers that lie outside a range, and those at its ends."""
+    """Counts the numbers that lie outside a range, and those at its ends."""
     low, high = target
     if len(numbers) and low < numbers.min() and numbers.max() < high:
         return
@@ -325,7 +328,7 @@ def count_clamped(counts: ColumnCounts, numbers: NDArray[np.float64], target: tu
 
 
 def record_number(number: int) -> str:
-    """The place of a record in a file without lines."""
+    """Returns the place of a record in a file without lines."""
     return f"record {number}, counted from 0"
 
 
@@ -338,7 +341,7 @@ def map_labels(numbers: NDArray[np.float64], target: tuple[float, float]) -> NDA
 
 
 def channels_first(features: NDArray[np.generic]) -> NDArray[np.generic]:
-    """(N, H, W) and (N, H, W, C) images to (N, C, H, W); vectors stay."""
+    """Turns images (N, H, W) and (N, H, W, C) into (N, C, H, W); vectors stay."""
     if features.ndim == 3:
         return features[:, None]
     if features.ndim == 4:

@@ -144,7 +144,8 @@ def draft_label(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def round_outward(low: float, high: float) -> tuple[int | float, int | float]:
-    """A range of round numbers around both: low is rounded down and high up, and from 0 on where it begins near it.
+    """Returns a range of round numbers around both: low is rounded down and high up, and from 0 on where it begins near
+    it.
 
     Guarantees: the first is at most `low` and the second at least `high`, exactly; they differ.
     """

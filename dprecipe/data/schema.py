@@ -255,7 +255,9 @@ class SplitOff(Block):
 
 
 def _test_form(value: Any) -> str:
-    """The tag of held-out records: a source, or cut out of the training source. (`split` of some sources is a word.)"""
+    """Returns the tag of held-out records: a source, or cut out of the training source. (`split` of some sources is a
+    word.)
+    """
     split = value.get("split") if isinstance(value, Mapping) else getattr(value, "split", None)
     return "cut" if isinstance(split, Mapping | Split | float | int) else "own"
 

@@ -59,7 +59,7 @@ class SequenceTokens:
         _check_unspelled(tokenizer, (*self.before, *self.after), name)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each segment; special ones never.
+        """Returns the tokens of each segment; special ones never.
 
         Raises:
             DataFault: the tokeniser has no token for a part of a text.
@@ -68,7 +68,7 @@ class SequenceTokens:
         return [encoding.ids for encoding in encodings]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without the special ones among them. Raises as `decode_tokens`."""
+        """Returns the text of tokens, without the special ones among them. Raises as `decode_tokens`."""
         return decode_tokens(self._tokenizer, tokens, self._name)
 
     @property
@@ -87,7 +87,7 @@ class SequenceTokens:
 
 
 def open_sequence_tokens(step: Sequences, root: Path) -> SequenceTokens:
-    """The tokeniser of a step. `root`: the data root.
+    """Returns the tokeniser of a step. `root`: the data root.
 
     Raises:
         DataFault, UsageFault: see `dprecipe.data.tokens.read_tokenizer`, and `SequenceTokens`.
@@ -97,7 +97,7 @@ def open_sequence_tokens(step: Sequences, root: Path) -> SequenceTokens:
 
 
 def _check_unspelled(tokenizer: Any, around: Sequence[int], name: str) -> None:
-    """Check that no text becomes a special token, or what begins or ends a text: a vocabulary that has its words
+    """Checks that no text becomes a special token, or what begins or ends a text: a vocabulary that has its words
     among the others finds them in texts. What stands for unknown letters is no such token.
 
     Raises:
@@ -118,7 +118,7 @@ def _check_unspelled(tokenizer: Any, around: Sequence[int], name: str) -> None:
 
 
 def _find_added(tokenizer: Any, vocabulary: int, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The special tokens that a tokeniser puts before and behind each text, which the file names apart from its
+    """Returns the special tokens that a tokeniser puts before and behind each text, which the file names apart from its
     vocabulary."""
     for probe in PROBES:
         plain = encode_texts(tokenizer, [probe], name, special=False)[0].ids

@@ -63,7 +63,7 @@ def find_held_out(names: Iterable[str], split: Split) -> list[bool]:
 
 
 def split_column(data: Data) -> str | None:
-    """The column whose texts decide the sides; None where the numbers of records do, or there is no split."""
+    """Returns the column whose texts decide the sides; None where the numbers of records do, or there is no split."""
     split = data.split
     if split is None:
         return None
@@ -100,5 +100,5 @@ def _hash_name(name: str, key: bytes) -> int:
 
 
 def number_names(first: int, count: int) -> Sequence[str]:
-    """The names of `count` records that only their numbers in the source tell apart, from `first` on."""
+    """Returns the names of `count` records that only their numbers in the source tell apart, from `first` on."""
     return [str(number) for number in range(first, first + count)]

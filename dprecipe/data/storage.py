@@ -39,7 +39,9 @@ def temporary_folder() -> Path:
 
 
 def open_nameless(part: str = "") -> BinaryIO:
-    """A file without a name, which its owner alone can read and which is gone when it is not used. Raises `OSError`."""
+    """Returns a file without a name, which its owner alone can read and which is gone when it is not used. Raises
+    `OSError`.
+    """
     return cast(BinaryIO, tempfile.TemporaryFile(dir=temporary_folder()))
 
 
@@ -59,11 +61,11 @@ class Storage:
     """Records that are expected, a public number: memory for so many is taken at once, and used as they come."""
 
     def rows(self, part: str) -> RowWriter:
-        """A part with one row a record."""
+        """Returns a part with one row a record."""
         return RowWriter(part, self)
 
     def texts(self, part: str) -> TextWriter:
-        """A part of texts."""
+        """Returns a part of texts."""
         return TextWriter(part, self)
 
 
@@ -84,7 +86,7 @@ class RowWriter:
         self.count = 0
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Append rows (B, …), which are not changed later.
+        """Appends rows (B, …), which are not changed later.
 
         Raises:
             DataFault: the disk refuses.
@@ -116,8 +118,9 @@ class RowWriter:
             write_part(self._file, rows, self._storage)
 
     def finish(self, empty: NDArray[Any]) -> NDArray[Any]:
-        """All rows; `empty`: what they are where there was no chunk. Rows in a file are mapped, and what is written to
-        the array does not reach the file."""
+        """Returns all rows; `empty`: what they are where there was no chunk. Rows in a file are mapped, and what is
+        written to the array does not reach the file.
+        """
         if self._form is None:
             return empty
         shape, dtype = self._form
@@ -153,7 +156,7 @@ class TextWriter:
         self._ends = storage.rows(f"{part}.ends")
 
     def append(self, texts: Sequence[str]) -> None:
-        """Append texts.
+        """Appends texts.
 
         Raises:
             DataFault: the disk refuses.
@@ -164,7 +167,7 @@ class TextWriter:
             self._flush()
 
     def finish(self) -> Sequence[str]:
-        """All texts: a tuple, or mapped from a file."""
+        """Returns all texts: a tuple, or mapped from a file."""
         if self._file is None:
             return tuple(self._texts)
         self._flush()
@@ -218,7 +221,7 @@ class MappedTexts(Sequence[str]):
 
 
 def text_arrays(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The bytes of all texts, UTF-8, and where each ends."""
+    """Returns the bytes of all texts, UTF-8, and where each ends."""
     if isinstance(texts, MappedTexts):
         return texts.arrays
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
@@ -232,7 +235,7 @@ def _row_bytes(form: tuple[tuple[int, ...], np.dtype[Any]]) -> int:
 
 
 def open_part(storage: Storage, part: str) -> BinaryIO:
-    """The file of a part.
+    """Returns the file of a part.
 
     Raises:
         DataFault: the disk refuses.
@@ -244,7 +247,7 @@ def open_part(storage: Storage, part: str) -> BinaryIO:
 
 
 def write_part(file: BinaryIO, rows: NDArray[Any], storage: Storage) -> None:
-    """Write an array's bytes, in order.
+    """Writes an array's bytes, in order.
 
     Raises:
         DataFault: the disk refuses.
@@ -257,7 +260,7 @@ def write_part(file: BinaryIO, rows: NDArray[Any], storage: Storage) -> None:
 
 
 def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A file's content as an array, mapped; its own writes stay in memory.
+    """Returns a file's content as an array, mapped; its own writes stay in memory.
 
     Raises:
         DataFault: the disk refuses.
@@ -275,7 +278,7 @@ def map_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> N
 
 
 def disk_fault(error: OSError, folder: Path | None = None) -> DataFault:
-    """The fault of a disk that does not take what is read; `folder`: of copies that are kept."""
+    """Returns the fault of a disk that does not take what is read; `folder`: of copies that are kept."""
     place, other = (temporary_folder(), "in $TMPDIR") if folder is None else (folder, "as runtime.prepared")
     return DataFault(
         f"the records can't be put into a file: {error.strerror or 'the disk refuses'}",

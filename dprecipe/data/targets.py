@@ -34,7 +34,7 @@ class ClassTarget:
         return self.classes
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the target in words."""
         return f"{self.classes} classes"
 
     def describe_labels(self) -> str:
@@ -62,7 +62,7 @@ class NumberTarget:
         return self.lowest, self.highest
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the target in words."""
         return "a number"
 
     def describe_labels(self) -> str:
@@ -84,7 +84,7 @@ class CountTarget:
         return 1
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the target in words."""
         return "a count"
 
     def describe_labels(self) -> str:
@@ -109,7 +109,7 @@ class SeveralTarget:
         return len(self.names)
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the target in words."""
         return f"any of {len(self.names)} names"
 
     def describe_labels(self) -> str:
@@ -132,7 +132,7 @@ class TokenTarget:
         return self.vocabulary
 
     def describe(self) -> str:
-        """In words."""
+        """Describes the target in words."""
         return "the next token"
 
     def describe_labels(self) -> str:
@@ -145,7 +145,7 @@ NEXT_TOKEN = TokenTarget(0)
 
 
 def name_classes(target: ClassTarget | SeveralTarget) -> tuple[str, ...]:
-    """The names of the classes, or of what may apply; numbers where classes have none."""
+    """Returns the names of the classes, or of what may apply; numbers where classes have none."""
     if target.names is None:
         return tuple(map(str, range(target.outputs)))
     return target.names

@@ -28,7 +28,7 @@ def take_long(node: object) -> bool:
 
 
 def list_patterns(node: object) -> Iterator[str]:
-    """The regular expressions of a tokeniser's file."""
+    """Yields the regular expressions of a tokeniser's file."""
     if isinstance(node, dict):
         own = node.get("Regex")
         if isinstance(own, str):

@@ -27,12 +27,12 @@ class Identities:
         return np.arange(len(self.names)) if self.numbers is None else self.numbers
 
     def texts(self) -> Iterator[str]:
-        """The distinct identities as text, in order; numbers in decimal digits."""
+        """Yields the distinct identities as text, in order; numbers in decimal digits."""
         return map(str, self.names)
 
     @staticmethod
     def numbered(count: int, first: int = 0) -> Identities:
-        """`count` records, identified by their numbers from `first` on."""
+        """Returns the identities of `count` records, identified by their numbers from `first` on."""
         return Identities(range(first, first + count), None)
 
     @staticmethod

@@ -45,7 +45,7 @@ class ReleaseStatement(SparseBlock):
     )
 
     def list_rows(self) -> list[tuple[str, str]]:
-        """The statement in words: what each row is about, and the author's text on one line."""
+        """Returns the statement in words: what each row is about, and the author's text on one line."""
         return [(QUESTIONS[name], _write_value(value)) for name, value in self if value is not None]
 
 
@@ -71,12 +71,12 @@ QUESTIONS = {
 
 
 def join_lines(text: str) -> str:
-    """A text of several lines as one paragraph."""
+    """Returns a text of several lines as one paragraph."""
     return " ".join(text.split())
 
 
 def quote_words(text: str) -> str:
-    """The author's words as they stand beside the program's: in quotes that they can't end."""
+    """Returns the author's words as they stand beside the program's: in quotes that they can't end."""
     return json.dumps(join_lines(text), ensure_ascii=False)
 
 

@@ -126,7 +126,7 @@ EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepsee
 
 
 def find_family(kind: object) -> Family:
-    """The family of a `model_type`.
+    """Returns the family of a `model_type`.
 
     Raises:
         DataFault: it is none that is supported.

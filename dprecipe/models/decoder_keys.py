@@ -109,7 +109,7 @@ REASONS: Mapping[str, str] = {
 def check_keys(
     content: Mapping[str, Any], read: frozenset[str], fixed: Mapping[str, tuple[object, ...]], kind: str
 ) -> None:
-    """Check that nothing of a configuration is dropped that could change what the model computes. `read`: the names of
+    """Checks that nothing of a configuration is dropped that could change what the model computes. `read`: the names of
     what is read elsewhere; `fixed`: the family's own entries that have one value. An entry that is null says nothing.
 
     Raises:
@@ -126,7 +126,7 @@ def check_keys(
 
 
 def refuse_key(name: str, value: object, kind: str) -> DataFault:
-    """The fault of an entry that could change what the model computes."""
+    """Returns the fault of an entry that could change what the model computes."""
     reason = REASONS.get(name, "it may change what the model computes")
     return DataFault(
         f"the configuration's {str(name)[:60]!r} is {str(value)[:40]!r}, which a model of type {kind} has no place "

@@ -91,9 +91,9 @@ def describe_file(
     stages: Sequence[StageConstants] = (),
     base: str | None = None,
 ) -> dict[str, Any]:
-    """The content of `model.json`, JSON types only. `model` is None for a module that came from Python; `config` is of
-    a model of transformers; `stages` are what paid steps have released; `base` is the digest of the weights that
-    released adapters belong to.
+    """Returns the content of `model.json`, JSON types only. `model` is None for a module that came from Python;
+    `config` is of a model of transformers; `stages` are what paid steps have released; `base` is the digest of the
+    weights that released adapters belong to.
     """
     public = describe_data(data)
     target = public.target
@@ -119,7 +119,7 @@ def describe_file(
 
 
 def parse_description(text: str | bytes) -> ModelFile:
-    """`model.json` as it was described.
+    """Parses `model.json` as it was described.
 
     Raises:
         DataFault: it is none.
@@ -154,13 +154,17 @@ def parse_description(text: str | bytes) -> ModelFile:
 
 
 def find_model_folder(folder: Path) -> Path:
-    """The folder of `model.json`: this one, or the `release/` that it holds, as a run's folder or an upload does."""
+    """Returns the folder of `model.json`: this one, or the `release/` that it holds, as a run's folder or an upload
+    does.
+    """
     inner = folder / "release"
     return inner if not (folder / "model.json").is_file() and (inner / "model.json").is_file() else folder
 
 
 def _find_misfit(file: ModelFile, shape: tuple[int, ...]) -> str | None:
-    """Why the constants can't be those of the paid steps; `shape` is that of features before the first step."""
+    """Explains why the constants can't be those of the paid steps; `shape` is that of features before the first
+    step.
+    """
     paid = [(index, step.operation) for index, step in enumerate(file.preprocess) if is_pending(step)]
     if len(paid) != len(file.stages or ()):
         return "there are not constants for each paid step"

@@ -41,7 +41,7 @@ class Form:
         return Form(tuple(shape))
 
     def draw(self, count: int, generator: torch.Generator, *, distant: bool = False) -> Tensor:
-        """(count, *shape) float32: synthetic records, drawn one after the other. `distant`: far from the usual ones."""
+        """Draws synthetic records (count, *shape) float32, one after the other. `distant`: far from the usual ones."""
         if self.tokens is None:
             draws = torch.randn((count, *self.shape), generator=generator)
             return DISTANT * draws + SHIFT if distant else draws
@@ -56,7 +56,7 @@ class Form:
         return torch.stack(result, 1)
 
     def limited(self, values: Tensor) -> Tensor:
-        """(N, *shape): what is none of the tokens becomes the nearest one, and what is not finite 1."""
+        """Returns records (N, *shape) in which what is no token becomes the nearest one, and what is not finite 1."""
         values = values.nan_to_num(1.0, 1.0, 1.0)
         if not self.tokens or not any(self.tokens):
             return values
@@ -76,7 +76,7 @@ def _tokens(shape: tuple[int, ...], tokens: int, generator: torch.Generator) -> 
 
 
 def _learned(tokens_NL: Tensor, generator: torch.Generator) -> Tensor:
-    """The tokens behind a prompt, which every second record has; neither it nor padding is learned."""
+    """Returns the tokens behind a prompt, which every second record has; neither it nor padding is learned."""
     length = tokens_NL.shape[1]
     prompts_N1 = torch.randint(0, max(1, length // 2), (len(tokens_NL), 1), generator=generator)
     prompts_N1[1::2] = 0

@@ -15,7 +15,7 @@ class PoolWindow:
     padding: int = 0
 
     def output(self, size: int) -> int:
-        """The length of the output along one axis; below 1 where the window does not fit."""
+        """Returns the length of the output along one axis; below 1 where the window does not fit."""
         return (size + 2 * self.padding - self.kernel) // self.stride + 1
 
 
@@ -34,7 +34,7 @@ CNN_WINDOWS: dict[str, tuple[PoolWindow, ...]] = {
 
 
 def length_after(windows: Sequence[PoolWindow], size: int) -> int:
-    """The length of one axis after all windows; 0 where one of them does not fit."""
+    """Returns the length of one axis after all windows; 0 where one of them does not fit."""
     for window in windows:
         size = window.output(size)
         if size < 1:
@@ -43,7 +43,7 @@ def length_after(windows: Sequence[PoolWindow], size: int) -> int:
 
 
 def smallest_size(preset: str) -> int:
-    """The smallest height (and width) of an image that the preset accepts."""
+    """Returns the smallest height (and width) of an image that the preset accepts."""
     return next(size for size in range(1, 1000) if length_after(CNN_WINDOWS[preset], size) > 0)
 
 

@@ -66,8 +66,8 @@ _NORMS = {"lenet-norm": ((2, 8), (6, 16), (10, 120))}
 
 
 def layer_shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> Shapes | None:
-    """All tensors of the built module's state, adapters merged, by name, layer by layer in their order in the module.
-    None for trees and for models of other libraries, whose tensors nobody knows before they are built or grown.
+    """Returns all tensors of the built module's state, adapters merged, by name, layer by layer in their order in the
+    module. None for trees and for models of other libraries, whose tensors are unknown until they are built or grown.
 
     `shape`: of one record's features; it has to pass `dprecipe.models.checks`. `classes` are the outputs: 1 of a
     number or a count. `vocabulary`: how many tokens there are, of a model of tokens.
@@ -96,8 +96,8 @@ def layer_shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary:
 
 
 def layer_sizes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> tuple[int, ...]:
-    """Trained weights and biases of each layer together, in the order of every flat gradient; none for trees, nor for
-    models of other libraries, whose sizes nobody knows before they are built. Adapters are layers of their own.
+    """Returns trained weights and biases of each layer together, in the order of every flat gradient; none for trees,
+    nor for models of other libraries, whose sizes are unknown until they are built. Adapters are layers of their own.
 
     Arguments as of `layer_shapes`.
     """
@@ -133,7 +133,7 @@ def _all(parts: Iterable[Shapes]) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _layer(name: int | str, weight: tuple[int, ...]) -> Shapes:
-    """A layer with a weight, and a bias as long as its first axis."""
+    """Returns a layer with a weight, and a bias as long as its first axis."""
     return {f"{name}.weight": weight, f"{name}.bias": weight[:1]}
 
 

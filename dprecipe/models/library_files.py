@@ -35,15 +35,17 @@ PREFIX, DOWN, UP = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 
 
 def list_library_files(model: object, *, adapters: bool) -> frozenset[str]:
-    """The names of the files that `render_library_files` makes for a model block; none but for a language model."""
+    """Returns the names of the files that `render_library_files` makes for a model block; none but for a language
+    model.
+    """
     if not isinstance(model, CausalLm):
         return frozenset()
     return ADAPTER_FILES if adapters else MERGED_FILES
 
 
 def render_library_files(file: ModelFile, tokenizer: bytes, tensors: Collection[str]) -> dict[str, bytes]:
-    """The files by name; none but for a language model. `tokenizer`: the content of `tokenizer.json`; `tensors`: the
-    names in the weights file.
+    """Returns the files by name; none but for a language model. `tokenizer`: the content of `tokenizer.json`;
+    `tensors`: the names in the weights file.
 
     Raises:
         DataFault: the tensors are no adapters, where `file` says that they are.
@@ -67,7 +69,7 @@ def render_library_files(file: ModelFile, tokenizer: bytes, tensors: Collection[
 
 
 def list_adapted_layers(tensors: Collection[str]) -> list[str]:
-    """The layers whose adapters these tensors are, sorted.
+    """Returns the layers whose adapters these tensors are, sorted.
 
     Raises:
         DataFault: they are no adapters, or one is missing.
@@ -93,7 +95,7 @@ def is_adapter(name: str, shapes: Mapping[str, tuple[int, ...]], rank: int) -> b
 
 
 def name_weights(model: object, *, adapters: bool) -> tuple[str, Mapping[str, str] | None]:
-    """The name of a weights file, and the metadata in it."""
+    """Returns the name of a weights file, and the metadata in it."""
     return ADAPTERS if adapters else WEIGHTS, METADATA if isinstance(model, CausalLm) else None
 
 
@@ -122,7 +124,7 @@ def _describe_adapters(model: CausalLm, file: ModelFile, tensors: Collection[str
 
 
 def _describe_tokenizer(step: Sequences, content: bytes, file: ModelFile) -> dict[str, Any]:
-    """The special tokens are named where `tokenizer.json` itself says that they are special."""
+    """Names the special tokens where `tokenizer.json` itself says that they are special."""
     special = _read_special(content)
     own = {"bos_token": step.begin, "eos_token": step.end, "pad_token": step.tokenizer.padding}
     named = {name: special.get(number) for name, number in own.items()}
@@ -136,8 +138,9 @@ def _describe_tokenizer(step: Sequences, content: bytes, file: ModelFile) -> dic
 
 
 def _read_special(content: bytes) -> Mapping[int | None, str]:
-    """The special tokens of a tokeniser's file, by number. An entry that is none is left out: the library, which has
-    read the file, is the one to refuse it."""
+    """Returns the special tokens of a tokeniser's file, by number. An entry that is none is left out: the library,
+    which has read the file, is the one to refuse it.
+    """
     added = json.loads(content).get("added_tokens")
     found: dict[int | None, str] = {}
     for token in added if isinstance(added, list) else ():

@@ -64,12 +64,13 @@ class Released(nn.Module):
         return load_tokenizer((self._folder or Path()) / TOKENIZER, step.tokenizer, step.length)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Prepared features (N, *shape) float32 to logits (N, classes) or (N, names); or to numbers or expected counts
-        (N, 1), in the units of the label."""
+        """Maps prepared features (N, *shape) float32 to logits (N, classes) or (N, names), or to numbers or expected
+        counts (N, 1), in the units of the label.
+        """
         return interpret_outputs(self.module(features), self.file.facts.target)
 
     def prepare(self, raw: object) -> Tensor:
-        """Raw records as the module sees them, (N, *shape) float32.
+        """Returns raw records as the module sees them, (N, *shape) float32.
 
         Raw are, for a table, a DataFrame (pandas, polars), an Arrow table, a mapping of columns, or rows (mappings of
         column name to value); else an array (N, …) in the source's layout (height, width, channels), bytes 0 … 255 or
@@ -147,7 +148,7 @@ class Released(nn.Module):
         return names
 
     def check_probabilities(self) -> None:
-        """Check that the model has probabilities.
+        """Checks that the model has probabilities.
 
         Raises:
             DataFault: it has none, and why.
@@ -176,7 +177,7 @@ class Released(nn.Module):
 
 
 def warn_of_undeclared(preparation: Preparation, stacklevel: int) -> None:
-    """Warn once of values of new records that count otherwise than they are written."""
+    """Warns once of values of new records that count otherwise than they are written."""
     found = preparation.describe_undeclared()
     if found:
         warnings.warn(
@@ -187,7 +188,7 @@ def warn_of_undeclared(preparation: Preparation, stacklevel: int) -> None:
 
 
 def explain_no_probabilities(file: ModelFile) -> str | None:
-    """Why a model has no probabilities of classes; None if it has."""
+    """Explains why a model has no probabilities of classes; None if it has."""
     target = file.facts.target
     if not target.is_choice:
         return f"the model predicts {target.describe()}, and there are no classes to have probabilities"
@@ -197,7 +198,7 @@ def explain_no_probabilities(file: ModelFile) -> str | None:
 
 
 def load(release: str | Path, module: nn.Module | None = None) -> Released:
-    """The module of a release folder, with its weights; also of a folder that holds one, as `release/`.
+    """Returns the module of a release folder, with its weights; also of a folder that holds one, as `release/`.
 
     `module` is one's own, for a release whose module came from Python. Check the folder with `dprecipe
     verify` first: this reads the model, not the certificate. No code is read from it.
@@ -235,7 +236,7 @@ def read_description(folder: Path) -> ModelFile:
 
 
 def find_file(folder: Path, name: str) -> Path:
-    """The path of a file of a release.
+    """Returns the path of a file of a release.
 
     Raises:
         DataFault: it is not there.
@@ -246,7 +247,7 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def _empty(content: ModelFile) -> nn.Module:
-    """The module without memory for its weights, however large it claims to be."""
+    """Returns the module without memory for its weights, however large it claims to be."""
     if content.model is None:
         raise _from_python()
     findings = check_data(content.model, content.facts)
@@ -269,7 +270,7 @@ def _from_python() -> DataFault:
 
 
 def read_tensors(file: Path, module: nn.Module) -> dict[str, Tensor]:
-    """The weights, after their names, shapes and types have been held against the module's.
+    """Returns the weights, after a comparison of their names, shapes and types with the module's.
 
     How many trees and nodes a forest has is learned: it takes over the numbers of the file.
     """

@@ -46,7 +46,7 @@ class Exported:
 
 
 def export_onnx(model: Released, target: Path, metadata: Mapping[str, str]) -> Exported:
-    """Write the network as ONNX, one file, any number of records at a time, and compare it in onnxruntime.
+    """Writes the network as ONNX, one file, any number of records at a time, and compares it in onnxruntime.
 
     Input `features` (records, *shape) float32, as `prepare` gives them; output `outputs`, what `model(features)` gives:
     logits, or numbers in the target's units. `metadata` stands in the file beside the names of classes.
@@ -136,7 +136,7 @@ def _unlike(reason: str) -> RunFailed:
 
 
 def _examples(model: Released) -> Iterator[tuple[NDArray[np.float32], bool]]:
-    """Prepared features to compare on, 17 records at a time, and whether they are usual: those come first."""
+    """Yields prepared features to compare on, 17 records at a time, and whether they are usual: those come first."""
     shape, count = model.file.shape, max(BATCHES)
     generator = np.random.default_rng(0)
     tokens = model.file.facts.vocabulary or getattr(model.file.model, "vocabulary", None)

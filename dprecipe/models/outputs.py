@@ -46,13 +46,13 @@ def in_units(mapped: Tensor, target: tuple[float, float]) -> Tensor:
 
 
 def predict_rates(outputs: Tensor, largest: int) -> Tensor:
-    """Expected counts, float64, at most the declared largest one; outputs are their logarithms."""
+    """Returns expected counts, float64, at most the declared largest one; outputs are their logarithms."""
     logarithms = outputs.double()
     return torch.where(logarithms < math.log(largest), logarithms.exp(), float(largest)).clamp(max=float(largest))
 
 
 def label_type(target: Target) -> torch.dtype:
-    """The type of labels of this kind."""
+    """Returns the type of labels of this kind."""
     return torch.int64 if target.is_choice or isinstance(target, TokenTarget) else torch.float32
 
 

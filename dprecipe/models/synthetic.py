@@ -37,7 +37,7 @@ class Tally:
     """Number of rejected texts by reason."""
 
     def add(self, reason: str | None) -> None:
-        """Count a text: accepted, or rejected for a reason."""
+        """Counts a text: accepted, or rejected for a reason."""
         if reason is None:
             self.accepted += 1
         else:
@@ -54,7 +54,7 @@ class Tally:
         return self.accepted / self.written if self.written else 1.0
 
     def describe(self) -> str:
-        """In words: how many were accepted, and why others were not."""
+        """Describes in words how many texts were accepted, and why others were not."""
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.rejected.most_common())
         return f"{self.accepted:,} of {self.written:,} texts accepted ({self.rate:.1%})" + (
             f"; rejected: {reasons}" if reasons else ""
@@ -93,8 +93,9 @@ class RecordWriter:
         value: str | None = None,
         progress: Callable[[int], None] = lambda done: None,
     ) -> Iterator[Record]:
-        """`count` accepted records; `value`: of their first column, which is then not drawn. `sampling`: most tokens of
-        one (None: the length of training), temperature, top-p. `progress` is told how many there are.
+        """Returns `count` accepted records; `value`: of their first column, which is then not drawn. `sampling`:
+        most tokens of one (None: the length of training), temperature, top-p. `progress` is told how many there
+        are.
 
         Raises:
             UsageFault: no such value is declared, or a number is out of its range.
@@ -137,7 +138,7 @@ class RecordWriter:
         return f"{self.names[0]}: {value}" + (f"\n{self.names[1]}:" if self.names[1:] else "")
 
     def _read(self, prompt: str, one: WrittenText) -> tuple[Record | None, str | None]:
-        """The record that a text is, or why it is none."""
+        """Returns the record that a text is, or why it is none."""
         text = prompt + one.text
         if self._model.tokens.after and not one.has_ended:
             return None, UNFINISHED
@@ -149,7 +150,7 @@ class RecordWriter:
             return None, str(error)
 
     def _spell(self, record: Record) -> Record:
-        """The record with truth values in the words of their columns, as the recipe reads them."""
+        """Returns the record with truth values in the words of their columns, as the recipe reads them."""
         return {
             name: (declared_values(self._columns, name) or ("false", "true"))[value]
             if isinstance(value, bool)
@@ -159,7 +160,7 @@ class RecordWriter:
 
 
 def declared_values(columns: Columns, name: str) -> tuple[str, ...] | None:
-    """The declared values of a column, as they are written; None where it has none."""
+    """Returns the declared values of a column, as they are written; None where it has none."""
     match columns[name]:
         case Category(values=values) | Ordinal(values=values):
             return values

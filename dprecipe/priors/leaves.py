@@ -24,7 +24,9 @@ TURNS = 96
 
 
 def draw_leaves(seed: int, images: range, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """(N, C, H, W) images of the numbers in `images`. Leaf j is a disc, a rectangle or a triangle as j mod 3 says."""
+    """Draws images (N, C, H, W) of the numbers in `images`. Leaf j is a disc, a rectangle or a triangle as j mod 3
+    says.
+    """
     channels, height, width = shape
     drawn_NLK = draw_numbers(seed, PURPOSE, images, LEAVES * NUMBERS).reshape(len(images), LEAVES, NUMBERS)
     radii = radius_table(max(height, width))
@@ -56,7 +58,9 @@ def draw_leaves(seed: int, images: range, shape: tuple[int, int, int]) -> NDArra
 
 
 def radius_table(size: int) -> NDArray[np.int64]:
-    """4,096 radii for an image of that size: quantiles of a density that falls with r³ from a 12th to half of it."""
+    """Returns 4,096 radii for an image of that size: quantiles of a density that falls with r³ from a 12th to half
+    of it.
+    """
     shortest, longest = max(UNIT * size / 12, UNIT / 2), UNIT * size / 2
     part = (np.arange(4096) + 0.5) / 4096
     return round_table(1 / np.sqrt(shortest**-2 - part * (shortest**-2 - longest**-2)))

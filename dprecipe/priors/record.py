@@ -46,7 +46,7 @@ class PriorRecord(Block):
     facts: PriorFacts
 
     def to_json(self) -> str:
-        """Compact and in one order, so that the same record is the same bytes."""
+        """Writes compact JSON in one order, so that the same record is the same bytes."""
         content = self.model_dump(mode="json", by_alias=True)
         return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
@@ -76,7 +76,7 @@ def read_prior(path: Path) -> PriorFile | None:
 
 
 def parse_prior(content: bytes, name: str) -> PriorFile | None:
-    """`read_prior` of the bytes of a file."""
+    """Reads the bytes of a file as `read_prior` does."""
     header, body = split_header(content, name)
     metadata = header.pop("__metadata__", {})
     text = metadata.get(KEY) if isinstance(metadata, dict) else None
@@ -94,14 +94,16 @@ def parse_prior(content: bytes, name: str) -> PriorFile | None:
 
 
 def digest_tensors(content: bytes, name: str = "the file") -> str:
-    """`sha256:…` of the tensors of a safetensors file, in the order of their names, whatever else its header says."""
+    """Returns `sha256:…` of the tensors of a safetensors file, in the order of their names, whatever else its
+    header says.
+    """
     header, body = split_header(content, name)
     header.pop("__metadata__", None)
     return _digest_entries(header, body, name)
 
 
 def split_header(content: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
-    """The parsed header of a safetensors file, and the bytes behind it.
+    """Returns the parsed header of a safetensors file, and the bytes behind it.
 
     Raises:
         DataFault: it is none.

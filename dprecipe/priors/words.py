@@ -22,7 +22,7 @@ SINE_BITS = 10
 
 
 def draw_numbers(seed: int, purpose: int, images: range, count: int) -> NDArray[np.uint64]:
-    """(images, count) numbers below 2^32; those of an image depend on (seed, purpose, number of the image) alone.
+    """Draws numbers (images, count) below 2^32; those of an image depend on (seed, purpose, number of the image) alone.
 
     Philox has the key (seed, purpose) and for image i the counter (0, i, 0, 0), and each word gives its upper half,
     then its lower one.
@@ -37,13 +37,13 @@ def draw_numbers(seed: int, purpose: int, images: range, count: int) -> NDArray[
 
 
 def below(numbers: NDArray[np.uint64], limit: int) -> Integers:
-    """Whole numbers from 0 to `limit` - 1, of numbers below 2^32; `limit` is at most 2^31."""
+    """Returns whole numbers from 0 to `limit` - 1, of numbers below 2^32; `limit` is at most 2^31."""
     return ((numbers * np.uint64(limit)) >> HALF).astype(np.int64)
 
 
 @cache
 def sines() -> Integers:
-    """sin(2πi / TURN) for i from 0 to TURN - 1, in units of 2^-SINE_BITS."""
+    """Returns sin(2πi / TURN) for i from 0 to TURN - 1, in units of 2^-SINE_BITS."""
     return round_table(np.sin(2 * np.pi * np.arange(TURN) / TURN) * 2**SINE_BITS)
 
 
@@ -58,7 +58,7 @@ def cosine(angle: Integers) -> Integers:
 
 
 def round_table(table: NDArray[np.float64]) -> Integers:
-    """To the nearest whole numbers."""
+    """Rounds to the nearest whole numbers."""
     return np.floor(table + 0.5).astype(np.int64)
 
 

@@ -52,7 +52,7 @@ class Asked:
 
 
 def draft_data(sample: Table | Arrays, asked: Asked) -> str:
-    """The text of a `data` block.
+    """Returns the text of a `data` block.
 
     Raises:
         UsageFault: the label or the unit is not named, or not in the file.
@@ -185,7 +185,7 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> str:
 
 
 def _find(name: str | None, present: Sequence[str], asked: Asked, what: str) -> str:
-    """A column that the user names. Of a private file only a nearly equal name is told: its first line may be a
+    """Returns a column that the user names. Of a private file only a nearly equal name is told: its first line may be a
     record."""
     if name in present:
         return str(name)

@@ -42,7 +42,7 @@ BLANK = "FILL_IN"
 
 
 def describe_node(node: Node | None) -> str:
-    """A value in words; long texts are cut."""
+    """Returns a value in words; long texts are cut."""
     if isinstance(node, Mapping):
         return "a block"
     if isinstance(node, Sequence):
@@ -56,7 +56,7 @@ def describe_node(node: Node | None) -> str:
 
 
 def find_mismatch(at: Spot) -> Finding:
-    """The finding for a value that is none of the forms its place allows."""
+    """Returns the finding for a value that is none of the forms its place allows."""
     form, node = at.form, at.node
     if form is None or form.anything:
         return Finding("R199", "the value is not accepted here", "compare it with docs/recipe.md", at.dotted, at.place)
@@ -176,7 +176,7 @@ def _is_number(text: str) -> bool:
 
 
 def select_kind(at: Spot) -> Spot:
-    """The spot of a block's kind."""
+    """Returns the spot of a block's kind."""
     tag = find_tag(at.form.blocks) if at.form is not None else None
     if tag is None or not isinstance(at.node, Mapping) or tag not in at.node.entries:
         return at
@@ -186,7 +186,7 @@ def select_kind(at: Spot) -> Spot:
 
 
 def report_unknown_kind(at: Spot) -> Finding:
-    """The finding for a block whose kind is not one of the known ones; all of them are listed."""
+    """Returns the finding for a block whose kind is not one of the known ones; all of them are listed."""
     tag, names = str(at.path[-1]), [str(word) for word in list_offered(list_kinds(at.owners))]
     known = ", ".join(quote_word(name) for name in names)
     value = at.node.value if isinstance(at.node, Scalar) else None

@@ -87,7 +87,7 @@ Root = type[Recipe] | type[PublicRecipe]
 
 
 def choose_root(tree: Mapping) -> Root:
-    """The type of the recipe that a text states: without privacy if `mechanism.kind` is the word `none`."""
+    """Returns the type of the recipe that a text states: without privacy if `mechanism.kind` is the word `none`."""
     mechanism = tree.entries.get("mechanism")
     block = None if mechanism is None else mechanism.value
     kind = block.entries.get("kind") if isinstance(block, Mapping) else None

@@ -89,8 +89,9 @@ MECHANISMS = tuple(STARTERS)
 
 
 def make_starter(mechanism: str, source: str, name: str, data: str | None = None, file: str | None = None) -> str:
-    """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block in the place of the source's
-    own. `file`: the name of its file, which its first comment repeats; by default that of the recipe."""
+    """Returns a recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block in the place of the
+    source's own. `file`: the name of its file, which its first comment repeats; by default that of the recipe.
+    """
     file = file or f"{name}.yaml"
     shown = shlex.quote(file) if file.isprintable() else "RECIPE"  # a comment is one line
     data = data or DATA[source].replace(" &TRAIN", TABLE.format(source=source, suffix=SUFFIXES.get(source, source)))

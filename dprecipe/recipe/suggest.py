@@ -35,7 +35,7 @@ def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
 
 
 def _mechanism(tree: Mapping) -> str | None:
-    """The kind of mechanism that a recipe states or misspells; None if it can't be determined."""
+    """Returns the kind of mechanism that a recipe states or misspells; None if it can't be determined."""
     entry = tree.entries.get("mechanism")
     kind = _read_word(entry.value, "kind") if entry is not None and isinstance(entry.value, Mapping) else None
     return kind if kind is None or kind in MECHANISMS else suggest_word(kind, MECHANISMS)
@@ -47,7 +47,7 @@ def is_read(spot: Spot, name: str, tree: Mapping) -> bool:
 
 
 def find_misspelt_tag(spot: Spot) -> str | None:
-    """The key that was meant to state a block's kind: misspelt, or holding the name of a kind."""
+    """Returns the key that was meant to state a block's kind: misspelt, or holding the name of a kind."""
     tag = find_tag(spot.form.blocks) if spot.form is not None else None
     if tag is None or not isinstance(spot.node, Mapping):
         return None
@@ -65,7 +65,7 @@ def _read_word(node: Mapping, key: str) -> str | None:
 
 
 def generalise_path(path: Path) -> list[str]:
-    """The steps of a path as `list_every_key` has them: all items of a list are like the first."""
+    """Returns the steps of a path as `list_every_key` has them: all items of a list are like the first."""
     return ["0" if isinstance(step, int) else step for step in path]
 
 

@@ -19,7 +19,7 @@ DEFAULTS = {"mode": "flat"}
 def overlay_trees(
     base: Node, over: Node, shared_keys: SharedKeys = lambda path, over: ()
 ) -> tuple[Node, tuple[Finding, ...]]:
-    """`over` laid over `base`. Neither is changed; values keep their places. `shared_keys`: what remains of a block
+    """Lays `over` over `base`. Neither is changed; values keep their places. `shared_keys`: what remains of a block
     whose kind an override sets by its path.
 
     Findings are about overrides that name a position a list does not have.

@@ -130,7 +130,7 @@ class ProjectionConstants(PublicConstants):
 
     @staticmethod
     def pack(basis: NDArray[np.float64]) -> str:
-        """A basis as `basis` holds it."""
+        """Returns a basis as `basis` holds it."""
         return base64.b64encode(np.ascontiguousarray(basis, "<f4").tobytes()).decode()
 
 
@@ -172,7 +172,7 @@ _PARSER: TypeAdapter[StageConstants] = TypeAdapter(AnyConstants)
 
 
 def dump_constants(constants: StageConstants) -> dict[str, Any]:
-    """As JSON types, in the order of the fields."""
+    """Dumps constants as JSON types, in the order of the fields."""
     return constants.model_dump(mode="json")
 
 

@@ -33,12 +33,12 @@ Item = tuple[int, str]
 
 
 def items_of_value(text: str) -> tuple[str, ...]:
-    """A category's value as an item; an empty one, and one that is too long or no Unicode text, is none."""
+    """Returns a category's value as an item; an empty one, and one that is too long or no Unicode text, is none."""
     return (text,) if text and _can_be_released(text) else ()
 
 
 def items_of_words(text: str) -> tuple[str, ...]:
-    """The lower-cased words of a text, in order, each as often as it occurs."""
+    """Returns the lower-cased words of a text, in order, each as often as it occurs."""
     return tuple(word for word in WORD.findall(text.lower()) if _can_be_released(word))
 
 
@@ -67,7 +67,7 @@ def count_items(
 
 
 def choose_items(own: set[Item], max_items: int, key: bytes) -> list[Item]:
-    """At most `max_items` of one unit's items, evenly by a keyed hash; all of them where they are no more."""
+    """Returns at most `max_items` of one unit's items, evenly by a keyed hash; all of them where they are no more."""
     if len(own) <= max_items:
         return list(own)
     texts = sorted(_text(item) for item in own)
@@ -83,5 +83,5 @@ def _text(item: Item) -> bytes:
 
 
 def whole_counts(counts: dict[Item, int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The counts in units of 2^-24, int64 (V,), in their order."""
+    """Returns the counts in units of 2^-24, int64 (V,), in their order."""
     return np.fromiter((count << COUNT_BITS for count in counts.values()), np.int64, len(counts))

@@ -43,7 +43,7 @@ class UnitRows:
         return np.diff(self.starts)
 
     def parts(self, rows: int = PART_ROWS) -> Iterator[UnitRows]:
-        """The units in parts of some `rows` rows; no unit is divided."""
+        """Yields the units in parts of some `rows` rows; no unit is divided."""
         first = 0
         while first < self.count:
             last = int(np.searchsorted(self.starts, self.starts[first] + rows, side="right")) - 1
@@ -53,7 +53,7 @@ class UnitRows:
             first = last
 
     def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The mean over the rows of each unit, (U, …), of values (N, …) in the order of `order`."""
+        """Returns the mean over the rows of each unit, (U, …), of values (N, …) in the order of `order`."""
         if self.count == len(self.order):
             return values
         sums: NDArray[np.float64] = np.add.reduceat(values, self.starts[:-1], axis=0)

@@ -131,10 +131,10 @@ def is_paid(operation: Any) -> bool:
 
 
 def item_columns(step: ItemStep) -> tuple[str, ...]:
-    """The text columns whose items a step releases."""
+    """Returns the text columns whose items a step releases."""
     return step.columns if isinstance(step, DpCategories) else (step.column,)
 
 
 def items_of_unit(step: ItemStep) -> int:
-    """k: the distinct items that one unit contributes at most, over all columns of the step."""
+    """Returns k: the distinct items that one unit contributes at most, over all columns of the step."""
     return step.max_items * len(item_columns(step))

@@ -113,7 +113,7 @@ AnyLabel = Annotated[
 def choose_target(
     classes: int | None, limits: Range | None, count: Count | None, several: tuple[str, ...] | None = None
 ) -> LabelTarget:
-    """The target of labels, of which exactly one of these keys is declared."""
+    """Returns the target of labels, of which exactly one of these keys is declared."""
     if several is not None:
         return SeveralTarget(several)
     if limits is not None:
@@ -172,11 +172,11 @@ class SourceBlock(Block):
         """Paths of the features, in order; empty if they come with the package."""
 
     def features_files(self, root: Path) -> list[Path]:
-        """The files of the features that exist, in order."""
+        """Returns the files of the features that exist, in order."""
         return find_existing(self.features_paths, root)
 
     def all_files(self, root: Path) -> list[Path]:
-        """Every file that is read and exists."""
+        """Returns every file that is read and exists."""
         return find_existing(tuple(self.files.values()), root)
 
     @property
@@ -202,7 +202,7 @@ class SourceBlock(Block):
         return () if self.files else ((f"{self.source}:", f"{self.source}:"),)
 
     def format_of(self, key: str, path: str) -> str:
-        """The source that reads such a file as `path` of `files`."""
+        """Returns the source that reads such a file as `path` of `files`."""
         return self.source
 
     @property
@@ -216,12 +216,12 @@ class SourceBlock(Block):
         return True
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        """The contradictions within this block (R2xx); `path` is the block's own."""
+        """Yields the contradictions within this block (R2xx); `path` is the block's own."""
         yield from ()
 
     @abstractmethod
     def read(self, root: Path, reading: Reading) -> Raw:
-        """The selected records; the labels of a public source are zeros.
+        """Returns the selected records; the labels of a public source are zeros.
 
         Raises:
             DataFault: a file is missing, damaged, or not what the recipe declares.

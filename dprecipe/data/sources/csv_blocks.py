@@ -33,7 +33,7 @@ class SplitBlock:
 
 
 def read_lines(stream: BinaryIO, max_line: int) -> bytes:
-    """The next lines of a file, whole but for one of more than `max_line` bytes."""
+    """Returns the next lines of a file, whole but for one of more than `max_line` bytes."""
     block = stream.read(BLOCK_BYTES)
     return block if len(block) < BLOCK_BYTES else block + stream.readline(max_line + 1)
 
@@ -55,8 +55,9 @@ class BlockSplitter:
         """Columns that may become numbers, and held something else."""
 
     def split(self, block: bytes) -> SplitBlock | None:
-        """The columns of some lines: numbers where all of a column can be read as such, else texts. None if the block
-        is not plain."""
+        """Returns the columns of some lines: numbers where all of a column can be read as such, else texts. None if the
+        block is not plain.
+        """
         if not _is_plain(block, self._delimiter):
             return None
         direct = self._numeric - self._mixed
@@ -81,8 +82,9 @@ class BlockSplitter:
         return SplitBlock(columns, table.num_rows)
 
     def _read(self, block: bytes, direct: frozenset[str]) -> Any:
-        """The block as a table: numbers in the columns `direct`, texts in others that may become numbers, and texts by
-        their numbers in a dictionary. None where pyarrow refuses."""
+        """Returns the block as a table: numbers in the columns `direct`, texts in others that may become numbers, and
+        texts by their numbers in a dictionary. None where pyarrow refuses.
+        """
         with importing_libraries("a block of lines"):
             import pyarrow as pa
             from pyarrow import csv
@@ -140,7 +142,7 @@ def _is_plainly_quoted(content: NDArray[np.uint8], ends: NDArray[np.intp], delim
 
 
 def _whole(column: Any) -> Any:
-    """A column of one chunk or of none as an array."""
+    """Returns a column of one chunk or of none as an array."""
     return column.chunk(0) if column.num_chunks else column.combine_chunks()
 
 
@@ -150,7 +152,7 @@ def _coded(column: Any) -> CodedTexts:
 
 
 def _finite(column: Any) -> Numbers | None:
-    """Numbers, nulls masked; None if one is not finite."""
+    """Returns numbers, nulls masked; None if one is not finite."""
     if not column.null_count:
         values = column.to_numpy()
         return np.ma.MaskedArray(values) if np.isfinite(values).all() else None

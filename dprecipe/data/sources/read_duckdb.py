@@ -73,7 +73,7 @@ def read_duckdb(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The records of the query's result, in its order. `by_row`: each has to be made of one row of a table.
+    """Returns the records of the query's result, in its order. `by_row`: each has to be made of one row of a table.
 
     Raises:
         DataFault: a file is missing or damaged, the query is refused or fails, or its result is not what is declared.
@@ -112,7 +112,7 @@ def read_duckdb(
 
 
 def _connect(files: Mapping[str, Sequence[DataFile]], single: bool) -> Any:
-    """A database in memory that may read these files and nothing else, and whose settings are final."""
+    """Returns a database in memory that may read these files and nothing else, and whose settings are final."""
     settings = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
@@ -135,7 +135,7 @@ def _connect(files: Mapping[str, Sequence[DataFile]], single: bool) -> Any:
 
 
 def _select_files(files: Sequence[DataFile], delimiter: str) -> str:
-    """All rows of the files of a table."""
+    """Returns all rows of the files of a table."""
     paths = ", ".join(_quote(str(file.path.resolve())) for file in files)
     if format_of(files[0].path.name) == "parquet":
         types, shards = ColumnTypes(), ParquetShards()
@@ -154,7 +154,7 @@ def _select_files(files: Sequence[DataFile], delimiter: str) -> str:
 
 
 def _check_parquet(file: DataFile, shards: ParquetShards, types: ColumnTypes) -> None:
-    """Check that a file is Parquet, and its columns have the types of those before it."""
+    """Checks that a file is Parquet, and its columns have the types of those before it."""
     try:
         shards.count_rows(file, tuple(pq.read_schema(file.path).names), types)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -176,7 +176,7 @@ def _header(file: DataFile, delimiter: str) -> list[str]:
 
 
 def check_statement(connection: Any, query: str, tables: Mapping[str, object], by_row: bool, result: DataFile) -> None:
-    """Check by DuckDB's own parser that a query is one SELECT of the tables alone and, if `by_row`, one whose rows are
+    """Checks by DuckDB's own parser that a query is one SELECT of the tables alone and, if `by_row`, one whose rows are
     made one by one.
 
     Raises:
@@ -207,7 +207,8 @@ def _walk(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def _find_foreign(node: Any, tables: Mapping[str, object], volatile: Set[str]) -> str:
-    """The first thing that a query reads but the tables and its own parts of them, or asks of anything but the rows.
+    """Returns the first thing that a query reads but the tables and its own parts of them, or asks of anything but the
+    rows.
 
     Args:
         volatile: functions that no query may call.
@@ -252,7 +253,7 @@ VALUES = frozenset_of(
 
 
 def _find_other_rows(node: dict[str, Any]) -> str:
-    """Why a row of the result may depend on several rows, by DuckDB's parser."""
+    """Explains why a row of the result may depend on several rows, by DuckDB's parser."""
     table = node.get("from_table") or {}
     if node.get("type") != "SELECT_NODE" or table.get("type") != "BASE_TABLE" or table.get("at_clause") is not None:
         return "it is not SELECT … FROM one table"
@@ -273,7 +274,7 @@ def _find_other_rows(node: dict[str, Any]) -> str:
 
 
 def _failed(result: DataFile, error: Exception) -> DataFault:
-    """The fault where the query fails on a row. DuckDB's own words may quote it."""
+    """Returns the fault where the query fails on a row. DuckDB's own words may quote it."""
     return result.fault(
         f"the query fails on a row ({type(error).__name__})",
         "use TRY_CAST and try_strptime where a field may be anything, which give NULL, and declare what is missing",

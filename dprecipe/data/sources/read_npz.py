@@ -43,8 +43,8 @@ def read_npz(
     root: Path,
     reading: Reading,
 ) -> Raw:
-    """The selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0, classes),
-    mapped from their range to [-1, 1], counts, or several answers as one number.
+    """Returns the selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0,
+    classes), mapped from their range to [-1, 1], counts, or several answers as one number.
 
     The headers are checked against the recipe before an array is unpacked.
 

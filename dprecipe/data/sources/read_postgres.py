@@ -58,7 +58,7 @@ def read_postgres(
     label: Label | None,
     reading: Reading,
 ) -> Raw:
-    """The records of the query's result. `views`: names in `tables` may be those of views.
+    """Returns the records of the query's result. `views`: names in `tables` may be those of views.
 
     Raises:
         UsageFault: psycopg is not installed, or the environment variable is not set.

@@ -45,7 +45,7 @@ class RowSelection:
         return self.total == self._end
 
     def count(self, rows: int) -> slice:
-        """Count rows, and tell which of them are selected.
+        """Counts rows, and returns which of them are selected.
 
         Raises:
             DataFault: there are more than may be read.

@@ -23,7 +23,7 @@ class ShardFormat(Protocol):
         """(number of the first row, batch) for some rows of a file, whose values have at most `max_bytes` bytes."""
 
     def describe(self, file: DataFile, error: Exception) -> DataFault:
-        """The fault for a file that pyarrow rejects."""
+        """Returns the fault for a file that pyarrow rejects."""
 
 
 def read_shards(
@@ -34,7 +34,7 @@ def read_shards(
     names: tuple[str, ...],
     max_bytes: int,
 ) -> Iterator[ArrowChunk]:
-    """The selected rows of all files. Every file is checked before the first batch.
+    """Yields the selected rows of all files. Every file is checked before the first batch.
 
     Raises:
         DataFault: a file is damaged or none of the format, lacks a column, or has another type of column than others.

@@ -114,7 +114,7 @@ def by_record(count: int, device: torch.device) -> Iterator[int]:
 
 
 def logits_of(answer: Any) -> Any:
-    """The tensor of logits in what a module returns: itself, or the `logits` of an object or a mapping."""
+    """Returns the tensor of logits in what a module returns: itself, or the `logits` of an object or a mapping."""
     if isinstance(answer, Tensor):
         return answer
     result = answer.get("logits") if isinstance(answer, dict) else getattr(answer, "logits", None)
@@ -122,8 +122,8 @@ def logits_of(answer: Any) -> Any:
 
 
 def adapt_module(module: nn.Module, form: Form) -> tuple[nn.Module, Form, str]:
-    """The module as the engine calls it, the form of its records with the number of tokens that its tables have, and
-    why its records go through it one by one (empty: they need not).
+    """Returns the module as the engine calls it, the form of its records with the number of tokens that its tables
+    have, and why its records go through it one by one (empty: they need not).
 
     Where it is known that records are tokens, and not how many, tables of the module tell. Quantities are taken for
     tokens where the module takes no others. All of it is found on synthetic records. A module that takes and returns
@@ -150,7 +150,7 @@ def adapt_module(module: nn.Module, form: Form) -> tuple[nn.Module, Form, str]:
 
 
 def _find_call(module: nn.Module, form: Form) -> nn.Module:
-    """The first way of calling the module that works."""
+    """Returns the first way of calling the module that works."""
     if form.tokens is None:
         plain = _try_call(module, form)
         return module if plain is None or isinstance(plain, Tensor) else RecordByRecord(module, form, whole=False)

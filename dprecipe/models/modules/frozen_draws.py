@@ -21,7 +21,7 @@ CONSTANT = 0.5
 
 @contextmanager
 def freeze_generators() -> Iterator[None]:
-    """Freeze all draws. Kernels that draw internally (cuDNN's, fused attention) are not used inside."""
+    """Freezes all draws. Kernels that draw internally (cuDNN's, fused attention) are not used inside."""
     with without_cudnn(), sdpa_kernel(SDPBackend.MATH), _FrozenDraws():  # type: ignore[no-untyped-call]
         yield
 

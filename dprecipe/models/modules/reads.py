@@ -79,7 +79,7 @@ class _Calls(TorchFunctionMode):
 
 
 def find_user_line(frame: Any) -> str:
-    """The innermost line of the user's code, `file.py:12: code`; empty if there is none."""
+    """Returns the innermost line of the user's code, `file.py:12: code`; empty if there is none."""
     while frame is not None:
         info = inspect.getframeinfo(frame, context=1)
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]

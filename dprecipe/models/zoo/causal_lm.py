@@ -110,12 +110,12 @@ class CausalLanguageModel(nn.Module):
         return marked
 
     def hidden(self, tokens_BL: Tensor) -> Tensor:
-        """(B, L, W): of each place, from the tokens of its sequence up to it."""
+        """Returns hidden states (B, L, W): of each place, from the tokens of its sequence up to it."""
         hidden: Tensor = self._read(tokens_BL, None, self.length).last_hidden_state
         return hidden
 
     def next_logits(self, tokens_BL: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
-        """Read tokens behind those in `cache` (None: behind none); the logits (B, V) of the token that follows the
+        """Reads tokens behind those in `cache` (None: behind none); the logits (B, V) of the token that follows the
         last, and the cache with all that was read."""
         cache = import_library("transformers").DynamicCache() if cache is None else cache
         hidden_B1W = self._read(tokens_BL, cache).last_hidden_state[:, -1:]
@@ -142,13 +142,13 @@ class CausalLanguageModel(nn.Module):
 
 
 def _cache_argument(backbone: nn.Module) -> str:
-    """The name that the library's release gives the cache: `cache` since transformers 5.24."""
+    """Returns the name that the library's release gives the cache: `cache` since transformers 5.24."""
     return "cache" if "cache" in inspect.signature(backbone.forward).parameters else "past_key_values"
 
 
 def causal_model(config: Config, length: int) -> CausalLanguageModel:
-    """The decoder of a configuration that passed `check_decoder_config`, with weights of the seed. `length`: places of
-    a sequence.
+    """Returns the decoder of a configuration that passed `check_decoder_config`, with weights of the seed. `length`:
+    places of a sequence.
 
     Raises:
         RunFailed: transformers is not installed.
@@ -191,7 +191,7 @@ def count_places(config: Config) -> int:
 
 
 def check_places(config: Config, length: int) -> None:
-    """Check that the model sees all of a record of `length` tokens.
+    """Checks that the model sees all of a record of `length` tokens.
 
     Raises:
         DataFault: it has fewer positions, or its attention looks back less far.
@@ -209,7 +209,9 @@ def check_places(config: Config, length: int) -> None:
 
 
 def _swap_layer(layer: nn.Module, offset: bool, eps: float) -> nn.Module | None:
-    """An equal layer of the same tensors that the engine has terms for, or that is faster; None where it may stay."""
+    """Returns an equal layer of the same tensors that the engine has terms for, or that is faster; None where it may
+    stay.
+    """
     kind = type(layer).__name__
     if kind == "Conv1D":
         weight = cast(Tensor, layer.weight)

@@ -28,7 +28,7 @@ MAX_PARTS, MAX_INDEX = 10_000, 64 << 20
 
 
 def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
-    """Load all weights; half precision is widened. The digest is that of `digest_weights`.
+    """Loads all weights; half precision is widened. The digest is that of `digest_weights`.
 
     Raises:
         DataFault: there are none but pickled ones, or they are not those of the module.
@@ -59,8 +59,8 @@ def load_decoder(module: CausalLanguageModel, folder: Path) -> InitialWeights:
 
 
 def check_decoder(module: CausalLanguageModel, folder: Path) -> None:
-    """Compare the names and shapes of all weights with the module's, which may be on the meta device. Of the files only
-    the headers are read.
+    """Compares the names and shapes of all weights with the module's, which may be on the meta device. Of the files
+    only the headers are read.
 
     Raises:
         DataFault: they are not those of the module, or a file can't be read.
@@ -79,8 +79,8 @@ def check_decoder(module: CausalLanguageModel, folder: Path) -> None:
 
 
 def digest_weights(folder: Path) -> str:
-    """The digest of the weights, without reading them as such: that of the file, or of several the SHA-256 of the lines
-    `digest, two blanks, name` of its parts by name, as `sha256sum` prints them.
+    """Returns the digest of the weights, without reading them as such: that of the file, or of several the SHA-256 of
+    the lines `digest, two blanks, name` of its parts by name, as `sha256sum` prints them.
 
     Raises:
         DataFault: there are none but pickled ones, or a file can't be read.
@@ -105,7 +105,7 @@ def _join(lines: list[str]) -> str:
 
 
 def find_weights(folder: Path) -> tuple[str, ...]:
-    """The names of the files with the weights, sorted.
+    """Returns the names of the files with the weights, sorted.
 
     Raises:
         DataFault: there are none, pickled ones alone, or the index is none.
@@ -183,7 +183,7 @@ def _list_shapes(module: CausalLanguageModel) -> dict[str, list[int]]:
 def _match(
     name: str, shape: Sequence[int], shapes: Mapping[str, list[int]], module: CausalLanguageModel, file: Path
 ) -> str | None:
-    """The module's name of a checkpoint's tensor; None for one that is a constant.
+    """Returns the module's name of a checkpoint's tensor; None for one that is a constant.
 
     Raises:
         DataFault: the module has none of this name and shape.

@@ -16,7 +16,7 @@ from dprecipe.models.schema import Cnn
 
 
 def build_cnn(spec: Cnn, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The preset's network. `shape` has to pass `dprecipe.models.checks`."""
+    """Returns the preset's network. `shape` has to pass `dprecipe.models.checks`."""
     return PRESETS[spec.preset](shape, classes)
 
 

@@ -96,7 +96,7 @@ class Forest(nn.Module):
         return total
 
     def _leaves(self, x: Tensor) -> Tensor:
-        """The leaf (B, T) in which each record ends in each tree."""
+        """Returns the leaf (B, T) in which each record ends in each tree."""
         trees, (records, width) = len(self.root), x.shape
         steps, values = self.child.flatten(), x.flatten()
         is_leaf = self.child[:, 0] == torch.arange(len(self.child), device=x.device)
