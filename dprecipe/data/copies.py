@@ -104,7 +104,7 @@ class Copy:
         try:
             return self._load()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            # Its key is no name for a log: a digest of private records tells whoever has a guess of them.
+            # Its key is no name for a log: a digest of private records confirms a guess of them.
             place = self.path.parent
             write_note(f"{place}: a prepared copy is damaged; it is thrown away, and the records are read again")
             shutil.rmtree(self.path, ignore_errors=True)
@@ -215,7 +215,7 @@ def open_copy(
     folder: Path, declared: object, files: Sequence[Path], names: Sequence[str], anew: bool = False
 ) -> Iterator[Copy]:
     """Yields the copy of these files as they are read by what is `declared` (JSON), for this process alone while the
-    block lasts: another one that needs it waits. `anew`: every byte of the files is read to find it, whatever is
+    block lasts: another one that needs it waits. `anew`: every byte of the files is read to find it, whatever was
     remembered.
 
     Raises:

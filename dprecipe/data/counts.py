@@ -13,7 +13,7 @@ from dprecipe.data.facts import Role
 from dprecipe.data.problems import Problems
 
 MIN_RECORDS = 20
-"""A column of the same value throughout is a problem only if there are at least so many records."""
+"""A column of the same value throughout is a problem only if there are at least this many records."""
 
 
 @final

@@ -1,6 +1,6 @@
 """The pixels of one encoded image.
 
-Images are untrusted: the header is held against what is declared before a pixel is decoded, a file has at most
+Images are untrusted: the header is compared with the declaration before a pixel is decoded, a file has at most
 `MAX_IMAGE_BYTES` bytes, and one to be resized at most `MAX_PIXELS` pixels.
 """
 

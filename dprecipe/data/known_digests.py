@@ -1,13 +1,13 @@
-"""Digests of files, remembered: a file that nobody has changed is not read again only to know what it holds.
+"""Remembered digests of files: a file that has not changed is not read again only to know what it holds.
 
     FOLDER/digests.json   for each file: its state when it was read, and its digest; both under the folder's secret
 
 *What is remembered decides which copy a run takes, and nothing else.* The records that a run trains on are bound to its
-ledger and certificate by a commitment to the arrays themselves (`training.provenance`), which is made anew at every
+ledger and certificate by a commitment to the arrays themselves (`training.provenance`), which is made again at every
 start, from every byte that is used. So a digest that is wrongly remembered can make a run train on the records that a
-file held before; it cannot make a certificate speak of other records than those, nor a resumed run change them. Whoever
-says something of the *files* beside (an account is bound to them; weights say which they were learned from) reads
-them anew (`forgets`), so that it is said of the records that are used.
+file held before; it cannot make a certificate speak of other records than those, nor a resumed run change them. Code
+that states something about the *files* (an account is bound to them; weights state which they were learned from) reads
+them again (`forgets`), so that the statement is about the records that are used.
 
 *A file counts as unchanged* if its size, its times of change of content and of state (mtime, ctime; in ns), its inode
 and its device are those of then. A write sets ctime to the system's clock, and no program can set it back, as it can
@@ -24,7 +24,7 @@ mtime. A digest is remembered only
 | a clock that was set back by more than `SETTLED_SECONDS`, and a change in just the same nanosecond | as above |
 | where ctime is no time of change (Windows) | nothing is remembered |
 
-Whoever can write into the folder can write into the copies: none of this is against them.
+Anyone who can write into the folder can write into the copies: none of this protects against them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def state_of(file: Path) -> State:
 
 @final
 class KnownDigests:
-    """The digests of files, of which those in `folder` are known. `secret`: the folder's, so that neither a file's name
+    """Digests of files; those in `folder` are known. `secret`: the folder's, so that neither a file's name
     nor what it holds can be guessed from what is kept."""
 
     def __init__(self, folder: Path, secret: bytes, forgets: bool = False) -> None:

@@ -71,7 +71,7 @@ def read(
     anew: bool = False,
 ) -> tuple[Records, SourceCounts]:
     """As `load`, before any step of preprocessing, and the counts of missing, clamped and undeclared values. `held`:
-    records in memory, in the place of the source's files. `tokens`: of the recipe's steps (`open_all_tokens`), where
+    records in memory, instead of the source's files. `tokens`: of the recipe's steps (`open_all_tokens`), where
     they are opened already. `anew`: the copy in `copies` is of what the files hold now, whatever is remembered of them.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A name of at most 15 bytes is its own key, so that names that differ have keys that differ. A longer one has 120 bits of
 its BLAKE2b, keyed with secret bits of this process: two of N long names share a key with a probability of less than
-N² / 2^121, which is 10^-21 for fifty million, and nobody can look for two that do.
+N² / 2^121, which is 10^-21 for fifty million, and two that do can't be searched for.
 
 Memory: 24 bytes a name that is expected, 16 more where names are written otherwise than they are compared
 (`dprecipe.text.spelling`), and 8 to 16 bytes of table, whatever the length of names. Names themselves are kept

@@ -78,7 +78,7 @@ def _fault(subject: str, problem: str, remedy: str, place: str, private: bool) -
 
 
 def combine_faults(faults: Sequence[DataFault]) -> DataFault:
-    """Returns one fault that reports all of `faults`, of which there is at least one; each once."""
+    """Returns one fault that reports each of `faults` once; there is at least one."""
     faults = list({(fault.message, fault.remedy): fault for fault in faults}.values())
     if len(faults) == 1:
         return faults[0]

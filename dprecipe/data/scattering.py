@@ -105,7 +105,7 @@ def _modulus(spectrum: Spectra, filters: Floats, r: int) -> Floats:
     step = 2**r
     height, width = filters.shape[-2] // step, filters.shape[-1] // step
     folded = np.zeros((), dtype=np.complex64)
-    for top in range(0, filters.shape[-2], height):  # every 2^r-th pixel: the mean of so many parts of the spectrum
+    for top in range(0, filters.shape[-2], height):  # every 2^r-th pixel: the mean of as many parts of the spectrum
         for left in range(0, filters.shape[-1], width):
             here = (..., slice(top, top + height), slice(left, left + width))
             folded = folded + spectrum[here] * (filters[here] / np.float32(step**2))

@@ -119,8 +119,8 @@ ASSISTANT = "assistant"
 
 
 class Sequences(Block):
-    """Each record to the tokens of one text, of which a model learns the next one at each place. Exactly one of `text`,
-    `prompt` with `completion`, `chat` with `roles`, and `row` says what the text is."""
+    """Step that turns each record into the tokens of one text; a model learns the next token at each place. Exactly one
+    of `text`, `prompt` with `completion`, `chat` with `roles`, and `row` says what the text is."""
 
     text: Name | None = Field(None, description="the text column; all its tokens are learned")
     prompt: Name | None = Field(None, description="the text column that is read and not learned; with `completion`")

@@ -38,7 +38,7 @@ def check_sequences(data: Data) -> Iterator[Finding]:
         yield Finding(
             "R231",
             f"`sequences` is for models that learn the next token, and the label is {data.train.target.describe()}",
-            "write label: next_token, in the place of the label block; or replace `sequences` by `tokenize`",
+            "write label: next_token instead of the label block; or replace `sequences` by `tokenize`",
             "data.train.label",
         )
     for place, other in enumerate(data.preprocess):
@@ -96,7 +96,7 @@ def _check_form(step: Sequences, path: str) -> Iterator[Finding]:
             'add roles: {user: ["<|user|>\\n", "\\n"], assistant: ["<|assistant|>\\n", "\\n"]}, as the checkpoint was '
             "trained with them"
             if step.roles is None
-            else "remove `roles`, or write chat: in the place of the other columns",
+            else "remove `roles`, or write chat: instead of the other columns",
             path if step.roles is None else f"{path}.roles",
         )
     elif step.roles is not None and ASSISTANT not in step.roles:

@@ -17,7 +17,7 @@ from dprecipe.data.tokens import decode_tokens, encode_texts, read_tokenizer
 from dprecipe.faults import DataFault
 
 PROBES = ("a", "e", "A", "0", ".")
-"""Texts of which a tokeniser has a token for at least one."""
+"""Texts for at least one of which a tokeniser has a token."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""Records to sequences of tokens, of which a model learns the next one: the step `sequences`.
+"""Step `sequences`: records to sequences of tokens, in which a model learns the next token.
 
 A sequence is one record's, whole or cut: nothing is packed, so no token of one record is read beside another's. A text
 may be cut into several (`max_sequences`), which a model reads each by itself: they are one record, with one label. Each
@@ -30,7 +30,7 @@ from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.values import Values
 
 IGNORED = -100
-"""In the place of a label that is not learned: the constant of the field."""
+"""Value that stands for a label that is not learned: the constant of the field."""
 
 Segment = tuple[Sequence[int], bool]
 """Tokens, and whether they are learned."""

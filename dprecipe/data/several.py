@@ -1,4 +1,4 @@
-"""Labels of which any may apply, as one whole number a record: bit k is the answer for the k-th name.
+"""Labels where any of several names may apply, as one whole number a record: bit k is the answer for the k-th name.
 
 So a label stays one value, and is kept, sampled and sent as the number of a class is.
 

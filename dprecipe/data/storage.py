@@ -58,7 +58,7 @@ class Storage:
     folder: Path | None = None
     """Folder of the files, for messages; None means `temporary_folder`."""
     expected: int = 0
-    """Records that are expected, a public number: memory for so many is taken at once, and used as they come."""
+    """Records that are expected, a public number: memory for this many is taken at once, and used as they come."""
 
     def rows(self, part: str) -> RowWriter:
         """Returns a part with one row a record."""
@@ -133,7 +133,7 @@ class RowWriter:
             return self._chunks[0]
         result = np.empty((self.count, *shape), dtype)
         start, self._chunks = 0, self._chunks[::-1]
-        while self._chunks:  # each is let go of once it is copied
+        while self._chunks:  # each is released once it is copied
             chunk = self._chunks.pop()
             result[start : start + len(chunk)] = chunk
             start += len(chunk)
@@ -282,5 +282,5 @@ def disk_fault(error: OSError, folder: Path | None = None) -> DataFault:
     place, other = (temporary_folder(), "in $TMPDIR") if folder is None else (folder, "as runtime.prepared")
     return DataFault(
         f"the records can't be put into a file: {error.strerror or 'the disk refuses'}",
-        f"make room in {place}, or name another folder {other}; nothing was spent, and no part of the file is left",
+        f"free space in {place}, or name another folder {other}; nothing was spent, and no part of the file is left",
     )

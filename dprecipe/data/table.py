@@ -289,7 +289,7 @@ def name_texts(values: Values, column: str, place: Place, problems: Problems) ->
     """Returns the unit of each row, or the name of each record or of its side, as text. A row without one could be
     anybody's: it is added to the problems.
     """
-    texts = texts_of(["" if value != value else value for value in as_list(values)])  # NaN is nobody
+    texts = texts_of(["" if value != value else value for value in as_list(values)])  # NaN names no unit
     if "" in texts:
         for row in [row for row, text in enumerate(texts) if text == ""]:
             ColumnReport(column, place, problems).add(

@@ -15,7 +15,7 @@ MAX_COUNT = 1 << 24
 SEPARATOR = ";"
 """Between the names in a field, where the recipe says no other."""
 MAX_NAMES = 62
-"""Names of which any may apply: a bit each, in a signed integer of 64 bits."""
+"""Most names of a label where any may apply: each is a bit of a signed integer of 64 bits."""
 
 
 @final

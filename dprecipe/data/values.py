@@ -29,7 +29,7 @@ Values: TypeAlias = "Sequence[Value] | Numbers"
 
 @final
 class CodedTexts(Sequence["str | None"]):
-    """Texts of which many are equal: the different ones, and the place of each row's among them, (N,); -1: missing."""
+    """Texts with many repetitions: the different ones, and the place of each row's among them, (N,); -1: missing."""
 
     def __init__(self, distinct: Sequence[str], codes: NDArray[np.int64]) -> None:
         self.distinct, self.codes = distinct, codes

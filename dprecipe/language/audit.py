@@ -25,10 +25,10 @@ class AuditBlock(Block):
 
     program: bool = Field(True, description="sums, noise, batches and the ledger of the program, on synthetic records")
     steps: Annotated[PositiveInt, Field(ge=MIN_STEPS, le=MAX_STEPS)] | None = Field(
-        None, description="so many steps with a synthetic canary in or out, by a coin: a lower bound of μ"
+        None, description="this many steps with a synthetic canary in or out, by a coin: a lower bound of μ"
     )
     releases: Annotated[PositiveInt, Field(ge=MIN_RELEASES, le=MAX_RELEASES)] | None = Field(
-        None, description="so many small whole runs on synthetic records, of mechanisms whose steps are hidden"
+        None, description="this many small whole runs on synthetic records, of mechanisms whose steps are hidden"
     )
     canaries: Annotated[int, Field(ge=MIN_CANARIES, le=MAX_CANARIES)] | None = Field(
         None,

@@ -62,7 +62,7 @@ class Runtime(Block):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal[32, "bf16"] = Field(
         32,
-        description="of the forward and backward pass: single, or `bf16` where torch mixes it in; "
+        description="precision of the forward and backward pass: single, or `bf16` where torch mixes it in; "
         "not every mechanism takes it",
     )
     compile: Literal["auto", True, False] = Field(
@@ -76,7 +76,7 @@ class Runtime(Block):
         "not every mechanism takes it",
     )
     processes: PositiveInt = Field(
-        1, description="of this machine that run it together, one a GPU; not every mechanism takes it"
+        1, description="processes on this machine that run it together, one a GPU; not every mechanism takes it"
     )
     sharding: Literal["none", "optimizer", "parameters"] = Field(
         "none",
@@ -84,7 +84,7 @@ class Runtime(Block):
         "`parameters`: the model's weights, too; not every mechanism takes it",
     )
     seed: NonNegativeInt = Field(
-        0, description="of the model's initial weights; never of sampling, augmentation or noise"
+        0, description="seed of the model's initial weights; never of sampling, augmentation or noise"
     )
     checkpoint_seconds: PositiveFloat = Field(30.0, description="longest time between resumable checkpoints")
     recompute: bool = Field(

@@ -30,7 +30,7 @@ class ReleaseStatement(SparseBlock):
     sector: Line | None = Field(None, description="such as Healthcare, Education, Government, Finance, Technology")
     published: date | None = Field(None, description="the day of publication; that of the run when left out")
     deployment_model: Literal["central", "federated"] | None = Field(
-        None, description="who holds the records: one curator, or several (the claim trusts whoever ran dprecipe)"
+        None, description="who holds the records: one curator, or several (the claim trusts the one who ran dprecipe)"
     )
     actors: Prose | None = Field(None, description="who takes part, and who has to trust whom")
     releases: Literal["one", "many"] | None = Field(None, description="of these data")

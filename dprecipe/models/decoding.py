@@ -57,7 +57,7 @@ class Continuation:
     tokens: tuple[int, ...]
     """Without the one that ended it."""
     has_ended: bool
-    """It ended by itself, and not because there was no room for more."""
+    """True if the text ended by itself, and not because it reached the limit."""
 
 
 def continue_tokens(

@@ -48,7 +48,7 @@ class ModelFile(Block):
     class_names: tuple[Text, ...] | None = None
     target: Range | None = Field(None, description="the declared range of a number to be predicted, in its own units")
     count: Count | None = Field(None, description="the declared largest count, where a count is predicted")
-    several: Several | None = Field(None, description="the names of which any may apply, in the order of the outputs")
+    several: Several | None = Field(None, description="the names, any of which may apply, in the order of the outputs")
     separator: Text | None = Field(None, description="between names that are written as one text; `;` when left out")
     columns: Columns | None = Field(None, description="of a table: raw features are rows")
     source_shape: Shape | None = Field(None, description="of an array: raw features as the source holds them")
@@ -64,7 +64,7 @@ class ModelFile(Block):
 
     @property
     def ready_steps(self) -> tuple[ReadyStep, ...]:
-        """The steps of preprocessing, with released constants in the place of paid steps."""
+        """The steps of preprocessing, with released constants instead of paid steps."""
         released = iter(self.stages or ())
         return tuple(next(released) if is_pending(step) else step for step in self.preprocess)
 

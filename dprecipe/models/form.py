@@ -17,16 +17,17 @@ from torch import Tensor
 DISTANT, SHIFT = 3.0, 1.0
 """Scale and mean of the records that replace others."""
 UNLEARNED = -100.0
-"""In the place of a label that is not learned."""
+"""Value that stands for a label that is not learned."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`shape`: of one record's features. `fields`: the names of arrays that are stacked along its first axis.
+    """Form of a model's records.
 
-    `tokens`: None where features are quantities. Whole numbers are tokens: for each field (for all of a record, where
-    it has no fields) how many there are, 0 … tokens - 1, of which 0 is padding; 0 where nobody knows.
+    `shape`: of one record's features. `fields`: the names of arrays that are stacked along its first axis.
+    `tokens`: None where features are quantities. Whole numbers are tokens, 0 … tokens - 1, with 0 for padding: their
+    count for each field (for all of a record, where it has no fields); 0 where it is unknown.
     """
 
     shape: tuple[int, ...]

@@ -70,7 +70,7 @@ class LanguageModel:
         Guarantees: the same release, arguments and machine give the same texts.
 
         Raises:
-            UsageFault: the prompt leaves no room for a token, there is nothing to start from, or a number is out of
+            UsageFault: no token fits after the prompt, there is nothing to start from, or a number is out of
                 its range.
             DataFault: the tokeniser has no token for a part of the prompt.
         """

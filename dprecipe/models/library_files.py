@@ -1,8 +1,8 @@
 """The files by which other programs read a released language model: those of `transformers`, `peft` and what reads
 these (vLLM). No torch.
 
-All of them are functions of `model.json`, `tokenizer.json` and the names of the tensors, so whoever has those can write
-them again: `verify` does, and compares byte for byte.
+All of them are functions of `model.json`, `tokenizer.json` and the names of the tensors, so anyone who has those can
+write them again: `verify` does, and compares byte for byte.
 
 | file | of merged weights | of adapters |
 |---|---|---|

@@ -33,7 +33,10 @@ Predicted: TypeAlias = (
     "NDArray[np.str_] | NDArray[np.object_] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.bool_]"
 )
 MAX_FIXED_NAME = 64
-"""Letters of a class name up to which an array of names has room for the longest of them in each row (4 bytes each)."""
+"""Longest class name, in letters, for which an array of names takes the longest name's width in each row.
+
+A letter takes 4 bytes.
+"""
 
 
 @final

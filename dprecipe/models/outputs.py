@@ -68,5 +68,7 @@ def find_right(outputs: Tensor, labels: Tensor, target: Target) -> Tensor:
 
 
 def unpack_labels(labels: Tensor, names: int) -> Tensor:
-    """Labels (N,) of which any of K names may apply as 0 and 1, (N, K) int64; as `data.several.unpack_answers`."""
+    """Unpacks labels (N,), where any of K names may apply, to 0 and 1, (N, K) int64; as
+    `data.several.unpack_answers`.
+    """
     return (labels.unsqueeze(-1) >> torch.arange(names, device=labels.device)) & 1

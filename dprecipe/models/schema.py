@@ -236,7 +236,7 @@ PrimedNetwork = Mlp | Cnn | WideResNet
 """Every kind of `Primed`."""
 
 Hub = Timm | Transformers | CausalLm
-"""Models of other libraries, whose sizes nobody knows before they are built."""
+"""Models of other libraries, whose sizes are unknown until they are built."""
 
 Trees = RandomForest | GradientBoosting
 """Models that are fitted at once."""

@@ -1,8 +1,8 @@
 """Synthetic records: rows of a table, or texts, that a released language model writes and a strict reader accepts.
 
-What a model writes is text of nobody: it may be no row at all. A row counts only if it is exactly one that the recipe's
-columns could hold (`dprecipe.data.row_text`). The others are rejected, and counted by reason: the counts are about the
-released model, and tell nothing more of its training records than it does.
+What a model writes belongs to no unit, and may be no row at all. A row counts only if it is exactly one that the
+recipe's columns could hold (`dprecipe.data.row_text`). The others are rejected, and counted by reason: the counts are
+about the released model, and tell nothing more of its training records than it does.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RecordWriter:
         progress: Callable[[int], None] = lambda done: None,
     ) -> Iterator[Record]:
         """Returns `count` accepted records; `value`: of their first column, which is then not drawn. `sampling`:
-        most tokens of one (None: the length of training), temperature, top-p. `progress` is told how many there
+        most tokens of one (None: the length of training), temperature, top-p. `progress` is called with how many there
         are.
 
         Raises:

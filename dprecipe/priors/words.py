@@ -65,7 +65,7 @@ def round_table(table: NDArray[np.float64]) -> Integers:
 def as_bytes(planes_NCHW: Integers, numbers: NDArray[np.uint64]) -> NDArray[np.uint8]:
     """Planes of any range as images: channels mixed by a random matrix, then stretched to a random range of bytes.
 
-    The first plane is what channels have in common. `planes_NCHW` below 2^40; `numbers`: (N, 11), of which one channel
+    The first plane is what channels have in common. `planes_NCHW` below 2^40; `numbers`: (N, 11); one channel
     needs the last two.
     """
     planes = planes_NCHW

@@ -185,8 +185,9 @@ def _draft_arrays(arrays: Arrays, asked: Asked) -> str:
 
 
 def _find(name: str | None, present: Sequence[str], asked: Asked, what: str) -> str:
-    """Returns a column that the user names. Of a private file only a nearly equal name is told: its first line may be a
-    record."""
+    """Returns a column that the user names. For a private file, a message quotes only a nearly equal name: the
+    first line may be a record.
+    """
     if name in present:
         return str(name)
     listed = f"; its columns are {', '.join(map(repr, present[:MAX_LISTED]))}" if asked.public else ""

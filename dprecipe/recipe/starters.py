@@ -89,7 +89,7 @@ MECHANISMS = tuple(STARTERS)
 
 
 def make_starter(mechanism: str, source: str, name: str, data: str | None = None, file: str | None = None) -> str:
-    """Returns a recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block in the place of the
+    """Returns a recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`. `data`: a block instead of the
     source's own. `file`: the name of its file, which its first comment repeats; by default that of the recipe.
     """
     file = file or f"{name}.yaml"

@@ -5,7 +5,7 @@ the item and of the unit's own set of items: a function of that unit and of a se
 so that no unit moves what another contributes. Counts of the items that occur get Gaussian noise, and those of at
 least the threshold are released, in the order of their text. An item that no unit has is no candidate.
 
-Let two neighbours differ in a unit of j items that nobody else has: those are released with probability
+Let two neighbours differ in a unit of j items that no other unit has: those are released with probability
 1 − p^j, p = Φ((τ − 1)/σ), and on the rest counts move by √(k − j) at most. What that costs is decided in
 `dprecipe.privacy` over all j. As it may be, the counts' L2 distance is at most √k, and √(2k) under replace-one.
 

@@ -47,7 +47,7 @@ def second_moment_weight(relation: Neighbouring) -> float:
 def sum_moments(read: ReadRows, rows: UnitRows, bounds: ColumnBounds) -> NDArray[np.int64]:
     """Returns S1 and S2 in units of 2^-30, exact, int64 (2, F).
 
-    `read` gives rows as vectors (B, D) or images (B, C, H, W), of which `bounds.features` are columns or channels.
+    `read` gives rows as vectors (B, D) or images (B, C, H, W); `bounds.features` are their columns or channels.
 
     | case | contributes |
     |---|---|

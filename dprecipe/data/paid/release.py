@@ -1,6 +1,6 @@
 """The one place where paid steps add noise: a statistic of private records to public constants.
 
-Whoever calls has the release's event in the ledger before, and calls once: a second call is a second release. Scales
+The caller enters the release's event in the ledger first, and calls once: a second call is a second release. Scales
 of noise are those of the event. Each function draws from a secret stream of its own, and what it returns is a function
 of the statistic with its noise and of public numbers. A unit's rows that are not finite, or out of bounds, move a
 statistic no further than others.

@@ -113,7 +113,7 @@ AnyLabel = Annotated[
 def choose_target(
     classes: int | None, limits: Range | None, count: Count | None, several: tuple[str, ...] | None = None
 ) -> LabelTarget:
-    """Returns the target of labels, of which exactly one of these keys is declared."""
+    """Returns the target of labels that declare exactly one of these keys."""
     if several is not None:
         return SeveralTarget(several)
     if limits is not None:

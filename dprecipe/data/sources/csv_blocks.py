@@ -1,8 +1,8 @@
 """Blocks of plain lines of a CSV file, split and parsed by pyarrow.
 
-A block is plain if nobody can split it in two ways: a line is a row, lines end with LF or CRLF, none is blank, each has
-as many fields as the header, and quotes enclose whole fields without quotes in them. Whatever else a file holds is read
-by `read_csv`, which decides what a file means and what is wrong with it: here, nothing is ever refused.
+A block is plain if there is only one way to split it: a line is a row, lines end with LF or CRLF, none is blank, each
+has as many fields as the header, and quotes enclose whole fields without quotes in them. Whatever else a file holds is
+read by `read_csv`, which decides what a file means and what is wrong with it: here, nothing is ever refused.
 """
 
 from __future__ import annotations

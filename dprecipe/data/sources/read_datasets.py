@@ -230,7 +230,7 @@ class NamedClasses:
         return self._shards.describe(file, error)
 
     def _classes(self, file: DataFile) -> dict[str, list[str]]:
-        """Returns the names of the classes of each column that has some, and of which names are declared."""
+        """Returns the names of the classes of each column that has some and whose names are declared."""
         try:
             info = json.loads(self._shards.read_metadata(file).get(b"huggingface", b"{}"))["info"]["features"]
             features = dict(info)

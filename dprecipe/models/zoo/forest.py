@@ -54,7 +54,7 @@ class Forest(nn.Module):
             self.register_buffer(name, tensor)
 
     def resize(self, trees: int, nodes: int) -> None:
-        """Make room for this many; what was there is gone."""
+        """Allocates this many trees and nodes; the earlier ones are gone."""
         for name, tensor in _blank(trees, nodes, self.value.shape[1], self.value.device).items():
             setattr(self, name, tensor)
 
