@@ -78,7 +78,7 @@ class Archive:
         accepts: Callable[[np.dtype[Any]], bool],
         part: slice | None = None,
     ) -> Generator[NDArray[Any], None, None]:
-        """As `array`, some records at a time, and at least one chunk."""
+        """Reads as `array`, some records at a time, and at least one chunk."""
         file = self._file
         with self._open(name) as stream:
             dims, fortran, dtype = self._header(name, stream, shape, expected, accepts)

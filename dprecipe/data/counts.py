@@ -26,7 +26,7 @@ class ColumnCounts:
     below: int = 0
     above: int = 0
     lowest: int = 0
-    """At the lower end of the range or below it; `highest` likewise."""
+    """Values at the lower end of the range or below it; `highest` likewise for the upper end."""
     highest: int = 0
     other: int = 0
 

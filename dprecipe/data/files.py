@@ -63,7 +63,7 @@ class DataFile:
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """As `open_file`."""
+        """Opens the file as `open_file` does."""
         try:
             stream = _open_stream(self.path)
         except OSError as error:
@@ -161,7 +161,7 @@ def name_files(files: Sequence[DataFile]) -> str:
 
 
 def find_existing(paths: Sequence[str], root: Path) -> list[Path]:
-    """As `locate_files`, without what is missing."""
+    """Locates files as `locate_files` does, without those that are missing."""
     files: list[Path] = []
     for path in paths:
         found = _glob(path, root) if is_pattern(path) else [path]

@@ -26,7 +26,7 @@ MAX_PIXELS = 1 << 26
 @final
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why an image is refused; `detail` says more, about a private record."""
+    """Reason to refuse an image; `detail` says more, about a private record."""
 
     problem: str
     remedy: str

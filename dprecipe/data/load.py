@@ -70,7 +70,7 @@ def read(
     tokens: AnyTokens | None = None,
     anew: bool = False,
 ) -> tuple[Records, SourceCounts]:
-    """As `load`, before any step of preprocessing, and the counts of missing, clamped and undeclared values. `held`:
+    """Loads records before any step of preprocessing, and counts missing, clamped and undeclared values. `held`:
     records in memory, instead of the source's files. `tokens`: of the recipe's steps (`open_all_tokens`), where
     they are opened already. `anew`: the copy in `copies` is of what the files hold now, whatever is remembered of them.
 

@@ -65,7 +65,7 @@ class RowOrigin:
     """Origin of a source's records: how they are made of the rows of its tables."""
 
     reason: str
-    """Why a record may depend on other rows than one; empty where none does."""
+    """Reason why a record may depend on more than one row; empty if none does."""
     declared: bool
     """True if the author declares that a record depends on rows of its own unit alone."""
     filters: bool
@@ -75,7 +75,7 @@ class RowOrigin:
 
 
 class NotByRow(Exception):
-    """Why a query is not one whose rows are made one by one."""
+    """Query whose rows are not made one by one; the message says why."""
 
 
 def find_reason(query: str, tables: Collection[str]) -> str:

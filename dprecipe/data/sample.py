@@ -1,4 +1,4 @@
-"""From the fields of a column to what a recipe could declare of it: for drafts, from a public sample.
+"""Drafts of what a recipe could declare of a column, from its fields in a public sample.
 
 Nothing here may be used on private records but the kind of a column (`Drafted.kind`): ranges, categories and missing
 values would be measured on them. Ranges are rounded outward, so that no value of the sample lies outside.

@@ -228,7 +228,7 @@ class Step(Block):
 
 
 class SizeBound(Block):
-    """In place of the number of units, where that is protected: how many there are at most."""
+    """Upper bound on the number of units, declared instead of the number where that is protected."""
 
     max: PositiveInt = Field(description="upper bound on the number of units: declared, public")
 
@@ -248,7 +248,7 @@ class Split(Block):
 
 
 class SplitOff(Block):
-    """In place of a source of held-out records: they are cut out of the training source."""
+    """Held-out records that are cut out of the training source and have no source of their own."""
 
     split: Split
     access: Access = Field("private_internal", description=ACCESS)

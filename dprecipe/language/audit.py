@@ -16,7 +16,7 @@ DEFAULT_STEPS = 10_000
 DEFAULT_RELEASES = 2_000
 CONFIDENCE = 0.95
 MIN_CONFIDENCE = 0.8
-"""With less a sound run might be refuted, and lose its release, as often as not."""
+"""Least confidence: with less, a sound run might be refuted, and lose its release, as often as not."""
 Confidence = Annotated[Fraction, Field(ge=MIN_CONFIDENCE)]
 
 

@@ -112,7 +112,7 @@ class Runtime(Block):
 
 
 Reason = Annotated[str, Field(min_length=1, max_length=300)]
-"""Why a warning is accepted: one line, for the certificate."""
+"""Reason why a warning is accepted: one line, for the certificate."""
 
 
 class Sign(Block):

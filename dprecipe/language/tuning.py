@@ -17,7 +17,7 @@ Value = float | int | str | bool
 
 
 class NegativeBinomialRunCount(Block):
-    """At least one run; the spread is set by `shape`."""
+    """Number of runs, at least one; the spread is set by `shape`."""
 
     kind: Literal["negative_binomial"]
     mean: Annotated[float, Field(gt=1, le=MAX_RUNS)] = Field(description="expected number of runs")
@@ -27,7 +27,7 @@ class NegativeBinomialRunCount(Block):
 
     @property
     def selection(self) -> tuple[str, float, float | None]:
-        """As the event writes it: (distribution, mean, shape)."""
+        """Selection as the event writes it: (distribution, mean, shape)."""
         return self.kind, float(self.mean), float(self.shape)
 
 
@@ -39,7 +39,7 @@ class PoissonRunCount(Block):
 
     @property
     def selection(self) -> tuple[str, float, float | None]:
-        """As the event writes it."""
+        """Selection as the event writes it."""
         return self.kind, float(self.mean), None
 
 
@@ -51,7 +51,7 @@ class FixedRunCount(Block):
 
     @property
     def selection(self) -> tuple[str, float, float | None]:
-        """As the event writes it."""
+        """Selection as the event writes it."""
         return self.kind, float(self.count), None
 
 

@@ -35,7 +35,7 @@ class Family:
     is_grouped: bool = True
     """Several heads may share keys and values (`num_key_value_heads`)."""
     groups: int | None = None
-    """None: as many as there are heads."""
+    """Number of groups; None for as many as there are heads."""
     has_head_dim: bool = True
     """The width of a head may be another than the model's over the heads."""
     head_dim: int | None = None

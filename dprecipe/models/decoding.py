@@ -55,7 +55,7 @@ class Continuation:
     """Text generated after a prompt."""
 
     tokens: tuple[int, ...]
-    """Without the one that ended it."""
+    """Tokens of the text, without the one that ended it."""
     has_ended: bool
     """True if the text ended by itself, and not because it reached the limit."""
 

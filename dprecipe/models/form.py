@@ -72,7 +72,7 @@ class Form:
 
 
 def _tokens(shape: tuple[int, ...], tokens: int, generator: torch.Generator) -> Tensor:
-    """Never padding alone: whole records of nothing are no usual ones."""
+    """Draws tokens, never padding alone: records of nothing but padding are not usual."""
     return torch.randint(1, max(2, tokens), shape, generator=generator) * _mask(shape, generator)
 
 

@@ -35,7 +35,7 @@ class WrittenText:
     text: str
     tokens: int
     has_ended: bool
-    """It ended by itself, and was not cut."""
+    """True if the text ended by itself, and was not cut."""
 
 
 @final

@@ -39,10 +39,10 @@ class Exported:
 
     records: int
     difference: float
-    """On usual records, the largest difference of an output, as a share of the largest output of its batch (of 1, if
-    that is more)."""
+    """Largest difference of an output on usual records, as a share of the largest output of its batch (of 1, if that is
+    more)."""
     edge_difference: float
-    """Likewise on constant and very large records, which normalisation takes to the edge of single precision."""
+    """Largest difference on constant and very large records, where normalisation nears the edge of single precision."""
 
 
 def export_onnx(model: Released, target: Path, metadata: Mapping[str, str]) -> Exported:

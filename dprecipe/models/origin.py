@@ -16,7 +16,7 @@ class InitialWeights:
     """A file that a run started from."""
 
     name: str
-    """Without its folders."""
+    """Name of the file, without its folders."""
     digest: str
     """`sha256:…` of its bytes."""
     head: Head

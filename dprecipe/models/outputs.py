@@ -1,4 +1,4 @@
-"""From what a module gives to what it predicts, by the declared label. Constants of the recipe alone.
+"""Conversion of a module's outputs to predictions, by the declared label and constants of the recipe alone.
 
 Models of numbers learn in [-1, 1], where their labels are, and models of counts the logarithm of a rate. The map to the
 units of the label is no part of the module: it holds no weights, and a module from Python has none of it.
@@ -36,7 +36,7 @@ def label_units(labels: Tensor, target: NumberTarget | CountTarget) -> Tensor:
 
 
 def in_units(mapped: Tensor, target: tuple[float, float]) -> Tensor:
-    """From [-1, 1] to the range `target`, constants of the recipe; what is outside stays outside.
+    """Maps [-1, 1] to the range `target`, constants of the recipe; what is outside stays outside.
 
     In double precision: a range may be narrow and far from zero.
     """

@@ -109,8 +109,9 @@ class Preparation:
         return array
 
     def describe_undeclared(self, missing: bool = False) -> list[str]:
-        """For each column how many values were clamped or not declared, and with `missing` how many were missing too,
-        which a recipe foresees."""
+        """Describes for each column how many values were clamped or not declared.
+
+        With `missing`, also how many were missing, which a recipe foresees."""
         counts = {
             name: {
                 "missing": column.missing if missing else 0,

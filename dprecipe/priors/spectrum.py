@@ -20,7 +20,7 @@ from dprecipe.priors.words import SINE_BITS, TURN, Integers, as_bytes, below, co
 
 PURPOSE = 2
 EXPONENTS = 13
-"""From 0.5 to 3.5, in quarters."""
+"""Number of exponents: from 0.5 to 3.5, in quarters."""
 AMPLITUDE_BITS = 14
 
 

@@ -1,4 +1,4 @@
-"""From a validator's location to the key or value it is about."""
+"""Search for the key or value that a validator's location is about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From text to recipe, with every finding at its place."""
+"""Reading of recipes from texts, with every finding at its place."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def read(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_te
 def read_any(
     path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_text: OpenText | None = None
 ) -> Loaded | LoadedPublic:
-    """As `read`, for a recipe with or without privacy."""
+    """Reads as `read` does, a recipe with or without privacy."""
     file = os.fspath(path)
     opener = read_file if open_text is None else _guarded(open_text)
 

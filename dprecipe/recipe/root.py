@@ -27,7 +27,7 @@ else:
 
 
 Description = Annotated[str, Field(max_length=1000)]
-"""It stands before the claim in a report and a card: no longer than a reader reads."""
+"""Description that stands before the claim in a report and a card: at most 1,000 characters."""
 
 
 class Recipe(SparseBlock):

@@ -17,7 +17,7 @@ OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervise
 
 
 def suggest_word(word: str, known: Collection[str]) -> str | None:
-    """As `nearest_word`, for values: another tool's word counts too."""
+    """Suggests a value as `nearest_word` does: another tool's word counts too."""
     translated = read_synonyms().words.get(word.lower(), ())
     return next((ours for ours in translated if ours in known), None) or nearest_word(word, known, cutoff=0.6)
 

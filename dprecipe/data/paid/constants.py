@@ -167,7 +167,7 @@ class CountConstants(PublicConstants):
 
 StageConstants = QuantileConstants | MomentConstants | ProjectionConstants | ItemConstants | CountConstants
 AnyConstants = Annotated[StageConstants, Field(discriminator="kind")]
-"""As a field of a document."""
+"""Constants of any paid step, as a field of a document."""
 _PARSER: TypeAdapter[StageConstants] = TypeAdapter(AnyConstants)
 
 

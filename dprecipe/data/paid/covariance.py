@@ -29,7 +29,7 @@ from dprecipe.data.preprocess import Floats
 ROW_BITS = 18
 BITS = 2 * ROW_BITS
 _MARGIN = 1 - 2.0**-30
-"""For the rounding of norms, before rows are rounded towards 0."""
+"""Margin for the rounding of norms, before rows are rounded towards 0."""
 
 
 def sum_covariance(read: ReadRows, rows: UnitRows, row_norm: float) -> NDArray[np.int64]:

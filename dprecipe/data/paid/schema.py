@@ -122,7 +122,7 @@ PAID: Mapping[str, type[PaidStep]] = {
     "dp_vocabulary": DpVocabulary,
     "dp_count": DpCount,
 }
-"""By the key of a step."""
+"""Types of paid steps by the key of the step."""
 
 
 def is_paid(operation: Any) -> bool:

@@ -33,7 +33,7 @@ from dprecipe.text.spelling import normalise_texts
 MAX_HEADER = 1 << 20
 MEMORY = "4GB"
 OPERATORS = frozenset(("+", "-", "*", "/", "//", "%", "||", "~~", "!~~", "~~*", "!~~*"))
-"""As DuckDB names them; the last four are LIKE and ILIKE."""
+"""Operators as DuckDB names them; the last four are LIKE and ILIKE."""
 CLASSES = frozenset(
     (
         "COLUMN_REF",

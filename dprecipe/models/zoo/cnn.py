@@ -103,7 +103,9 @@ def lenet_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def build_scattering_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """For the maps of a scattering transform, averaged two by two: 62,794 parameters for 243×8×8 and 10 classes.
+    """Builds a network for the maps of a scattering transform, averaged two by two.
+
+    It has 62,794 parameters for 243×8×8 and 10 classes.
 
     The first layer mixes coefficients of one place, the second places. F. Tramèr and D. Boneh, "Differentially Private
     Learning Needs Better Features (or Much More Data)", ICLR 2021, have a tanh network of two such convolutions; this
