@@ -88,9 +88,10 @@ def find_reason(query: str, tables: Collection[str]) -> str:
 
 
 def find_postgres_reason(query: str, tables: Collection[str]) -> str:
-    """`find_reason` for a query that PostgreSQL runs, whose own parser is not asked: there `t.count` and `(t).count`
-    call a function, `public.lower(x)` one that a user has made, a text can ask the clock, and a function of sets makes
-    several rows of one."""
+    """Applies `find_reason` to a query that PostgreSQL runs, whose own parser is not asked: there `t.count` and
+    `(t).count` call a function, `public.lower(x)` one that a user has made, a text can ask the clock, and a
+    function of sets makes several rows of one.
+    """
     reason = find_reason(query, tables)
     if reason:
         return reason

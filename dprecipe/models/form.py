@@ -86,7 +86,9 @@ def _learned(tokens_NL: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _mask(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """1 at the first places, 0 behind them; at least one place counts, and in every second record all do."""
+    """Draws masks: 1 at the first places, 0 behind them; at least one place counts, and in every second record all
+    do.
+    """
     if len(shape) < 2:
         return torch.ones(shape)
     length = shape[-1]

@@ -25,7 +25,7 @@ class UnitRows:
 
     @staticmethod
     def of(units: NDArray[np.int64] | None, rows: int) -> UnitRows:
-        """`units`: (N,) ids, or None where each row is a unit of its own."""
+        """Groups rows by unit. `units`: (N,) ids, or None where each row is a unit of its own."""
         if units is None:
             return UnitRows(np.arange(rows), np.arange(rows + 1))
         order = np.argsort(units, kind="stable")

@@ -20,7 +20,9 @@ class ShardFormat(Protocol):
         """Checks that a file has the columns that are read, and returns the number of rows that it states."""
 
     def batches(self, file: DataFile, part: slice, names: tuple[str, ...], max_bytes: int) -> Iterator[tuple[int, Any]]:
-        """(number of the first row, batch) for some rows of a file, whose values have at most `max_bytes` bytes."""
+        """Yields (number of the first row, batch) for some rows of a file, whose values have at most `max_bytes`
+        bytes.
+        """
 
     def describe(self, file: DataFile, error: Exception) -> DataFault:
         """Returns the fault for a file that pyarrow rejects."""

@@ -104,8 +104,9 @@ class RecordByRecord(nn.Module):
 
 
 def by_record(count: int, device: torch.device) -> Iterator[int]:
-    """0 … count - 1, each with draws of its own, of torch, Python and numpy: how many a record takes moves nothing of
-    what others draw."""
+    """Yields 0 … count - 1, each with draws of its own, of torch, Python and numpy: how many a record takes moves
+    nothing of what others draw.
+    """
     seeds = torch.randint(SEEDS, (count,)).tolist()
     with drawing_from(0, device):
         for number, seed in enumerate(seeds):

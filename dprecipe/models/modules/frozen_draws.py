@@ -28,7 +28,7 @@ def freeze_generators() -> Iterator[None]:
 
 @contextmanager
 def without_cudnn() -> Iterator[None]:
-    """Inside, cuDNN is not used. torch's own `cudnn.flags` would turn TF32 on."""
+    """Turns cuDNN off inside the block. torch's own `cudnn.flags` would turn TF32 on."""
     cudnn: Any = torch.backends.cudnn
     enabled = cudnn.enabled
     cudnn.enabled = False

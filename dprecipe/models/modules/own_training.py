@@ -63,7 +63,7 @@ def detach_trainers(module: nn.Module) -> None:
 
 
 def _lightning_base(module: nn.Module) -> type[nn.Module] | None:
-    """Lightning's own class, of a LightningModule."""
+    """Returns Lightning's own class, of a LightningModule."""
     for kind in type(module).__mro__:
         if kind.__name__ == "LightningModule" and kind.__module__.partition(".")[0] in LIGHTNING:
             return kind

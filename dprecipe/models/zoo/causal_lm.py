@@ -176,7 +176,9 @@ def causal_model(config: Config, length: int) -> CausalLanguageModel:
 
 
 def _place_buffers(backbone: Any, full: Any) -> None:
-    """Rotary frequencies are constants, which no checkpoint holds: a network without memory has them all the same."""
+    """Places rotary frequencies, constants which no checkpoint holds: a network without memory has them all the
+    same.
+    """
     for name, layer in list(backbone.named_modules()):
         if any(buffer is not None and buffer.is_meta for buffer in layer._buffers.values()):
             parent, _, child = name.rpartition(".")

@@ -21,7 +21,7 @@ def build_cnn(spec: Cnn, shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def tempered_mnist(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """26,010 parameters for 1×28×28 and 10 classes."""
+    """Builds a network of 26,010 parameters for 1×28×28 and 10 classes."""
     first, pool_1, second, pool_2 = CNN_WINDOWS["tempered-mnist"]
     channels = shape[0]
     return nn.Sequential(
@@ -39,7 +39,7 @@ def tempered_mnist(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def tempered_cifar(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """550,570 parameters for 3×32×32 and 10 classes."""
+    """Builds a network of 550,570 parameters for 3×32×32 and 10 classes."""
     windows = CNN_WINDOWS["tempered-cifar"]
     layers: list[nn.Module] = []
     channels = shape[0]
@@ -63,7 +63,7 @@ def tempered_cifar(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def build_lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Two convolutions and two layers after LeNet-5 (LeCun et al. 1998): 51,902 parameters for MNIST."""
+    """Builds two convolutions and two layers after LeNet-5 (LeCun et al. 1998): 51,902 parameters for MNIST."""
     first, pool_1, second, pool_2 = CNN_WINDOWS["lenet"]
     return nn.Sequential(
         _convolution(shape[0], 6, first),
@@ -80,7 +80,8 @@ def build_lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def lenet_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """`build_lenet` with 8 and 16 channels, and each layer normalised record by record: 53,042 parameters for MNIST.
+    """Builds the network of `build_lenet` with 8 and 16 channels, each layer normalised per record: 53,042
+    parameters for MNIST.
 
     Where labels are few it learns in a fraction of the steps. Source: Y. Wu, K. He, "Group Normalization", ECCV 2018.
     """
