@@ -1,4 +1,4 @@
-"""Holds a certificate that verifies, of whoever made it, against a policy."""
+"""Check of a verified certificate, no matter who made it, against a policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dprecipe.release.verify import Verified
 
 
 def hold_certificate(verified: Verified, path: Path, public_key: Path | None = None) -> str:
-    """Hold a certificate against the policy at `path`; returns what holds, in words. The recipe is that of the
+    """Checks a certificate against the policy at `path`; returns what holds, in words. The recipe is that of the
     certificate, ε its claim, and the signature counts if it was checked with `public_key`.
 
     Raises:
