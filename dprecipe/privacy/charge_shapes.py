@@ -29,7 +29,7 @@ def charge_model(kind: str) -> type[Block]:
 
 
 def _shape_of(hint: Any) -> Any:
-    """A field's type; of charges within an event, models of all kinds that hold no charges themselves."""
+    """Returns a field's type; for charges within an event, models of all kinds that hold no charges themselves."""
     if not holds_charges(hint):
         return hint
     constraints = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
@@ -53,7 +53,7 @@ def charge_schemas() -> list[dict[str, Any]]:
 
 
 def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with every definition in the place that refers to it: those of charges are not recursive."""
+    """Returns the schema with every reference replaced by its definition: definitions of charges are not recursive."""
     definitions = schema.pop("$defs", {})
 
     def inline(node: Any) -> Any:
@@ -63,7 +63,7 @@ def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
             return node
         if "$ref" in node:
             return inline(definitions[node["$ref"].removeprefix("#/$defs/")])
-        # the mapping of a discriminator refers to definitions, too, and says no more than `kind` does
+        # the mapping of a discriminator refers to definitions, too, and adds nothing to `kind`
         return {key: inline(value) for key, value in node.items() if key != "discriminator"}
 
     return inline(schema) if definitions else schema

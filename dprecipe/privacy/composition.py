@@ -27,18 +27,18 @@ from dprecipe.privacy.loss import Array, Loss
 
 _UNIT = 2.0**-53
 _SLACK = 32.0
-"""Tilted mass outside the window is at most exp(-32) = 1e-14."""
+"""An exponent: the tilted mass outside the window is at most exp(-32) = 1e-14."""
 
 _MAX_WINDOWS = 24
 _MAX_SHARE = 3
-"""Bins of all windows of a composition together, over the most that one may have: from there on no further one is made,
-and bounds are a little looser. The largest of the repository's recipes have 0.4."""
+"""A limit on the bins of all windows of a composition together, over the most that one window may have. Beyond it no
+further window is made, and bounds are slightly looser. The largest of the repository's recipes need 0.4."""
 
 
 class WindowError(Exception):
-    """The composed distribution needs more bins than allowed.
+    """The error that the composed distribution needs more bins than allowed.
 
-    `times`: how many times as many, on this grid.
+    `times`: the bins needed on this grid over those allowed.
     """
 
     def __init__(self, times: float = 2.0) -> None:
@@ -52,13 +52,13 @@ class Window:
 
     losses: Array
     masses: Array
-    """p_j: upper bounds of the composed masses."""
+    """Upper bounds p_j of the composed masses."""
     above: Array
-    """Σ_{j>=i} p_j."""
+    """The sums Σ_{j>=i} p_j."""
     weighted: Array
-    """Σ_{j>=i} p_j exp(low - l_j)."""
+    """The sums Σ_{j>=i} p_j exp(low - l_j)."""
     charge: float
-    """Added to every δ: the mass at infinity and above the window."""
+    """The mass at infinity and above the window, added to every δ."""
     centre: float
     spread: float
 
@@ -107,7 +107,7 @@ class Window:
 
 
 class Composition:
-    """`counts[j]` steps of `losses[j]`, all on one grid; δ(ε) and ε(δ) of the whole.
+    """The composition of `counts[j]` steps of `losses[j]`, all on one grid: its δ(ε) and ε(δ).
 
     Guarantees: every answer is an upper bound for the composition of the given pairs.
     """
@@ -203,7 +203,7 @@ class Composition:
         return any(abs(epsilon - window.centre) <= 3 * window.spread for window in self._windows)
 
     def _tilt_for(self, epsilon: float, guess: float) -> float:
-        """θ >= 0 whose tilted mean is ε, or 0 when the mean is above ε already (K' increases)."""
+        """Returns θ >= 0 whose tilted mean is ε, or 0 if the mean is already above ε (K' increases)."""
         if self._moments(0.0)[1] >= epsilon:
             return 0.0
         low, high = 0.0, guess
@@ -231,12 +231,13 @@ class Composition:
         return float(totals[0]), float(totals[1]), float(totals[2])
 
     def share_of_bins(self, theta: float) -> float:
-        """How many bins the window at θ needs, over how many are allowed."""
+        """Returns the number of bins that the window at θ needs, over the number allowed."""
         *_, first, last = self._reach(theta)
         return (last - first + 2) / self._max_bins
 
     def _reach(self, theta: float) -> tuple[float, float, float, int, int]:
-        """Of the tilted composition: K, mean, spread, and the grid points between which all but exp(-32) of it is."""
+        """Returns K, mean and spread of the tilted composition, and the grid points between which all but exp(-32) of
+        it lies."""
         k, mean, variance = self._moments(theta)
         spread = math.sqrt(max(variance, self._step**2))
         tilts = [t / spread for t in (1.0, 2.0, 3.5, 5.0, 6.5, 8.0, 10.0)]
@@ -301,6 +302,6 @@ def _log_sum(logs: Array) -> float:
 
 
 def _fast_size(min_size: int) -> int:
-    """The least even 2^a 3^b 5^c >= least with b + c <= 1."""
+    """Returns the least even 2^a 3^b 5^c >= `min_size` with b + c <= 1."""
     power = 1 << max(4, (min_size - 1).bit_length())
     return min(n for n in (power, power * 5 // 8, power * 3 // 4) if n >= min_size and n % 2 == 0)

@@ -1,4 +1,4 @@
-"""From a Rényi curve to (ε, δ), both ways."""
+"""Conversions of a Rényi curve: to ε at a δ, and to δ at an ε."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Conversion = Literal["improved", "classic"]
 class Optimum:
     """The best value over the orders, and where it was found.
 
-    `at_first` and `at_last` say that the list of orders ended there: the value is a bound all the same, but a
-    longer list may give a better one.
+    `at_first` and `at_last`: the optimum is at that end of the list of orders. The value is still a bound, but a longer
+    list may give a better one.
     """
 
     value: float

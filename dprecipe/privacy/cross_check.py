@@ -6,7 +6,7 @@ integer multipliers of a composition.
 
 | questions | how the library answers |
 |---|---|
-| one release that is asked as a whole | the event's second bound |
+| one release that is assessed as a whole | the event's second bound |
 | the same beside others | the library's distribution of the event's second bound at each ε |
 | noisy counts only | distributions of the noise on the counts |
 | batches with a maximum or fixed size; the library's own distributions | its distributions, composed |
@@ -57,12 +57,12 @@ from dprecipe.privacy.workload import summarise_charges, uncap_charges
 Array = NDArray[np.floating[Any]]
 
 _MAX_WORK = 2e5
-"""Limit on `recheck.estimate_effort` over all boxes: about ten seconds of convolutions."""
+"""The limit on `recheck.estimate_effort` over all boxes: about ten seconds of convolutions."""
 _MAX_CELLS = 400_000
 _MIN_DELTA = 1e-12
-"""Below this δ, rounding and truncation of the FFT would decide the library's answer."""
+"""The δ below which rounding and truncation of the FFT would decide the library's answer."""
 _TOLERANCE = 2e-4
-"""Share of ε that the grid of the composition may add."""
+"""The share of ε that the grid of the composition may add."""
 _MORE_ORDERS = 60
 _ORDER = recheck.MAX_ORDER
 
@@ -96,7 +96,7 @@ def ask_library(
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
     question = (tuple(charges), delta, neighbouring)
     try:
-        return _ask_once(*question, False)  # the same key whoever asks: a run that verifies its release asks again
+        return _ask_once(*question, False)  # the same key for every caller: a run that verifies its release asks again
     except MemoryError:
         if not or_renyi:
             raise
@@ -105,7 +105,7 @@ def ask_library(
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """Charges under one relation, in the library's terms. `mu` is that of the unsampled Gaussians."""
+    """Charges under one relation, in the library's terms. `mu` is the μ of the unsampled Gaussians."""
 
     relation: Neighbouring
     mu: float
@@ -113,7 +113,7 @@ class _Query:
     boxes: tuple[tuple[BoxSum, int], ...] = ()
     curves: tuple[tuple[RenyiCurve, int], ...] = ()
     unknown: bool = False
-    """Whether there is an event whose divergences are not known here."""
+    """True if there is an event whose divergences are not known here."""
 
     @property
     def steps(self) -> int:
@@ -216,14 +216,15 @@ def _ask_for_zero_out(
 def _ask_for_items(
     charges: tuple[Charge, ...], asked: list[tuple[UniqueItems, int]], delta: float, relation: Neighbouring, renyi: bool
 ) -> LibraryAnswer:
-    """The largest ε of some neighbouring data sets, which differ in how many items one of them alone has."""
+    """Returns the largest ε of some pairs of neighbouring data sets, which vary in the number of items that only one
+    has."""
     work = summarise_charges(charges, relation)
     value, name = largest_of_cases(charges, asked, delta, work, lambda rest, at: ask_library(rest, at, relation, renyi))
     return LibraryAnswer(name, importlib.metadata.version("dp-accounting"), value)
 
 
 def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool) -> tuple[str, float]:
-    """Name and ε of Gaussians, sampled or not, by the library's accountants."""
+    """Returns the accountant's name and ε of Gaussians, sampled or not, by the library's accountants."""
     import dp_accounting
     from dp_accounting import pld, rdp
 
@@ -270,7 +271,7 @@ def _run_accountant(library: Any, make: Any, query: _Query, delta: float, double
 
 
 def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> tuple[str, float]:
-    """Name and ε under add-or-remove-one; `twice`: of removing a unit and adding another."""
+    """Returns the accountant's name and ε under add-or-remove-one; `twice`: of removing a unit and adding another."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     if query.unknown:

@@ -26,7 +26,7 @@ _FRACTIONAL = (
 _INTEGER = (*range(2, 33), *range(34, 65, 2), *range(68, 129, 6), *range(136, 257, 15))
 DEFAULT_ORDERS: tuple[float, ...] = tuple(sorted({*map(float, _FRACTIONAL), *map(float, _INTEGER)}))
 HIGH_ORDERS: tuple[float, ...] = tuple(float(round(256 * 2 ** (k / 2))) for k in range(1, 17))
-"""Orders above the default ones, worth their time only when the optimum is at the end of the list."""
+"""Orders above the default ones, worth their time only if the optimum is at the end of the list."""
 
 _MATRIX_ORDER = 256
 _MAX_NODES = 40_000
@@ -81,7 +81,7 @@ def poisson_gaussian_replaced(q: float, sigma: float, orders: Sequence[float]) -
 
 
 def mix_curves(usual: Array, other: Array, share: float, orders: Sequence[float]) -> Array:
-    """r(α) of either of two pairs, the second with probability `share`, where it is known which.
+    """Returns r(α) of either of two pairs, the second with probability `share`, if it is known which.
 
     Guarantees: exact: exp((α-1) r) is the mean of the two. Source: Mironov 2017, Definition 3.
     """
@@ -94,9 +94,8 @@ def mix_curves(usual: Array, other: Array, share: float, orders: Sequence[float]
 
 
 def fixed_size_gaussian(q: float, sigma: float, orders: Sequence[float]) -> Array:
-    """r(α) of one step of the Gaussian on batches of a share q of the units, drawn without replacement, under
-    replace-one;
-    0 < q < 1, σ > 0 over one clip norm: a replaced unit moves the sum by up to two.
+    """Returns r(α) of one step of the Gaussian on batches of a share q of the units, drawn without replacement, under
+    replace-one; 0 < q < 1, σ > 0 over one clip norm: a replaced unit moves the sum by up to two.
 
     With s = σ/2, c_j = j(j-1)/(2 s²) and B_l = E (y-1)^l, y the ratio of N(1/s, 1) to N(0, 1),
 

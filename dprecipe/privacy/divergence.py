@@ -42,7 +42,7 @@ def _expm1_low(ratio: Array, steep: Array) -> Array:
 
 
 def _by_series(steep: Array, orders: Array) -> Array:
-    """Σ_{k>=2} (α log r)^k (1 - α^(1-k)) / k!, the terms of which are all of it where they are small."""
+    """Returns Σ_{k>=2} (α log r)^k (1 - α^(1-k)) / k!, for small α log r, where a few terms suffice."""
     log_orders, powers, total = np.log(orders), 0.5 * np.ones_like(steep), np.zeros_like(steep)
     for k in range(2, _TERMS + 1):
         total -= powers * np.expm1((1 - k) * log_orders)

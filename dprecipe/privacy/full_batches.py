@@ -13,7 +13,7 @@ def full_batch_probability(size: int, rate: float, cap: int) -> float:
 
     The first term by Stirling's formula, which bounds a binomial coefficient from above, the others by their ratios.
 
-    Guarantees: too large by at most 1/(11 m), relatively, m the lesser of `cap` and `size` - `cap`, where below 1.
+    Guarantees: if below 1, too large by at most 1/(11 m), relatively, m the lesser of `cap` and `size` - `cap`.
     Source: MacWilliams & Sloane 1977, Chapter 10, Lemma 7.
     """
     if cap <= size * rate:

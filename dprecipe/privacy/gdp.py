@@ -19,7 +19,7 @@ def _nodes(a: float, b: float) -> list[float]:
 
 
 def delta(mu: float, epsilon: float) -> float:
-    """δ(ε) = Φ(μ/2 - ε/μ) - exp(ε) Φ(-μ/2 - ε/μ) of N(μ, 1) against N(0, 1), for μ >= 0.
+    """Returns δ(ε) = Φ(μ/2 - ε/μ) - exp(ε) Φ(-μ/2 - ε/μ) of N(μ, 1) against N(0, 1), for μ >= 0.
 
     Guarantees: exact up to 1e-11 relative, and never below the truth; in [0, 1].
     Source: Balle & Wang 2018, Theorem 8; Dong, Roth & Su 2022, Corollary 2.13.

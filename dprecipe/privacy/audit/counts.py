@@ -31,7 +31,7 @@ def bound_rates(trials: AttackTrials, confidence: float) -> tuple[float, float]:
 
 
 def lower_rates(positives: Any, trials: int, confidence: float) -> Floats:
-    """The least rate that the positives of so many trials leave possible, one-sided at (1 + confidence)/2."""
+    """Returns the least rate that these positives out of `trials` allow, one-sided at (1 + confidence)/2."""
     from scipy import special
 
     k = np.asarray(positives, dtype=np.float64)
@@ -40,7 +40,7 @@ def lower_rates(positives: Any, trials: int, confidence: float) -> Floats:
 
 
 def upper_rates(positives: Any, trials: int, confidence: float) -> Floats:
-    """The largest rate that the positives of so many trials leave possible, one-sided at (1 + confidence)/2."""
+    """Returns the largest rate that these positives out of `trials` allow, one-sided at (1 + confidence)/2."""
     from scipy import special
 
     k = np.asarray(positives, dtype=np.float64)
@@ -60,7 +60,7 @@ def lower_mu(trials: AttackTrials, confidence: float) -> float:
 
 
 def lower_epsilon(trials: AttackTrials, confidence: float, delta: float) -> float:
-    """Lower bound of ε: max{log((t-δ)/f), log((1-f-δ)/(1-t))}, at least 0; the attack and its complement.
+    """Returns a lower bound of ε by the attack and its complement: max{log((t-δ)/f), log((1-f-δ)/(1-t))}, at least 0.
 
     Guarantees: a mechanism that is (ε, δ)-DP for both orders of the pair gives more than ε with probability at most
     1 - confidence.

@@ -1,4 +1,4 @@
-"""What lower bounds are held against, and what the bound of a step says of the whole run.
+"""Claims to compare lower bounds with, and what the bound of a step implies for the whole run.
 
 A step's claim is that of its noisy sum with one unit in it for certain: sampling is known to the audit.
 """
@@ -50,8 +50,8 @@ def implied_epsilon(
     claimed_mu: float,
     lower_mu: float,
 ) -> float | None:
-    """The ε of a run at δ whose steps all have as much less noise as a step's lower bound says; None where that has no
-    meaning. Not a bound: it presumes that all steps are like those that were audited, and sampled as planned.
+    """Returns the ε at δ of a run in which every step has as little noise as a step's lower bound implies; None if that
+    has no meaning. Not a bound: it presumes that all steps are like those that were audited, and sampled as planned.
 
     Args:
         stages: what is released before the steps; these events stay.

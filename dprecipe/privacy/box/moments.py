@@ -1,8 +1,8 @@
 """Moments of the likelihood ratio of one shifted coordinate: M_k(τ) = ∫ z(x-τ)^k z(x)^(1-k) dx.
 
-M_0 = M_1 = 1, and M_k grows with τ; all that a Rényi bound of a sum within a box is made of (`curves`).
+M_0 = M_1 = 1, and M_k grows with τ. A Rényi bound of a sum within a box is made of these moments alone (`curves`).
 
-Nothing cancels: with y = z(x-τ)/z(x) and A_j = ∫ z (y-1)² y^j dx, whose integrands are positive,
+No terms cancel: with y = z(x-τ)/z(x) and A_j = ∫ z (y-1)² y^j dx, whose integrands are positive,
 
     M_k - 1 = ∫ z (y^k - 1 - k(y-1)) dx = Σ_{j=0}^{k-2} (k-1-j) A_j.
 
@@ -22,26 +22,27 @@ Array = NDArray[np.float64]
 
 MAX_ORDER = 256
 MARGIN = 1e-12
-"""Relative error that no value of `log_moments` reaches: the largest measured is 7e-14, against 30 digits and finer
-rules, df from 0.5 to 1000, λ to 8, τ from 1e-6 to 30."""
+"""A relative error that no value of `log_moments` reaches: the largest measured is 7e-14, compared with 30 digits and
+finer rules, for df from 0.5 to 1000, λ to 8, τ from 1e-6 to 30."""
 
 _FEWEST_NODES, _MAX_NODES = 32, 4096
 _AGREEMENT = 1e-7
-"""The rule converges exponentially: halving its step squares the error."""
+"""The relative difference below which two rules agree; they converge exponentially: halving the step squares the
+error."""
 _STEEPEST = 200.0
-"""Largest log y for which no factor of an integrand leaves the range of floating-point numbers."""
+"""The largest log y for which no factor of an integrand leaves the range of floating-point numbers."""
 _TAIL = 42.0
-"""What an integral leaves out is exp(-`_TAIL`) of it."""
+"""An exponent: each integral leaves out a share exp(-`_TAIL`) of itself."""
 _IN_CACHE = 1 << 15
 
 
 def log_moments(distribution: Distribution, taus_T: Array) -> Array:
-    """log M_k(τ) for each τ >= 0 and k = 2..`MAX_ORDER`: (T, K).
+    """Returns log M_k(τ) for each τ >= 0 and k = 2..`MAX_ORDER`: (T, K).
 
     Closed forms for gaussian and laplace. The others by the trapezoidal rule, after a change of variable that makes it
-    converge exponentially and with as many nodes as it takes for two rules to agree. Shifts so large that this would
-    be too many (from 4 to 30 scales on, by the distribution, where one coordinate alone spends any budget) are bounded
-    by D_k <= D_∞, that is log M_k <= (k-1) sup |log y|.
+    converge exponentially, with as many nodes as two rules need to agree. Shifts so large that these would be too many
+    (from 4 to 30 scales on, by the distribution, where one coordinate alone spends any budget) are bounded by
+    D_k <= D_∞, that is log M_k <= (k-1) sup |log y|.
 
     Guarantees: relative error below `MARGIN`, or an upper bound.
     Source: closed forms: Mironov 2017, Table II; the rule: Trefethen & Weideman 2014.
@@ -59,7 +60,8 @@ def log_moments(distribution: Distribution, taus_T: Array) -> Array:
 
 
 def _laplace(tau_T1: Array, k_K: Array) -> Array:
-    """M_k = (k e^((k-1)τ) + (k-1) e^(-kτ)) / (2k-1); both exponents' linear terms cancel, and are left out."""
+    """Returns log M_k with M_k = (k e^((k-1)τ) + (k-1) e^(-kτ)) / (2k-1); the linear terms of both exponents cancel,
+    and are left out."""
     mild_TK = np.minimum(tau_T1, 1 / k_K)
     excess_TK = (k_K * _beyond_linear((k_K - 1) * mild_TK) + (k_K - 1) * _beyond_linear(-k_K * mild_TK)) / (2 * k_K - 1)
     steep_TK = (k_K - 1) * tau_T1 + np.log((k_K + (k_K - 1) * np.exp(-(2 * k_K - 1) * tau_T1)) / (2 * k_K - 1))
@@ -142,7 +144,8 @@ def _smooth(distribution: Distribution, tau_T1: Array, at_N: Array) -> tuple[Arr
 
 
 def _kinked(distribution: Distribution, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
-    """Nodes x and weights for one that is analytic but for 0 and τ: the double exponential rule on each piece.
+    """Returns nodes x and weights for an integrand that is analytic except at 0 and τ, by the double exponential rule
+    on each piece.
 
     The outer pieces end where exp(-x) y^k is negligible: y nears its limit like 1 - (λ-1)τ/x.
     Source: Takahasi & Mori 1974.
