@@ -83,7 +83,8 @@ def distribution_of_run(deltas: Callable[[Sequence[float]], list[float]], step: 
 @dataclass(frozen=True, slots=True)
 class ItemCase:
     """A case of neighbours where some items are in one data set only: `shift` is μ² of the other items together. Unique
-    items are revealed with a probability `told` before the change; `moved` is the resulting shift of the losses."""
+    items are revealed with probability `told` before the change and with another after it, which shifts the losses by
+    `moved`."""
 
     shift: float
     told: float
