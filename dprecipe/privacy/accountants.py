@@ -63,7 +63,7 @@ class AccountantsDisagree(Fault):
 
 
 def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, accountant: str) -> float:
-    """Upper bound of ε at δ, 0 < δ < 1, for all charges composed; infinity where no bound is known.
+    """Returns an upper bound of ε at δ, 0 < δ < 1, for all charges composed; infinity where no bound is known.
 
     Guarantees: the composition of the charges, in any order, is (result, δ)-DP under `neighbouring`.
 
@@ -74,7 +74,7 @@ def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring,
 
 
 def delta(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring, accountant: str) -> float:
-    """Upper bound of δ in [0, 1] at ε >= 0 for all charges composed; 1 where no bound is known.
+    """Returns an upper bound of δ in [0, 1] at ε >= 0 for all charges composed; 1 where no bound is known.
 
     Guarantees: the composition of the charges is (ε, result)-DP under `neighbouring`.
 
@@ -226,7 +226,7 @@ _GRID = 10 * pld.TOLERANCE
 
 
 def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
-    """r(α) of the whole workload: the curves of its parts, added.
+    """Returns r(α) of the whole workload: the curves of its parts, added.
 
     Guarantees: an upper bound of the Rényi divergence at every order, in both directions of the relation.
     Source: Mironov 2017, Proposition 1.
@@ -249,7 +249,8 @@ def _conversion(accountant: str) -> Conversion:
 
 
 def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Optimum], at_infinity: float) -> Optimum:
-    """The best value over all orders tried; `at_infinity` is the value of the order ∞, from the largest loss."""
+    """Returns the best value over all orders tried; `at_infinity` is the value of the order ∞, from the largest
+    loss."""
     orders = _orders(work)
     best = convert(orders, rdp_curve(work, orders))
     if best.at_last:
@@ -334,7 +335,7 @@ def _rdp_answer(best: Optimum, accountant: str) -> Answer:
 
 
 def _tighter(bound: pld.Bound, renyi: Answer) -> Answer:
-    """The smaller of two upper bounds, after a check that they don't contradict each other."""
+    """Returns the smaller of two upper bounds, after a check that they don't contradict each other."""
     if bound.value <= renyi.value:
         return Answer(bound.value, "pld")
     if not bound.coarse and bound.value > 1.01 * renyi.value + 1e-6:

@@ -42,7 +42,7 @@ def noise_multiplier(
     neighbouring: Neighbouring,
     accountant: str,
 ) -> float:
-    """Least noise multiplier σ, of six significant digits, such that `make(σ)` costs at most ε at δ.
+    """Returns the least noise multiplier σ, of six significant digits, such that `make(σ)` costs at most ε at δ.
 
     `make` turns σ into the charges of the whole run; its cost must fall as σ grows.
 
@@ -118,7 +118,8 @@ def calibrate_count(
     accountant: str,
     spent: Sequence[Charge] = (),
 ) -> int:
-    """Largest number of further events that, composed with `spent`, cost at most ε at δ; 0 if not even one fits.
+    """Returns the largest number of further events that, composed with `spent`, cost at most ε at δ; 0 if not even one
+    fits.
 
     Guarantees: the cost of `spent` and the result, rounded up to six digits, is at most ε unless the result
     is 0; one event more (2e-5 of the result more, above 50,000) would cost more than ε by `accountant`.

@@ -15,7 +15,7 @@ from dprecipe.privacy.events import field_types
 
 @lru_cache(maxsize=128)
 def charge_model(kind: str) -> type[Block]:
-    """A closed model of equal events of one kind: `count`, `kind`, and the fields of the event."""
+    """Returns a closed model of equal events of one kind: `count`, `kind`, and the fields of the event."""
     cls = event_kinds()[kind]
     fields: dict[str, Any] = {
         "count": (PositiveInt, ...),
@@ -42,13 +42,13 @@ def _shape_of(hint: Any) -> Any:
 
 
 def charge_type() -> Any:
-    """The union of the models of all kinds that are known, told apart by `kind`."""
+    """Returns the union of the models of all kinds that are known, told apart by `kind`."""
     models = tuple(map(charge_model, event_kinds()))
     return Annotated[Union[models], Field(discriminator="kind")]  # noqa: UP007
 
 
 def charge_schemas() -> list[dict[str, Any]]:
-    """JSON Schemas of equal events, one for each kind that is known; each stands alone, wherever it is put."""
+    """Returns JSON Schemas of equal events, one for each kind that is known; each stands alone, wherever it is put."""
     return [_resolve(TypeAdapter(charge_model(kind)).json_schema()) for kind in event_kinds()]
 
 

@@ -53,7 +53,7 @@ class AccountantRow:
 def compare_accountants(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring
 ) -> tuple[AccountantRow, ...]:
-    """ε at δ by each accountant, from the oldest composition theorem to the tightest; six digits, rounded up.
+    """Returns ε at δ by each accountant, from the oldest composition theorem to the tightest; six digits, rounded up.
 
     Guarantees: the composition of the charges is (ε, δ)-DP under `neighbouring` by every row that `holds` and has an ε.
 
@@ -93,7 +93,7 @@ _NO_CURVE = "no Rényi divergence is known at these orders"
 
 
 def _theorems(charges: tuple[Charge, ...], delta: float, work: Workload) -> list[AccountantRow]:
-    """The rows of the theorems that compose (ε, δ), from what each event costs alone."""
+    """Returns the rows of the theorems that compose (ε, δ), from what each event costs alone."""
     steps = count_events(charges)
     differ = len({charge.event for charge in charges}) > 1
     values: dict[str, tuple[float | None, str]]
@@ -167,12 +167,12 @@ def _cost_alone(charges: tuple[Charge, ...], delta: float, work: Workload) -> li
 
 
 def add_epsilons(parts: Sequence[tuple[float, int]]) -> float:
-    """Σ count ε over (ε, count). Source: Dwork & Roth 2014, Theorem 3.16."""
+    """Returns Σ count ε over (ε, count). Source: Dwork & Roth 2014, Theorem 3.16."""
     return math.fsum(epsilon * count for epsilon, count in parts)
 
 
 def compose_strongly(parts: Sequence[tuple[float, int]], delta: float) -> float:
-    """sqrt(2 log(1/δ) Σ ε²) + Σ ε (e^ε - 1) over (ε, count), or the plain sum where that is smaller.
+    """Returns sqrt(2 log(1/δ) Σ ε²) + Σ ε (e^ε - 1) over (ε, count), or the plain sum where that is smaller.
 
     Guarantees: the composition of mechanisms that are ε-DP each is (result, δ)-DP; δ of the mechanisms adds to it.
     Source: Dwork, Rothblum & Vadhan 2010; for mechanisms that differ, Kairouz, Oh & Viswanath 2017, section 3.3.
@@ -185,7 +185,7 @@ def compose_strongly(parts: Sequence[tuple[float, int]], delta: float) -> float:
 
 
 def compose_optimally(epsilon: float, count: int, delta: float) -> float:
-    """The least ε' at which `count` mechanisms that are ε-DP each are (ε', δ)-DP, 0 < δ < 1.
+    """Returns the least ε' at which `count` mechanisms that are ε-DP each are (ε', δ)-DP, 0 < δ < 1.
 
     The worst of them answers truly with probability p = e^ε/(1 + e^ε), so l wrong answers have the loss (k - 2l) ε:
     δ(ε') = Pr[Bin(k, 1-p) <= m] - e^ε' Pr[Bin(k, p) <= m], where m is the last l with a loss above ε'.
@@ -209,7 +209,7 @@ def compose_optimally(epsilon: float, count: int, delta: float) -> float:
 
 
 def _randomised_delta(epsilon: float, count: int, at: float) -> float:
-    """δ at ε' = `at` of `count` randomised responses, rounded up."""
+    """Returns δ at ε' = `at` of `count` randomised responses, rounded up."""
     from scipy import special
 
     last = math.ceil((count - at / epsilon) / 2) - 1  # losses of exactly ε' add nothing

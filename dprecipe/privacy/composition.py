@@ -71,7 +71,7 @@ class Window:
         return float(self.losses[-1])
 
     def delta(self, epsilon: float) -> float:
-        """Upper bound of δ(ε); 1 below the window, where nothing is known."""
+        """Returns an upper bound of δ(ε); 1 below the window, where nothing is known."""
         if not epsilon >= self.low:
             return 1.0
         index = int(np.searchsorted(self.losses, epsilon, side="right"))
@@ -84,7 +84,7 @@ class Window:
         return min(1.0, max(value, 0.0) * (1 + 1e-10) + 1e-14 * float(self.above[index]) + self.charge)
 
     def epsilon(self, delta: float) -> float | None:
-        """Smallest ε of the window with `delta(ε) <= delta`; None when it lies outside."""
+        """Returns the smallest ε of the window with `delta(ε) <= delta`; None when it lies outside."""
         if self.delta(self.low) <= delta or not self.delta(self.high) <= delta:
             return None
         low, high = 0, len(self.losses) - 1
@@ -126,7 +126,7 @@ class Composition:
         self._cumulants: dict[float, float] = {}
 
     def cumulant(self, theta: float) -> float:
-        """K(θ) = log E[exp(θ L); L finite] of the composed loss."""
+        """Returns K(θ) = log E[exp(θ L); L finite] of the composed loss."""
         if theta not in self._cumulants:
             self._cumulants[theta] = math.fsum(
                 n * _log_sum(logs + theta * loss.losses)
@@ -135,7 +135,7 @@ class Composition:
         return self._cumulants[theta]
 
     def best_tilt(self, delta: float, guess: float) -> float:
-        """θ near `guess` whose Rényi conversion gives the least ε at δ."""
+        """Returns θ near `guess` whose Rényi conversion gives the least ε at δ."""
 
         def bound(log_theta: float) -> float:
             theta = math.exp(log_theta)
@@ -156,7 +156,7 @@ class Composition:
         return math.exp(best)
 
     def epsilon(self, delta: float, guess: float) -> float | None:
-        """Upper bound of ε >= 0 at δ; None when no window reaches δ.
+        """Returns an upper bound of ε >= 0 at δ; None when no window reaches δ.
 
         `guess` is a tilt (a Rényi order minus one) near the optimum.
 
@@ -175,7 +175,7 @@ class Composition:
         return None
 
     def delta(self, epsilon: float, guess: float, enough: float = 0.0) -> float:
-        """Upper bound of δ at ε >= 0; returns the first bound that is at most `enough`.
+        """Returns an upper bound of δ at ε >= 0: the first one found that is at most `enough`.
 
         Raises:
             WindowError: more bins needed than allowed.
@@ -195,7 +195,7 @@ class Composition:
         return len(self._windows) < _MAX_WINDOWS and bins < _MAX_SHARE * self._max_bins
 
     def chernoff(self, epsilon: float, theta: float) -> float:
-        """Upper bound of δ(ε) from the moment at one θ > 0: the improved Rényi conversion at α = θ + 1."""
+        """Returns an upper bound of δ(ε) from the moment at one θ > 0: the improved Rényi conversion at α = θ + 1."""
         log_tail = self.cumulant(theta) - theta * epsilon + theta * math.log(theta / (1 + theta))
         return min(1.0, math.exp(min(log_tail - math.log1p(theta), 0.0)) * (1 + 1e-9) + self.infinity)
 
@@ -220,7 +220,7 @@ class Composition:
         return (low + high) / 2
 
     def _moments(self, theta: float) -> tuple[float, float, float]:
-        """K, K', K'' at θ: the tilted mean and variance of the composed loss."""
+        """Returns K, K', K'' at θ: the tilted mean and variance of the composed loss."""
         totals = np.zeros(3)
         for loss, logs, n in zip(self._losses, self._logs, self._counts, strict=True):
             l_N = loss.losses
@@ -247,7 +247,7 @@ class Composition:
         return k, mean, spread, max(first, self._first), min(last, self._last)
 
     def window(self, theta: float) -> Window:
-        """The composed distribution around its tilted mean.
+        """Returns the composed distribution around its tilted mean.
 
         Raises:
             WindowError: more bins needed than allowed.
@@ -276,7 +276,7 @@ class Composition:
         return window
 
     def _convolve(self, theta: float, size: int) -> tuple[Array, float]:
-        """Tilted masses of the composition modulo `size` bins, and a bound of the rounding error of each."""
+        """Returns tilted masses of the composition modulo `size` bins, and a bound of the rounding error of each."""
         log_spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
         log_upper = np.zeros(size // 2 + 1)
         error = 8 * _UNIT * (math.log2(size) + 4)

@@ -28,7 +28,7 @@ class Optimum:
 
 
 def epsilon(orders: Sequence[float], rdp: Array, delta: float, conversion: Conversion = "improved") -> Optimum:
-    """Smallest ε >= 0 that the curve gives at δ; infinity when it gives none. 0 < δ < 1.
+    """Returns the smallest ε >= 0 that the curve gives at δ; infinity when it gives none. 0 < δ < 1.
 
     Guarantees: every mechanism with this curve is (value, δ)-DP.
     Source: classic: Mironov 2017, Proposition 3. Improved, never larger: Canonne, Kamath & Steinke 2020,
@@ -43,7 +43,7 @@ def epsilon(orders: Sequence[float], rdp: Array, delta: float, conversion: Conve
 
 
 def delta(orders: Sequence[float], rdp: Array, epsilon: float, conversion: Conversion = "improved") -> Optimum:
-    """Smallest δ <= 1 that the curve gives at ε >= 0.
+    """Returns the smallest δ <= 1 that the curve gives at ε >= 0.
 
     Guarantees: every mechanism with this curve is (ε, value)-DP.
     Source: as `epsilon`.

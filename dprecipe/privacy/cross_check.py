@@ -79,8 +79,8 @@ class LibraryAnswer:
 def ask_library(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, or_renyi: bool = True
 ) -> LibraryAnswer:
-    """ε at δ of all charges by dp-accounting: its PLD accountant, or its RDP accountant if that fails. `or_renyi`: fall
-    back to RDP also when memory runs out; otherwise raise.
+    """Returns ε at δ of all charges by dp-accounting: its PLD accountant, or its RDP accountant if that fails.
+    `or_renyi`: fall back to RDP also when memory runs out; otherwise raise.
 
     Guarantees: an upper bound to the extent that dp-accounting's are. It shares no arithmetic with this package, except
     that 1/σ² of unsampled Gaussians are added and their sensitivity is doubled under replace-one (not for votes). For
@@ -197,8 +197,8 @@ def _collect_query(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Qu
 def _ask_for_zero_out(
     charges: tuple[Charge, ...], questions: list[tuple[Question, int]], delta: float, or_renyi: bool
 ) -> LibraryAnswer:
-    """ε of zeroing out a unit where batches have a maximum size: that of replacing it; or that of removing it without a
-    maximum size, with the probability of a full batch taken from δ. Both are bounds; the smaller counts."""
+    """Returns ε of zeroing out a unit where batches have a maximum size: that of replacing it; or that of removing it
+    without a maximum size, with the probability of a full batch taken from δ. Both are bounds; the smaller counts."""
     from scipy import stats
 
     result = ask_library(charges, delta, Neighbouring.REPLACE_ONE, or_renyi)
@@ -252,7 +252,8 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
 
 
 def _run_accountant(library: Any, make: Any, query: _Query, delta: float, doubled: float) -> float | None:
-    """ε, or None if this accountant has no answer; `doubled`: the factor by which it multiplies a sensitivity itself.
+    """Returns ε, or None if this accountant has no answer; `doubled`: the factor by which it multiplies a sensitivity
+    itself.
 
     Raises:
         MemoryError: memory runs out; the caller decides whether to ask another accountant.
@@ -307,8 +308,8 @@ def _max_loss(query: _Query) -> float:
 
 
 def _double_epsilon(delta_of: Callable[[float], float], start: float, delta: float) -> float:
-    """ε of removing a unit and adding another: twice the smallest h >= `start` with (1 + exp(h)) δ(h) <= δ; infinity
-    above 600."""
+    """Returns ε of removing a unit and adding another: twice the smallest h >= `start` with (1 + exp(h)) δ(h) <= δ;
+    infinity above 600."""
     low, high = 0.0, start
     while high < 300 and not (1 + math.exp(high)) * delta_of(high) <= delta:
         low, high = high, 1.2 * high + 1e-6
@@ -321,8 +322,8 @@ def _double_epsilon(delta_of: Callable[[float], float], start: float, delta: flo
 
 
 def _compose_losses(query: _Query, delta: float, finest: float) -> Any:
-    """The library's loss distribution of the whole query, in both directions; None if there is none, or if it would
-    take too long. `finest` is the step of the grid, unless that would need too many points.
+    """Returns the library's loss distribution of the whole query, in both directions; None if there is none, or if it
+    would take too long. `finest` is the step of the grid, unless that would need too many points.
     """
     from dp_accounting.pld import privacy_loss_distribution as library
 
@@ -355,7 +356,7 @@ def _compose_losses(query: _Query, delta: float, finest: float) -> Any:
 
 
 def _choose_orders(query: _Query) -> tuple[float, ...]:
-    """Rényi orders; below the maximum order, where a curve has one."""
+    """Returns the Rényi orders; only those below the maximum order, if a curve has one."""
     if not query.curves:
         return DEFAULT_ORDERS
     largest = min(min(curve.max_order for curve, _ in query.curves), float(_ORDER))
@@ -364,7 +365,8 @@ def _choose_orders(query: _Query) -> tuple[float, ...]:
 
 
 def _compute_curve(query: _Query, at: tuple[float, ...]) -> list[float]:
-    """Rényi divergences at these orders: Lemma 4 of Nasr et al. 2020 at whole orders, interpolated between them."""
+    """Returns Rényi divergences at these orders: Lemma 4 of Nasr et al. 2020 at whole orders, interpolated between
+    them."""
     k_K, orders = np.arange(2, _ORDER + 1), np.array(at)
     log_factorials = np.cumsum(np.log(np.maximum(np.arange(_ORDER + 1), 1)))
     parts: list[tuple[float, Array, int]] = [

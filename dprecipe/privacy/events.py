@@ -57,7 +57,7 @@ NormKind = Literal["l1", "l2"]
 
 
 def one_of(*words: str) -> Any:
-    """The constraint of a field whose value is one of these words."""
+    """Returns the constraint of a field whose value is one of these words."""
     return Field(pattern=f"^({'|'.join(words)})$", json_schema_extra={"enum": list(words)})
 
 
@@ -144,7 +144,7 @@ class Event:
         return 0.0
 
     def uncapped(self) -> Event:
-        """The same event without a maximum batch size. The two differ only with probability `full_chance`."""
+        """Returns the same event without a maximum batch size. The two differ only with probability `full_chance`."""
         return self
 
     @property
@@ -163,13 +163,13 @@ class Event:
         return False
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
-        """r(α) of one event, the larger of both directions: (orders,), for orders α > 1 and add-or-remove-one or
-        replace-one; infinite where no bound is known."""
+        """Returns r(α) of one event, the larger of both directions: (orders,), for orders α > 1 and add-or-remove-one
+        or replace-one; infinite where no bound is known."""
         raise TypeError(f"an event of kind {self.kind} has no Rényi curve")
 
     def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
-        """Privacy-loss distributions of one event on a grid of spacing `step`; about `tail` of the mass, at most, is
-        charged to infinity.
+        """Returns privacy-loss distributions of one event on a grid of spacing `step`; about `tail` of the mass, at
+        most, is charged to infinity.
 
         Raises:
             GridError: it would need too many points; a coarser grid may do.
@@ -180,8 +180,8 @@ class Event:
         raise NoPairError
 
     def items(self) -> Items | None:
-        """The cost of an item, shared or unique, for an event whose cost depends on the neighbouring data sets: on how
-        many of a unit's items no other unit has. None for all other events."""
+        """Returns the cost of an item, shared or unique, for an event whose cost depends on the neighbouring data sets:
+        on how many of a unit's items no other unit has. None for all other events."""
         return None
 
     def profile(self) -> Profile | None:
@@ -197,12 +197,12 @@ class Event:
         return None
 
     def stand_in(self) -> Event:
-        """A Gaussian event of about the same cost that is fast to account for: the starting point of calibration. Not a
-        bound."""
+        """Returns a Gaussian event of about the same cost that is fast to account for: the starting point of
+        calibration. Not a bound."""
         return self
 
     def cross_check(self) -> Question:
-        """This event in the cross-check accountant's terms, computed without this package's own formulas."""
+        """Returns this event in the cross-check accountant's terms, computed without this package's own formulas."""
         raise NotImplementedError(self.kind)
 
     # What a noisy sum draws
@@ -213,11 +213,12 @@ class Event:
         return 1
 
     def sampling(self) -> Sampling | None:
-        """The rule by which units take part; None for an event that is not a noisy sum over a batch."""
+        """Returns the rule by which units take part; None for an event that is not a noisy sum over a batch."""
         return None
 
     def noise_distribution(self) -> Distribution | None:
-        """The distribution of the noise on each coordinate, at scale 1; None for an event that is not a noisy sum."""
+        """Returns the distribution of the noise on each coordinate, at scale 1; None for an event that is not a noisy
+        sum."""
         return None
 
     @property
@@ -242,7 +243,7 @@ class Event:
         return 1
 
     def describe_sensitivity(self) -> str:
-        """Describes in words how far one unit moves the value that noise is added to, in units of `noise_multiplier`."""
+        """Describes how far one unit moves the value that noise is added to, in the units of `noise_multiplier`."""
         return "the sum by 1 in L2 norm"
 
 
@@ -262,7 +263,7 @@ class Charge:
 
 
 def event_fields(event: Event) -> dict[str, Any]:
-    """The fields of an event by name, as JSON types (tuples for lists)."""
+    """Returns the fields of an event by name, as JSON types (tuples for lists)."""
     values: dict[str, Any] = asdict(event)  # type: ignore[call-overload]
     for name in values:
         value = getattr(event, name)
@@ -272,7 +273,7 @@ def event_fields(event: Event) -> dict[str, Any]:
 
 
 def charge_from_json(data: Mapping[str, Any]) -> Charge:
-    """Read a charge written by `Charge.to_json`. The input is untrusted.
+    """Reads a charge written by `Charge.to_json`. The input is untrusted.
 
     Raises:
         ValueError: unknown kind, missing, unknown or mistyped fields, values out of range.
@@ -294,7 +295,7 @@ def charge_from_json(data: Mapping[str, Any]) -> Charge:
 
 @lru_cache(maxsize=128)
 def field_types(kind: str) -> Mapping[str, Any]:
-    """The annotation of each field of a kind of event, constraints included."""
+    """Returns the annotation of each field of a kind of event, constraints included."""
     cls = event_kinds()[kind]
     hints = get_type_hints(cls, include_extras=True)
     return types.MappingProxyType({field.name: hints[field.name] for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
@@ -323,7 +324,7 @@ def check_rate(sampling_rate: float) -> None:
 
 
 def run_lengths(charges: Iterable[Charge]) -> tuple[Charge, ...]:
-    """Merge neighbouring runs of the same event and drop empty ones; the order is kept."""
+    """Merges neighbouring runs of the same event and drops empty ones; the order is kept."""
     merged: list[Charge] = []
     for charge in charges:
         if not charge.count:
@@ -349,12 +350,12 @@ def order_charges(charged: Mapping[Event, int]) -> tuple[Charge, ...]:
 
 
 def count_events(charges: Iterable[Charge]) -> int:
-    """Total number of events."""
+    """Returns the total number of events."""
     return sum(charge.count for charge in charges)
 
 
 def take_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
-    """The first `count` events of a run-length list."""
+    """Returns the first `count` events of a run-length list."""
     taken: list[Charge] = []
     for charge in charges:
         part = min(charge.count, count)
@@ -365,7 +366,7 @@ def take_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
 
 
 def drop_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
-    """All but the first `count` events of a run-length list."""
+    """Returns all but the first `count` events of a run-length list."""
     left: list[Charge] = []
     for charge in charges:
         part = min(charge.count, count)

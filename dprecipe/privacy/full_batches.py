@@ -8,8 +8,8 @@ from functools import lru_cache
 
 @lru_cache(maxsize=64)
 def full_batch_probability(size: int, rate: float, cap: int) -> float:
-    """Upper bound of Pr[at least `cap` of `size` units join, each with probability `rate`]; 1 where `cap` is no more
-    than their mean.
+    """Returns an upper bound of Pr[at least `cap` of `size` units join, each with probability `rate`]; 1 where `cap` is
+    no more than their mean.
 
     The first term by Stirling's formula, which bounds a binomial coefficient from above, the others by their ratios.
 

@@ -34,7 +34,7 @@ class HockeyStick:
     deltas: Array
 
     def at(self, epsilon: Array) -> Array:
-        """Upper bounds of δ at any ε, of either sign or infinite."""
+        """Returns upper bounds of δ at any ε, of either sign or infinite."""
         e_N, d_N = self.epsilons, self.deltas
         e = np.asarray(epsilon, dtype=np.float64)
         k = np.clip(np.searchsorted(e_N, e, side="right") - 1, 0, len(e_N) - 2)
@@ -151,6 +151,6 @@ def pair_losses(curve: HockeyStick, reverse: HockeyStick, step: float, tail: flo
 
 
 def _end_of(curve: HockeyStick, step: float, tail: float) -> int:
-    """The first loss of the grid with no more than `tail` beyond it, or the end of the curve."""
+    """Returns the first loss of the grid with no more than `tail` beyond it, or the end of the curve."""
     end = int(np.argmax(curve.deltas <= max(tail, float(curve.deltas[-1]) * (1 + 1e-6) + MIN_DELTA)))
     return math.ceil(min(float(curve.epsilons[end]), LARGEST) / step)

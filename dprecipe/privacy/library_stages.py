@@ -47,7 +47,7 @@ def distribution_of_range(largest: float, step: float) -> Any:
 
 
 def divergences_of_range(largest: float, orders: Array) -> Array:
-    """Rényi divergences of such a choice: the largest of many pairs with two outcomes."""
+    """Returns Rényi divergences of a choice of bounded range: the largest of many pairs with two outcomes."""
     high_T = np.linspace(0, largest, _CORNERS)[:, None]
     mass_T = (np.exp(-high_T) - math.exp(-largest)) / -math.expm1(-largest)
     # E[e^{αl} - 1 - α(e^l - 1)], where no digits cancel if the losses are small

@@ -1,5 +1,5 @@
-"""Compositions of dp-accounting's distributions: of noisy counts, of sums over batches with a maximum or fixed size, and
-of releases whose distribution the library makes itself."""
+"""Compositions of dp-accounting's distributions: of noisy counts, of sums over batches with a maximum or fixed size,
+and of releases whose distribution the library makes itself."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class LossPair:
 
 
 def from_atoms(losses: Array, masses: Array, step: float, infinity: float = 0.0, missing: float = 0.0) -> Loss:
-    """The distribution with P-mass `masses[k]` at `losses[k]` (finite, in any order), on the grid of `step`.
+    """Returns the distribution with P-mass `masses[k]` at `losses[k]` (finite, in any order), on the grid of `step`.
 
     Guarantees: dominates the given pair; keeps its P-mass and its Q-mass.
     Source: `loss` module, connecting the dots.
@@ -96,7 +96,7 @@ def from_atoms(losses: Array, masses: Array, step: float, infinity: float = 0.0,
 
 
 def from_cells(step: float, first: int, p_cells: Array, q_cells: Array, infinity: float, missing: float) -> Loss:
-    """The pair with P-mass `p_cells[k]` and Q-mass `q_cells[k]` somewhere in [h (first+k), h (first+k+1)].
+    """Returns the pair with P-mass `p_cells[k]` and Q-mass `q_cells[k]` somewhere in [h (first+k), h (first+k+1)].
 
     Guarantees: as `from_atoms`, for any distribution of the masses inside the cells.
     """
@@ -111,7 +111,7 @@ def from_cells(step: float, first: int, p_cells: Array, q_cells: Array, infinity
 
 
 def swap_loss(loss: Loss) -> Loss:
-    """The same pair with P and Q exchanged.
+    """Returns the same pair with P and Q exchanged.
 
     Guarantees: exact; `swap_loss(swap_loss(loss))` is `loss` up to rounding.
     """
@@ -176,8 +176,8 @@ def mix_losses(usual: Loss, other: Loss, share: float) -> Loss:
 
 
 def symmetrise_loss(loss: Loss) -> Loss:
-    """The pair whose δ(ε), ε >= 0, is that of `loss` in either direction: losses above 0, their mirror image, and the
-    rest at 0.
+    """Returns the pair whose δ(ε), ε >= 0, is that of `loss` in either direction: losses above 0, their mirror image,
+    and the rest at 0.
 
     Guarantees: dominates (P, Q) and (Q, P) wherever `loss` has the larger δ(ε) of the two for every ε >= 0.
     Source: Dong, Roth & Su 2022, Definition 2 and Theorem 9 (C_p(f) is the least convex function below both f_p and its

@@ -117,7 +117,7 @@ class PoissonGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class PartitionedGaussian(GaussianEvent):
-    """One epoch over `batches` disjoint batches: each unit takes part in exactly one, assigned independently of the
+    """An epoch over `batches` disjoint batches: each unit takes part in exactly one, assigned independently of the
     data.
 
     Formal guarantee: that of one `Gaussian`. Given the assignment, only one batch depends on a unit (parallel

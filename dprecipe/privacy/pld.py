@@ -42,7 +42,7 @@ class Bound:
 
 
 def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tolerance: float = TOLERANCE) -> Bound:
-    """Upper bound of ε at δ. `rdp_epsilon` > 0 and `order` are the Rényi bound and its best order: they set
+    """Returns an upper bound of ε at δ. `rdp_epsilon` > 0 and `order` are the Rényi bound and its best order: they set
     the grid, and a finer one is taken where ε turns out to be far below that bound.
 
     Guarantees: the workload is (value, δ)-DP; when not `coarse`, the grid adds about `tolerance` of ε at
@@ -73,7 +73,7 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
 
 
 def _epsilon_on(work: Workload, delta: float, step: float, theta: float) -> float:
-    """Upper bound of ε at δ, on the grid with this step.
+    """Returns an upper bound of ε at δ, on the grid with this step.
 
     Raises:
         GridError, LossRangeError, NoPairError, WindowError: see `compose_directions` and `Composition`.
@@ -90,7 +90,7 @@ def _epsilon_on(work: Workload, delta: float, step: float, theta: float) -> floa
 def deltas(
     work: Workload, epsilons: Sequence[float], guesses: Sequence[tuple[float, float]], scale: float
 ) -> list[Bound]:
-    """Upper bounds of δ at each ε >= 0. `guesses`: the Rényi bound of δ and its best order for each; `scale`:
+    """Returns upper bounds of δ at each ε >= 0. `guesses`: the Rényi bound of δ and its best order for each; `scale`:
     a typical size of the composed loss, for the grid where ε is smaller.
 
     Guarantees: the workload is (ε, value)-DP for each pair.

@@ -44,19 +44,19 @@ class Profile(Protocol):
         """Returns δ at ε >= 0, by the least of the bounds; at most 1."""
 
     def renyi_epsilon(self, delta: float) -> float:
-        """ε at δ by Rényi curves alone: never below `epsilon`, to check it."""
+        """Returns ε at δ by Rényi curves alone: never below `epsilon`, to check it."""
 
     def renyi_delta(self, epsilon: float) -> float:
         """Returns δ at ε by Rényi curves alone: never below `delta`, to check it."""
 
     def mu(self) -> float | None:
-        """μ of a Gaussian mechanism whose δ(ε) is no less at any ε; None where none is known."""
+        """Returns μ of a Gaussian mechanism whose δ(ε) is no less at any ε; None where none is known."""
 
     def epsilon_by_bound(self, delta: float) -> Mapping[str, float]:
-        """ε at δ by each of its bounds, the simplest first; infinite where one has none."""
+        """Returns ε at δ by each of its bounds, the simplest first; infinite where one has none."""
 
     def delta_by_bound(self, epsilon: float) -> Mapping[str, float]:
-        """δ at ε by each of its bounds."""
+        """Returns δ at ε by each of its bounds."""
 
     def by_position(self, delta: float, epsilon: float, max_rows: int, fewer: int) -> tuple[PositionRow, ...]:
         """Returns ε at δ and δ at ε of the records at each position, if the position matters: of all if there are up to

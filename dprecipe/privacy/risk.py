@@ -116,7 +116,7 @@ def assess_points(points: Points, delta: float) -> AttackRisk:
 
 
 def true_positive_rate(points: Points, false_positive_rate: float) -> float:
-    """Largest true-positive rate of any attack with a false-positive rate of at most this; at most 1."""
+    """Returns the largest true-positive rate of any attack with a false-positive rate of at most this; at most 1."""
     x = false_positive_rate
     return min(1.0, *(min(d + _exp(e) * x, 1 - math.exp(-e) * (1 - d - x)) for e, d in points))
 
@@ -157,7 +157,7 @@ def odds_failure(points: Points, exponent: float) -> float:
 
 
 def odds_exponent(points: Points, failure: float) -> float:
-    """The least exponent with `odds_failure` at most `failure`; infinite if there is none."""
+    """Returns the least exponent with `odds_failure` at most `failure`; infinite if there is none."""
     bounds = [e if d == 0 else e - math.log1p(-d / failure) for e, d in points if d == 0 or d < failure]
     return min(bounds, default=math.inf)
 

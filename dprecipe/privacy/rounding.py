@@ -20,7 +20,7 @@ def round_up_finite(value: float) -> float | None:
 
 
 def round_down(value: float, digits: int = 6) -> float:
-    """The greatest number of `digits` significant decimal digits that is <= value; infinities and 0 stay.
+    """Returns the greatest number of `digits` significant decimal digits that is <= value; infinities and 0 stay.
 
     Guarantees: result <= value, exactly.
     """

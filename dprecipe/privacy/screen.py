@@ -37,10 +37,10 @@ def _epsilon(known: Sequence[tuple[int, float, float]], order: int, delta: float
 
 
 def _rdp(q: float, sigma: float, order: int) -> float:
-    """Rényi divergence, at a whole order, of the Gaussian at rate `q` and noise multiplier `sigma`."""
+    """Returns the Rényi divergence, at a whole order, of the Gaussian at rate `q` and noise multiplier `sigma`."""
     if q == 1:
         return order / (2 * sigma**2)
-    # log of the sum over k of C(order, k) (1-q)^(order-k) q^k exp(k (k-1) / 2 sigma^2), with the largest term factored out
+    # log of the sum over k of C(order, k) (1-q)^(order-k) q^k exp(k (k-1) / 2 sigma^2), the largest term factored out
     logs = [
         math.lgamma(order + 1)
         - math.lgamma(k + 1)

@@ -17,8 +17,8 @@ SOME_POSITIONS = 100
 
 
 def profile_mu(profile: Profile, count: int) -> float | None:
-    """μ of `count` equal releases together, as Gaussian mechanisms compose; None where no single μ bounds one for
-    every ε."""
+    """Returns μ of `count` equal releases together, as Gaussian mechanisms compose; None where no single μ bounds one
+    for every ε."""
     mu = profile.mu()
     return None if mu is None else math.sqrt(count) * mu
 
@@ -51,8 +51,8 @@ def profile_delta(profile: Profile, count: int, epsilon: float, accountant: str)
 def by_position(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, epsilon: float
 ) -> tuple[PositionRow, ...]:
-    """(position, ε at δ, δ at ε) for a release whose protection of a record depends on its place in the file; empty for
-    any other events.
+    """Returns (position, ε at δ, δ at ε) for a release whose protection of a record depends on its place in the file;
+    empty for any other events.
 
     Guarantees: upper bounds, of six digits, for the records at the position.
     """
@@ -74,7 +74,7 @@ def epsilon_by_bound(charges: Iterable[Charge], delta: float, neighbouring: Neig
 
 
 def delta_by_bound(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring) -> Mapping[str, float]:
-    """δ at ε by each bound of a release that does not compose; nothing for any other events."""
+    """Returns δ at ε by each bound of a release that does not compose; nothing for any other events."""
     lone_profile = summarise_charges(charges, neighbouring).lone_profile
     if lone_profile is None:
         return {}

@@ -157,8 +157,8 @@ def _stands_alone(event: Event, kinds: int, requested: Neighbouring) -> bool:
 
 
 def relation_of_all(events: Iterable[Event], requested: Neighbouring) -> Neighbouring:
-    """The relation under which events that compose are accounted: replace-one if any event needs it. A bound under
-    replace-one also holds for the events that need only add-or-remove-one."""
+    """Returns the relation under which events that compose are accounted: replace-one if any event needs it. A bound
+    under replace-one also holds for the events that need only add-or-remove-one."""
     under = {event.accounted_under(requested) for event in events}
     return Neighbouring.REPLACE_ONE if Neighbouring.REPLACE_ONE in under else Neighbouring.ADD_OR_REMOVE_ONE
 
@@ -171,5 +171,5 @@ def _place(event: Event) -> tuple[object, ...]:
 
 
 def uncap_charges(charges: Iterable[Charge]) -> tuple[Charge, ...]:
-    """The same charges without maximum batch sizes."""
+    """Returns the same charges without maximum batch sizes."""
     return tuple(Charge(charge.event.uncapped(), charge.count) for charge in charges)

@@ -108,7 +108,7 @@ Box = tuple[tuple[int, int], ...]
 def worst_epsilon(
     items: Sequence[Items], relation: Neighbouring, delta: float, epsilon_of: Callable[[float, float], Answer]
 ) -> Answer:
-    """ε at δ in the worst case; `epsilon_of(squared_mu, delta)` is that of everything else and a Gaussian.
+    """Returns ε at δ in the worst case; `epsilon_of(squared_mu, delta)` is that of everything else and a Gaussian.
 
     Guarantees: an upper bound; at most 2e-5 of ε above the exact maximum wherever `epsilon_of` is exact, and where ε is
     more than all the `leak` together.
@@ -129,8 +129,8 @@ def worst_deltas(
     epsilons: Sequence[float],
     deltas_of: Callable[[float, tuple[float, ...]], list[Answer]],
 ) -> list[Answer]:
-    """δ at each ε in the worst case; `deltas_of(squared_mu, epsilons)`, of every ε >= 0, is that of everything else and
-    a Gaussian.
+    """Returns δ at each ε in the worst case; `deltas_of(squared_mu, epsilons)`, of every ε >= 0, is that of everything
+    else and a Gaussian.
 
     Guarantees: upper bounds, at most 1e-4 of each above the exact maximum wherever `deltas_of` is exact.
     """
@@ -170,7 +170,7 @@ def _case(sides: Sequence[_Side], box: Box) -> ItemBox:
 def _largest(
     items: Sequence[Items], relation: Neighbouring, bound: Callable[[ItemBox], list[Answer]], room: float
 ) -> list[Answer]:
-    """The largest cost over all cases, by branch and bound."""
+    """Returns the largest cost over all cases, by branch and bound."""
     directions = _directions(items, relation)
     boxes: list[tuple[list[_Side], Box]] = []
     attained: list[Answer] = []

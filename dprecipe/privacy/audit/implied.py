@@ -19,7 +19,8 @@ _TAIL = 1e-6
 
 
 def step_mu(event: Event) -> float | None:
-    """The μ that a step claims for a unit that is in its sum or not: 1/σ; None where its noise is not Gaussian."""
+    """Returns the μ that a step claims for a unit that is in its sum or not: 1/σ; None where its noise is not
+    Gaussian."""
     distribution = event.noise_distribution()
     if distribution is None or distribution.family != "gaussian" or len(event.multipliers) != 1:
         return None
@@ -27,7 +28,7 @@ def step_mu(event: Event) -> float | None:
 
 
 def step_curve(event: Event) -> tuple[tuple[float, float], ...]:
-    """Points (ε, δ), rounded up, of the profile that a step claims for a unit that is in its sum or not.
+    """Returns points (ε, δ), rounded up, of the profile that a step claims for a unit that is in its sum or not.
 
     Raises:
         ValueError: no bound is known for adding or removing a unit.

@@ -39,8 +39,8 @@ def smallest_fault(
     claimed: float,
     delta: float | None = None,
 ) -> float | None:
-    """The smallest true value (of the evidence's measure) at which the lower bound exceeds `claimed` with probability
-    `PROBABILITY`, rounded up; None if no value does."""
+    """Returns the smallest true value (of the evidence's measure) at which the lower bound exceeds `claimed` with
+    probability `PROBABILITY`, rounded up; None if no value does."""
     if isinstance(evidence, Guesses):
         return _smallest_of_guesses(evidence, confidence, claimed, delta or 0.0)
     if evidence.form == "rate":
@@ -84,7 +84,7 @@ def _accusation(
     bound: Callable[[Floats, Floats], Floats],
     rates: Callable[[float], tuple[float, float]],
 ) -> Callable[[float], float]:
-    """The probability that the bound exceeds the claim, as a function of the true value."""
+    """Returns the probability that the bound exceeds the claim, as a function of the true value."""
     from scipy import special
 
     n_in, n_out = trials.trials_in, trials.trials_out

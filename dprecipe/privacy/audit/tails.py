@@ -53,8 +53,8 @@ def _variance(evidence: Variance) -> float:
 
 
 def _correlation(evidence: Correlation) -> float:
-    """Returns Chernoff's bound: E exp(tXY) <= (1-t²)^(-1/2) where E exp(tX) and E exp(tY) are at most exp(t²/2), so that
-    P[|Σ XY| >= s] <= 2 min_t exp(-ts) (1-t²)^(-n/2); the minimum is where s t² + n t = s."""
+    """Returns Chernoff's bound: E exp(tXY) <= (1-t²)^(-1/2) where E exp(tX) and E exp(tY) are at most exp(t²/2), so
+    that P[|Σ XY| >= s] <= 2 min_t exp(-ts) (1-t²)^(-n/2); the minimum is where s t² + n t = s."""
     s, n = abs(evidence.sum_products), evidence.pairs
     if s == 0:
         return 1.0

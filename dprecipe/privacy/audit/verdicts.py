@@ -57,7 +57,7 @@ def judge_test(
 
 
 def share_level(evidence: Iterable[TestEvidence]) -> float:
-    """The level of each statistical test of an audit with this evidence; `SHARED_LEVEL` where there is none."""
+    """Returns the level of each statistical test of an audit with this evidence; `SHARED_LEVEL` where there is none."""
     return SHARED_LEVEL / max(1, sum(not is_deterministic(each) for each in evidence))
 
 
@@ -117,7 +117,7 @@ def judge_bound(
 
 
 def lower_bound(evidence: BoundEvidence, confidence: float, delta: float | None = None) -> float:
-    """The lower bound in the evidence's measure, not rounded."""
+    """Returns the lower bound in the evidence's measure, not rounded."""
     if isinstance(evidence, Guesses):
         return lower_epsilon_of_guesses(evidence, confidence, delta or 0.0)
     if evidence.form == "mu":

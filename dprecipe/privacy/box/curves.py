@@ -44,7 +44,7 @@ _MAX_POINTS = 1000
 
 
 def box_curve(box: BoxSum, orders: Sequence[float]) -> Array:
-    """r(α) of one step: (orders,), for orders α > 1; infinity above `MAX_ORDER`.
+    """Returns r(α) of one step: (orders,), for orders α > 1; infinity above `MAX_ORDER`.
 
     Guarantees: bounds adding and removing a unit, up to 1e-9 relative rounding error.
     Source: Nasr et al. 2020, Lemma 4.
@@ -59,7 +59,7 @@ def box_curve(box: BoxSum, orders: Sequence[float]) -> Array:
 
 
 def log_moments_of_sum(box: BoxSum) -> Array:
-    """Upper bounds of S_k for k = 2..`MAX_ORDER`: (K,), read-only.
+    """Returns upper bounds of S_k for k = 2..`MAX_ORDER`: (K,), read-only.
 
     `box.exchanged`: no coordinate moves further than u_j + w_j, where the u_j are halves of the bounds and the w_j
     the same numbers in another order. For convex H_k >= log M_k the sum of H_k(u_j + w_j) is largest where both are
@@ -119,7 +119,7 @@ def _convex_majorant(distribution: Distribution, taus_T: Array) -> Array:
 
 
 def _sampled(q: float, sums_K: Array) -> Array:
-    """(α-1) r(α) for α = 2..`MAX_ORDER`; the cancelling terms k = 0, 1 never appear."""
+    """Returns (α-1) r(α) for α = 2..`MAX_ORDER`; the cancelling terms k = 0, 1 never appear."""
     orders_K = np.arange(2, MAX_ORDER + 1)
     rest_AK = orders_K[:, None] - orders_K
     terms_K = sums_K + np.log(-np.expm1(-sums_K)) + orders_K * math.log(q)
@@ -130,7 +130,7 @@ def _sampled(q: float, sums_K: Array) -> Array:
 
 @lru_cache(maxsize=1)
 def _log_binomials() -> Array:
-    """log C(α, k), α and k = 2..`MAX_ORDER`; anything where k > α."""
+    """Returns log C(α, k), α and k = 2..`MAX_ORDER`; anything where k > α."""
     log_factorials = np.array([math.lgamma(n + 1) for n in range(MAX_ORDER + 1)])
     orders_K = np.arange(2, MAX_ORDER + 1)
     rest_AK = np.maximum(orders_K[:, None] - orders_K, 0)

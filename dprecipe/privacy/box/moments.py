@@ -70,7 +70,7 @@ def _laplace(tau_T1: Array, k_K: Array) -> Array:
 
 
 def _beyond_linear(t: Array) -> Array:
-    """exp(t) - 1 - t by its series, |t| <= 1."""
+    """Returns exp(t) - 1 - t by its series, |t| <= 1."""
     total = np.ones_like(t)
     for n in range(20, 2, -1):
         total = 1 + total * t / n
@@ -93,7 +93,7 @@ def _by_quadrature(distribution: Distribution, taus_T: Array) -> Array:
 
 
 def _of_power_sums(sums_TJ: Array, steepest_T: Array) -> Array:
-    """log(1 + Σ (k-1-j) A_j): sums of sums, in the log domain."""
+    """Returns log(1 + Σ (k-1-j) A_j): sums of sums, in the log domain."""
     logs_TJ = np.log(sums_TJ) + np.arange(MAX_ORDER - 1) * steepest_T[:, None]
     excess_TK = np.logaddexp.accumulate(np.logaddexp.accumulate(logs_TJ, axis=1), axis=1)
     logs_TK: Array = np.logaddexp(0.0, excess_TK)
@@ -101,7 +101,8 @@ def _of_power_sums(sums_TJ: Array, steepest_T: Array) -> Array:
 
 
 def _power_sums(distribution: Distribution, taus_T: Array, steepest_T: Array, at_N: Array) -> Array:
-    """A_j / sup(y)^j for j = 0..`MAX_ORDER` - 2, by the rule with equal weights at these nodes of [0, 1]: (T, J)."""
+    """Returns A_j / sup(y)^j for j = 0..`MAX_ORDER` - 2, by the rule with equal weights at these nodes of [0, 1]: (T,
+    J)."""
     sums_TJ = np.empty((len(taus_T), MAX_ORDER - 1))
     rows = max(1, _IN_CACHE // (len(at_N) * (3 if distribution.family == "variance_gamma" else 1)))
     for start in range(0, len(taus_T), rows):
@@ -122,7 +123,7 @@ def _power_sums(distribution: Distribution, taus_T: Array, steepest_T: Array, at
 
 
 def _smooth(distribution: Distribution, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
-    """Nodes x and weights for an integrand that is analytic around the line.
+    """Returns nodes x and weights for an integrand that is analytic around the line.
 
     x = c sinh(sinh w) for power tails, c sinh(w) for exponential ones, so that the integrand falls doubly
     exponentially in w; the range ends where it is negligible beside what it is at the last extremum of y.

@@ -115,7 +115,7 @@ def box_losses(box: BoxSum, step: float, tail: float) -> LossPair:
 def _product(
     distribution: Distribution, shifts: tuple[tuple[float, int], ...], noise_multiplier: float, tail: float
 ) -> tuple[float, Array, float]:
-    """Step of the grid, s at its losses from 0 up, and a bound of the mass above them."""
+    """Returns the step of the grid, s at its losses from 0 up, and a bound of the mass above them."""
     with np.errstate(over="ignore"):
         bounds_K, counts_K = np.array([pair for pair in shifts if pair[0] > 0], dtype=np.float64).T
         taus_K = bounds_K / noise_multiplier
@@ -141,7 +141,7 @@ def _product(
 
 
 def _typical(distribution: Distribution, taus_K: Array) -> tuple[Array, Array]:
-    """Approximate mean and standard deviation of each coordinate's loss, for the choice of grids."""
+    """Returns the approximate mean and standard deviation of each coordinate's loss, for the choice of grids."""
     edges_N = np.sinh(np.linspace(-6.0, 6.0, 257))
     masses_N = distribution.interval(edges_N[:-1], edges_N[1:])
     losses_KN = distribution.log_ratio((edges_N[:-1] + edges_N[1:]) / 2 + taus_K[:, None], taus_K[:, None])
@@ -150,7 +150,8 @@ def _typical(distribution: Distribution, taus_K: Array) -> tuple[Array, Array]:
 
 
 def _fine_step(spreads_K: Array, counts_K: Array, others: float) -> float:
-    """The step of a grid for these coordinates: its dots may add a share of their own variance and of the total.
+    """Returns the step of a grid for these coordinates: its dots may add a share of their own variance and of the
+    total.
 
     A dot adds at most h²/6 on average to the variance of its loss, and at most h |l|.
 
@@ -191,7 +192,7 @@ def _band(
 
 
 def _coordinate(distribution: Distribution, tau: float, step: float) -> Array:
-    """s of one coordinate at the losses 0, h, 2h, …
+    """Returns s of one coordinate at the losses 0, h, 2h, …
 
     Guarantees: dominates the pair; keeps both masses.
     """

@@ -77,7 +77,7 @@ class Power:
         return log_m, float(self._counts_K @ mean_K), math.sqrt(variance) + 1e-6 * self._step
 
     def _moments(self, eta: float) -> tuple[Array, Array]:
-        """M_k(η) and its logarithm."""
+        """Returns M_k(η) and its logarithm."""
         l_J = self._losses_J
         change_K = self._s_KJ @ (4 * np.sinh((eta + 0.5) * l_J / 2) * np.sinh((eta - 0.5) * l_J / 2))
         whole_K = self._zero_K + self._s_KJ @ (2 * np.cosh(eta * l_J))
@@ -86,7 +86,8 @@ class Power:
         return m_K, np.where(small_K, np.log1p(np.where(small_K, change_K, 0.0)), np.log(whole_K))
 
     def _beyond(self, loss: float, eta: float, further: float) -> float:
-        """Chernoff's bound on the mass of larger losses under the shifted density, over tilts from η upwards."""
+        """Returns Chernoff's bound on the mass of larger losses under the shifted density, over tilts from η
+        upwards."""
         etas = [eta + further / 2**k for k in range(6)]
         logs = [math.fsum(self._counts_K * self._moments(eta)[1]) - (eta - 0.5) * loss for eta in etas if eta >= 0.5]
         return math.exp(min([*logs, 0.0]))
@@ -118,8 +119,8 @@ class Power:
         return bounded
 
     def _select_frequencies(self, eta: float, points: int) -> tuple[NDArray[np.int64], float]:
-        """The frequencies f <= points/2 where the spectrum may exceed exp(`_NEGLIGIBLE`), and a bound on the sum of its
-        modulus at all others, positive and negative.
+        """Returns the frequencies f <= points/2 where the spectrum may exceed exp(`_NEGLIGIBLE`), and a bound on the
+        sum of its modulus at all others, positive and negative.
 
         Π |φ_k|^n_k <= B^(n/2), B the mean of |φ_k|² over the n coordinates: the spectrum of a mean autocorrelation.
         """

@@ -34,7 +34,8 @@ _TABLE = 200
 
 
 def max_loss(box: BoxSum) -> float:
-    """Largest loss of any outcome: with Laplace noise at most the L1 norm over the scale, and less with sampling."""
+    """Returns the largest loss of any outcome: with Laplace noise at most the L1 norm over the scale, and less with
+    sampling."""
     if box.family != "laplace":
         return math.inf
     whole = sum(bound * count for bound, count in box.shifts) / box.noise_multiplier
@@ -60,7 +61,8 @@ def is_mild(box: BoxSum) -> bool:
 
 @lru_cache(maxsize=8)
 def product_masses(box: BoxSum) -> tuple[float, Array] | None:
-    """Step of a grid, and the masses of the unsampled sum's loss at 0, h, 2h, …; the rest is their mirror image.
+    """Returns the step of a grid, and the masses of the unsampled sum's loss at 0, h, 2h, …; the rest is their mirror
+    image.
 
     None if one coordinate is so much larger than most that the grid would need too many points.
     """

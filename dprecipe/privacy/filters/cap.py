@@ -111,7 +111,7 @@ def find_best_order(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """A cost or a sum of costs: R(α) at each order of a cap (infinite: this order says nothing more), and the sum of δ'.
+    """A cost or a sum of costs: R(α) at each order of a cap (infinite: this order says nothing more), and the δ'.
 
     Raises:
         ValueError: a number that is negative or no multiple of its grain. `round_up_cost` makes such numbers.
@@ -215,10 +215,10 @@ def _count_grains(count: float, value: float, grain: float) -> int:
 
 
 def _dead_or(value: float) -> float:
-    """The value, if it is a multiple of `GRAIN` below `DEAD`; else infinity."""
+    """Returns the value, if it is a multiple of `GRAIN` below `DEAD`; else infinity."""
     return value if value < DEAD and (value / GRAIN).is_integer() else math.inf
 
 
 def _certain_or(delta: float) -> float:
-    """The value, if it is a multiple of `DELTA_GRAIN` below `CERTAIN`; else 1."""
+    """Returns the value, if it is a multiple of `DELTA_GRAIN` below `CERTAIN`; else 1."""
     return delta if delta < CERTAIN and (delta / DELTA_GRAIN).is_integer() else 1.0

@@ -37,7 +37,7 @@ def bounded_range_curve(largest: float, orders: Sequence[float]) -> Array:
 
 
 def _log_sinh(x_A: Array) -> Array:
-    """log(sinh(x/2) / (x/2)) for x > 0."""
+    """Returns log(sinh(x/2) / (x/2)) for x > 0."""
     half_A = x_A / 2
     squares_A = np.minimum(half_A, 0.5) ** 2
     small_A = squares_A * np.polynomial.polynomial.polyval(squares_A, _SERIES)

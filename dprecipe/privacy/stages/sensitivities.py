@@ -14,7 +14,8 @@ _FREE_SQUARE = (11 + 5 * math.sqrt(5)) / 8
 
 
 def moments_squared(square_weight: float, centre: float) -> float:
-    """The largest squared L2 norm of (u, λ(u² - c)) for u in [-1, 1]: what adding or removing a unit moves a column.
+    """Returns the largest squared L2 norm of (u, λ(u² - c)) for u in [-1, 1]: what adding or removing a unit moves a
+    column.
 
     Guarantees: exact: the squared norm is convex in u², so that it is largest at u² = 0 or u² = 1. At λ = c = 1 it
     is 1, as if the second moment were not released.

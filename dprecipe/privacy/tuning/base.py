@@ -134,7 +134,7 @@ def _table_of(window: Window, step: float) -> tuple[int, Array]:
 
 
 def _by_accountants(work: Workload, charges: tuple[Charge, ...]) -> HockeyStick:
-    """The worse of both directions, by the accountants, at ε >= 0."""
+    """Returns the worse of both directions, by the accountants, at ε >= 0."""
     asked = work.neighbouring
     reach = accountants.epsilon(charges, MIN_DELTA, asked, "rdp")
     reach = min(reach if math.isfinite(reach) else LARGEST, LARGEST)

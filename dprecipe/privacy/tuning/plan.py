@@ -70,7 +70,7 @@ def allows_run(epsilon: float, delta: float, runs: RunDistribution, mu: float, b
 
 
 def total_epsilon(mu: float, delta: float, runs: RunDistribution) -> float:
-    """ε at δ of releasing the best of `runs` runs, each a Gaussian mechanism of μ > 0.
+    """Returns ε at δ of releasing the best of `runs` runs, each a Gaussian mechanism of μ > 0.
 
     Raises:
         ValueError: δ out of range.

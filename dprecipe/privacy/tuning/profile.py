@@ -56,7 +56,7 @@ class SelectedProfile:
         return self.asked
 
     def epsilon(self, delta: float) -> Answer:
-        """ε at δ, 0 < δ < 1, by the least of the bounds.
+        """Returns ε at δ, 0 < δ < 1, by the least of the bounds.
 
         Raises:
             ValueError: δ outside (0, 1).
@@ -100,7 +100,7 @@ class SelectedProfile:
         return {bound: self.bounded_delta(bound, epsilon) for bound in self.bounds}
 
     def bounded_epsilon(self, bound: str, delta: float) -> float:
-        """ε at δ, 0 < δ < 1, by one of `bounds`.
+        """Returns ε at δ, 0 < δ < 1, by one of `bounds`.
 
         Raises:
             ValueError: δ outside (0, 1), or no such bound.
@@ -114,7 +114,7 @@ class SelectedProfile:
         return max(least_epsilon(curve, delta) for curve in self._curves(bound)) * (1 + SLACK)
 
     def bounded_delta(self, bound: str, epsilon: float) -> float:
-        """δ at ε >= 0 by one of `bounds`; at most 1.
+        """Returns δ at ε >= 0 by one of `bounds`; at most 1.
 
         Raises:
             ValueError: ε negative or NaN, or no such bound.
@@ -146,7 +146,8 @@ def repeat_charges(base: tuple[Charge, ...], count: int) -> tuple[Charge, ...]:
 
 @lru_cache(maxsize=64)
 def full_curves(base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring) -> Curves:
-    """δ(ε) of the best of the runs at ε >= 0 by `selection.best_of_runs`, of removing a unit and of adding one."""
+    """Returns δ(ε) of the best of the runs at ε >= 0 by `selection.best_of_runs`, of removing a unit and of adding
+    one."""
     removed, added = base_curves(base, neighbouring)
     first = best_of_runs(removed, added, runs)
     return (first, first) if removed is added else (first, best_of_runs(added, removed, runs))
@@ -169,7 +170,7 @@ def _simple_curves(curves: Curves, runs: NegativeBinomialRuns) -> Curves:
 
 @lru_cache(maxsize=64)
 def selected_curves(base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring) -> Curves:
-    """δ(ε) of the best of the runs at ε >= 0, of removing a unit and of adding one: the least of all bounds."""
+    """Returns δ(ε) of the best of the runs at ε >= 0, of removing a unit and of adding one: the least of all bounds."""
     profile = SelectedProfile(base, runs, neighbouring)
     full = full_curves(base, runs, neighbouring)
     reach = max(float(curve.epsilons[-1]) for curve in full)

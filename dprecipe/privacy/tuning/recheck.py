@@ -149,7 +149,7 @@ def _selected_deltas(
 
 
 def _largest_line(heights: Array, slopes: Array, at: Array) -> Array:
-    """The largest of the lines `heights` - `slopes` s, and of 0, at each s > 0."""
+    """Returns the largest of the lines `heights` - `slopes` s, and of 0, at each s > 0."""
     b, a = np.append(slopes, 0.0), np.append(heights, 0.0)
     order = np.lexsort((-a, b))
     b, a = b[order], a[order]
@@ -158,7 +158,7 @@ def _largest_line(heights: Array, slopes: Array, at: Array) -> Array:
     corners = np.array(lower_hull(b, -a))
     corners = corners[: int(np.argmax(a[corners])) + 1]
     b, a = b[corners], a[corners]
-    changes = np.diff(a) / np.diff(b)  # decreasing; at the first one the largest line changes from the first to the second
+    changes = np.diff(a) / np.diff(b)  # decreasing: the largest line is the first one above the first change
     line = np.searchsorted(-changes, -at, side="left")
     return np.asarray(np.maximum(a[line] - b[line] * at, 0.0))
 
@@ -191,7 +191,7 @@ def _renyi_curve(pair: tuple[Any, Any], question: SelectedRuns) -> Array:
 
 
 def _deltas_of_curve(curve: Array, epsilons: Array) -> Array:
-    """δ at each ε >= 0."""
+    """Returns δ at each ε >= 0."""
     orders = np.array(DEFAULT_ORDERS)
     logs = np.zeros(len(epsilons))
     for order, divergence in zip(orders, curve, strict=True):  # Canonne, Kamath & Steinke 2020, Proposition 12

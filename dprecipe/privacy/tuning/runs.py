@@ -80,18 +80,18 @@ class NegativeBinomialRuns:
         return self.shape * odds / -math.expm1(self.shape * log_gamma)
 
     def generate(self, s: Array) -> Array:
-        """f(s), 0 <= s <= 1."""
+        """Returns f(s), 0 <= s <= 1."""
         log_gamma, log_rest = math.log(self.gamma), np.log1p(-(1 - self.gamma) * s)
         if self.shape == 0:
             return np.asarray(log_rest / log_gamma)
         return np.asarray(np.expm1(-self.shape * log_rest) / math.expm1(-self.shape * log_gamma))
 
     def density(self, better: Array, others: Array) -> Array:
-        """f'(1 - x) for x = `better`, `others` = 1 - x."""
+        """Returns f'(1 - x) for x = `better`, `others` = 1 - x."""
         return np.asarray(self.mean * (self.gamma / (self.gamma + (1 - self.gamma) * better)) ** (1 + self.shape))
 
     def chances(self) -> Iterator[float]:
-        """P[K = 0], P[K = 1], …"""
+        """Yields P[K = 0], P[K = 1], …"""
         yield 0.0
         log_first = math.log(self.mean) + (1 + self.shape) * math.log(self.gamma) - math.lgamma(1 + self.shape)
         chance = 0.0
@@ -148,15 +148,15 @@ class PoissonRuns:
         return -math.expm1(-self.rate)
 
     def generate(self, s: Array) -> Array:
-        """f(s), 0 <= s <= 1."""
+        """Returns f(s), 0 <= s <= 1."""
         return np.asarray(np.exp(self.rate * (s - 1.0)) * -np.expm1(-self.rate * s) / self.some)
 
     def density(self, better: Array, others: Array) -> Array:
-        """f'(1 - x) for x = `better`, `others` = 1 - x."""
+        """Returns f'(1 - x) for x = `better`, `others` = 1 - x."""
         return np.asarray(self.mean * np.exp(-self.rate * better))
 
     def chances(self) -> Iterator[float]:
-        """P[K = 0], P[K = 1], …"""
+        """Yields P[K = 0], P[K = 1], …"""
         yield 0.0
         for k in itertools.count(1):
             yield math.exp(k * math.log(self.rate) - self.rate - math.lgamma(k + 1)) / self.some
@@ -181,15 +181,15 @@ class FixedRuns:
         return float(self.count)
 
     def generate(self, s: Array) -> Array:
-        """f(s), 0 <= s <= 1."""
+        """Returns f(s), 0 <= s <= 1."""
         return np.asarray(np.asarray(s, dtype=np.float64) ** self.count)
 
     def density(self, better: Array, others: Array) -> Array:
-        """f'(1 - x) for x = `better`, `others` = 1 - x."""
+        """Returns f'(1 - x) for x = `better`, `others` = 1 - x."""
         return np.asarray(self.count * np.asarray(others, dtype=np.float64) ** (self.count - 1))
 
     def chances(self) -> Iterator[float]:
-        """P[K = 0], P[K = 1], …"""
+        """Yields P[K = 0], P[K = 1], …"""
         for k in itertools.count():
             yield float(k == self.count)
 

@@ -157,7 +157,7 @@ class TwoTerms:
 
 
 def second_term(curve: HockeyStick, runs: NegativeBinomialRuns) -> float:
-    """The least e with δ(e) <= γ (exp(e) - 1)/(1 - γ); infinite where there is none.
+    """Returns the least e with δ(e) <= γ (exp(e) - 1)/(1 - γ); infinite where there is none.
 
     Guarantees: it holds at the result.
     """
@@ -170,8 +170,8 @@ def second_term(curve: HockeyStick, runs: NegativeBinomialRuns) -> float:
 
 
 def simple_epsilon(curves: tuple[HockeyStick, HockeyStick], runs: NegativeBinomialRuns, delta: float) -> TwoTerms:
-    """ε at δ in closed form: if δ(e2) <= γ (exp(e2) - 1)/(1 - γ), then δ_A(e1 + (1+η) e2) <= E[K] δ(e1), δ being that
-    of either direction. 0 < delta < 1.
+    """Returns ε at δ in closed form: if δ(e2) <= γ (exp(e2) - 1)/(1 - γ), then δ_A(e1 + (1+η) e2) <= E[K] δ(e1), δ
+    being that of either direction. 0 < delta < 1.
 
     Source: Koskela, Redberg & Wang 2024, Theorem 9 in substance: γ + (1-γ) x' <= exp(e2) (γ + (1-γ) x).
     """
@@ -182,7 +182,7 @@ def simple_epsilon(curves: tuple[HockeyStick, HockeyStick], runs: NegativeBinomi
 
 
 def least_epsilon(curve: HockeyStick, delta: float) -> float:
-    """The least ε >= 0 with δ(ε) <= delta; infinite where there is none."""
+    """Returns the least ε >= 0 with δ(ε) <= delta; infinite where there is none."""
     return _least_where(lambda e: float(curve.at(np.array(e))) <= delta, LARGEST)
 
 
