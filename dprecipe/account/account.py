@@ -199,16 +199,16 @@ class DataAccount:
                 if (before.charges, before.delta) == (charges, delta):
                     return before
                 raise AccountRefused(
-                    f"account {facts.name} has another group of slots of the name {group}", "choose another name"
+                    f"account {facts.name} already has a different group of slots named {group}", "choose another name"
                 )
             try:
                 add_group(facts, books.totals.groups, epsilon, delta)
             except ValueError:
                 groups, part = books.totals.groups, facts.slots
                 raise AccountRefused(
-                    f"account {facts.name} has no room for this group: its slots have ε = {epsilon:g} at δ = {delta:g} "
-                    f"together, and of its part for slots (ε = {part.epsilon:g}, δ = {part.delta:g}) groups have ε = "
-                    f"{groups.epsilon:g}, δ = {groups.delta:g}",
+                    f"this group does not fit into account {facts.name}: its slots together have ε = {epsilon:g} at δ "
+                    f"= {delta:g}; of the part for slots (ε = {part.epsilon:g}, δ = {part.delta:g}), groups already "
+                    f"take ε = {groups.epsilon:g}, δ = {groups.delta:g}",
                     "reserve fewer or noisier runs, or another share of δ; the part was fixed with the account",
                 ) from None
             books.append(act)
@@ -329,7 +329,8 @@ class DataAccount:
                 books.append(act)
             elif not final or act.cost != before.drawn:
                 raise AccountRefused(
-                    f"attempt {attempt} of run {run} is {before.status} in account {self.facts.name}, otherwise",
+                    f"attempt {attempt} of run {run} is already {before.status} in account {self.facts.name}, with "
+                    "other values",
                     "see dprecipe account history; a run that goes on needs its next attempt",
                 )
             return make_settlement(books, books.get_run(run))
@@ -354,7 +355,7 @@ class DataAccount:
                 return
             if before.status not in HOLDING or not before.drawn.is_nothing:
                 raise AccountRefused(
-                    f"run {run} has drawn noise, as account {self.facts.name} was told: it can't be void",
+                    f"run {run} has drawn noise, according to account {self.facts.name}: it can't be void",
                     "settle it with its own ledger: dprecipe account settle RUN",
                 )
             books.append(VoidAct(run, attempt))

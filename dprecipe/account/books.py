@@ -83,7 +83,7 @@ class Books:
             self.secret = bytes.fromhex(secret)
             self.totals: Totals = read_totals(json.loads(totals))
             if self.facts.name != name:
-                raise ValueError("the name is another one than its facts say")
+                raise ValueError("the name differs from that in the facts")
             self._check_ends()
 
     def find_run(self, run: str) -> RunState | None:

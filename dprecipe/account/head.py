@@ -69,5 +69,5 @@ def find_rollback(facts: AccountFacts, count: int, digest_at: Callable[[int], st
         missing = head.count - count
         return f"{missing} entries that were there on {head.time} are missing: it was rolled back (a restored backup?)"
     if head.head != (digest_at(head.count - 1) if head.count else facts.digest):
-        return f"entry {head.count - 1} is another one than on {head.time}: the entries were written anew"
+        return f"entry {head.count - 1} is not the one of {head.time}: the entries were rewritten"
     return None

@@ -218,7 +218,8 @@ class PostgresStore:
             return UsageFault(f"{self.place}: the database has no accounts", "dprecipe account create makes one")
         if code.startswith("53"):
             return AccountUnavailable(
-                f"{self.place}: the server has no room: {said}{nothing}", "make room on the server, and try again"
+                f"{self.place}: the server lacks resources: {said}{nothing}",
+                "free disk space, memory or connections there, and try again",
             )
         if code in ("42501", "25006"):
             return AccountUnavailable(
@@ -228,16 +229,16 @@ class PostgresStore:
         if isinstance(error, operational):
             return AccountUnavailable(
                 f"{self.place}: the database can't be reached, or the connection was lost: {said}; what was not yet "
-                "confirmed is there wholly or not at all, and asking again is safe",
+                "confirmed was written entirely or not at all, and asking again is safe",
                 f"{_find_remedy(said)}; then: {test}",
             )
         return AccountUnavailable(f"{self.place}: PostgreSQL reports: {said}{nothing}", f"test the database: {test}")
 
 
 REMEDIES = (
-    (("password",), "put the user's password into ~/.pgpass (mode 0600) or $PGPASSWORD, and no other one"),
+    (("password",), "put the user's correct password into ~/.pgpass (mode 0600) or $PGPASSWORD"),
     (("does not exist",), "make what is missing (createdb, createuser), or correct the address"),
-    (("pg_hba.conf",), "ask who keeps the server to let you in (pg_hba.conf)"),
+    (("pg_hba.conf",), "ask the server's administrator to let you in (pg_hba.conf)"),
     (("SSL", "certificate"), "set up TLS on the server, or write the sslmode that it has (on one machine: disable)"),
     (("resolve", "translate host"), "correct the host in the address"),
     (("service",), "describe the service in ~/.pg_service.conf, or write the address in full"),
@@ -247,7 +248,7 @@ REMEDIES = (
 
 def _find_remedy(said: str) -> str:
     known = (remedy for words, remedy in REMEDIES if any(word in said for word in words))
-    return next(known, "see that the server runs, that host and port are its own, and that no firewall is between")
+    return next(known, "check that the server runs, that host and port are right, and that no firewall is in between")
 
 
 def _has_tables(execute: Execute) -> bool:

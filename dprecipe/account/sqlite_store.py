@@ -86,7 +86,7 @@ class SqliteStore:
                 durable.sync_folder(self.path.parent)
         except FileExistsError:
             raise UsageFault(
-                f"{self.place} exists, and nothing is overwritten",
+                f"{self.place} already exists, and nothing is overwritten",
                 "an account is made once; give new people a new account in another file",
             ) from None
         finally:
@@ -99,7 +99,7 @@ class SqliteStore:
         for suffix in LOGS:
             if os.path.lexists(f"{self.place}{suffix}") and not os.path.lexists(self.path):
                 raise UsageFault(
-                    f"{self.place}{suffix} is left of an account that was here, and may hold what runs reserved there",
+                    f"{self.place}{suffix} is left over from an account that was here, and may hold runs' reservations",
                     "put that account back beside it; or give the new one another name",
                 )
 
@@ -307,15 +307,15 @@ class SqliteStore:
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return AccountUnavailable(
                 f"{self.place}: another process has held the account's lock for {self._wait:g} s{nothing}",
-                f"find it with: fuser {self.place}; end it if it hangs (its half-done step is undone), and try again",
+                f"find it with: fuser {self.place}; end it if it hangs (an unfinished step is undone), and try again",
             )
         if code == sqlite3.SQLITE_FULL:
-            return AccountUnavailable(f"{self.place}: the disk is full{nothing}", "make room on it, and try again")
+            return AccountUnavailable(f"{self.place}: the disk is full{nothing}", "free some space, and try again")
         if code == sqlite3.SQLITE_CANTOPEN and self._read_only:
             return AccountUnavailable(
                 f"{self.place}: the account can't be read",
-                "ask its owner to make the file readable for you, and what is beside it (-wal, -shm); where -shm is "
-                f"missing, who may write brings the account in order: dprecipe account test {shlex.quote(self.place)}",
+                "ask its owner to make the file and those beside it (-wal, -shm) readable for you; if -shm is missing, "
+                f"someone who may write repairs it: dprecipe account test {shlex.quote(self.place)}",
             )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             return AccountUnavailable(

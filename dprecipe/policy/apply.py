@@ -114,8 +114,8 @@ def _advise_resumed(finding: Finding, began: Sequence[PolicyRecord], plan: Plan)
     return replace(
         finding,
         message=finding.message + change,
-        remedy="a run that has begun keeps its recipe: ask who keeps the policy to let it end (the earlier text, or an "
-        "exception for these data, until then), and continue with --resume; or leave it: what it drew stays spent",
+        remedy="a run that has begun keeps its recipe: ask the policy's owner to let it end (by the earlier text, or "
+        "by an exception for these data, until then), and continue with --resume; or leave it: what it drew stays spent",
     )
 
 

@@ -85,7 +85,7 @@ def _check_public(facts: GovernedFacts, rule: PolicyRule, folders: Sequence[str]
             yield Violation(
                 "Q114",
                 "the rule names this data set, and the recipe reads it as public records, which nothing protects",
-                "declare access: private_internal, or read other data; or ask who keeps the policy for `none` in the "
+                "declare access: private_internal, or read other data; or ask the policy's owner for `none` in the "
                 "rule's mechanisms",
                 name.key,
                 "data",
@@ -189,7 +189,7 @@ def check_signature(facts: GovernedFacts, rule: PolicyRule, policy: Policy) -> I
     elif names is not None and facts.key is not None and facts.key not in {policy.keys[name] for name in names}:
         yield Violation(
             "Q107",
-            f"the key {facts.key[:16]}… is none of those that have to sign",
+            f"the key {facts.key[:16]}… is not one of those that have to sign",
             f"sign with the key of {_join(names)}",
             "release.sign.key",
             key,
@@ -239,11 +239,11 @@ def check_acceptances(facts: GovernedFacts, rule: PolicyRule, policy: Policy) ->
         if ANYONE in names or (keys and (facts.key in keys or (facts.key is None and facts.signing == "unknown"))):
             continue
         about = f"{code} ({WARNINGS.get(code, 'no warning')})"
-        who = f"only {_join(names)} may accept it, by signing the certificate" if names else "nobody may accept it"
+        who = f"only {_join(names)} may accept it, by signing the certificate" if names else "no one may accept it"
         yield Violation(
             "Q113",
             f"{about} is accepted, and {who}",
-            f"remove accept.{code}, and what it is about" + (f"; or sign as {_join(names)}" if names else ""),
+            f"remove accept.{code} and its cause" + (f"; or sign as {_join(names)}" if names else ""),
             f"accept.{code}",
             f"accept.{key}",
         )

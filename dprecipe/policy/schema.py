@@ -51,7 +51,7 @@ class PolicyRule(Block):
     )
     statement: tuple[Word, ...] | None = Field(None, description="keys of release.statement that have to be stated")
     accept: dict[Word, tuple[Word, ...]] | None = Field(
-        None, description="who may accept a warning, by its code or `*`: names of keys, `anyone`, or nobody: []"
+        None, description="who may accept a warning, by its code or `*`: names of keys, `anyone`, or no one: []"
     )
 
 

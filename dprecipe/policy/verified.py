@@ -48,6 +48,6 @@ def hold_certificate(verified: Verified, path: Path, public_key: Path | None = N
         raise CertificateInvalid([f"{finding.headline}: {finding.message}" for finding in findings])
     record = loaded_policy.record
     known = any(policy.digest == record.digest for policy in provenance.policies)
-    unseen = "; where links and the data root led, nobody looked" if loaded_policy.names_data else ""
-    before = "the run was held against the same text" if known else f"the run names other policies, or none{unseen}"
+    unseen = "; the targets of links and the data root were not checked" if loaded_policy.names_data else ""
+    before = "the run was checked against the same text" if known else f"the run names other policies, or none{unseen}"
     return f"it keeps to the policy {record.name!a} ({record.digest}); {before}"

@@ -98,7 +98,7 @@ def _theorems(charges: tuple[Charge, ...], delta: float, work: Workload) -> list
     differ = len({charge.event for charge in charges}) > 1
     values: dict[str, tuple[float | None, str]]
     if any(charge.event.decides_sequel for charge in charges):
-        values = dict.fromkeys(_THEOREMS, (None, "it needs the events fixed in advance; here results decide them"))
+        values = dict.fromkeys(_THEOREMS, (None, "it needs events fixed in advance; here results decide them"))
     else:
         basic = add_epsilons(_cost_alone(charges, delta / max(1, steps), work))
         values = dict.fromkeys(_THEOREMS, (None, "there is one event: nothing is composed"))

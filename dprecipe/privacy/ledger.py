@@ -370,7 +370,7 @@ class LedgerWriter:
     def _refused(self, error: OSError) -> RunFailed:
         return RunFailed(
             f"{self._path}: can't write the ledger: {error.strerror}; nothing more was spent",
-            "make room on the disk, then continue with --resume",
+            "free some disk space, then continue with --resume",
         )
 
 

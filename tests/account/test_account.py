@@ -128,7 +128,7 @@ def test_void_counts_nothing_and_needs_an_empty_ledger(account: DataAccount) -> 
     assert account.state().spent.is_nothing
     account.reserve("one", 2, PLAN, "recipe", nonce="b")
     account.settle("one", 2, HALF, final=False)
-    with pytest.raises(AccountRefused, match="has drawn noise, as account admissions was told"):
+    with pytest.raises(AccountRefused, match="has drawn noise, according to account admissions"):
         account.void("one", 2)
     account.settle("one", 2, PLAN, final=True)
     with pytest.raises(AccountRefused, match="can't be void"):
@@ -200,7 +200,7 @@ def test_settling_otherwise_or_another_attempt_is_refused(account: DataAccount) 
     with pytest.raises(AccountRefused, match="as its last: that is 1"):
         account.settle("one", 2, HALF, final=True)
     account.settle("one", 1, HALF, final=True)
-    with pytest.raises(AccountRefused, match="is settled in account admissions, otherwise"):
+    with pytest.raises(AccountRefused, match="is already settled in account admissions, with other values"):
         account.settle("one", 1, PLAN, final=True)
 
 
@@ -367,7 +367,7 @@ def test_a_settlement_names_one_release_and_a_later_one_replaces_it(account: Dat
     again = account.settle("a", 1, HALF, final=True, release=second)
     assert again.position == known.position + 1
     assert again.counted == known.counted == account.state().spent
-    with pytest.raises(AccountRefused, match="otherwise"):
+    with pytest.raises(AccountRefused, match="with other values"):
         account.settle("a", 1, PLAN, final=True, release=first)
     run = account.find_run("a")
     assert run is not None

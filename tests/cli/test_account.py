@@ -194,7 +194,7 @@ def test_a_head_shows_a_roll_back_and_is_not_replaced_by_an_older(place: str, tm
     assert head.read_bytes() == content
     open_account(place).settle("second", 1, CHARGES, final=True)
     commands.export(place, tmp_path / "statement.json", None, None)
-    with pytest.raises(AccountInvalid, match="is another one than on"):
+    with pytest.raises(AccountInvalid, match="is not the one of"):
         commands.verify(str(tmp_path / "statement.json"), head, None)
 
 

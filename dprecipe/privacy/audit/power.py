@@ -69,7 +69,7 @@ def expected_lower(
         expected = evidence.model_copy(update={"correct": round(right)})
         return round_down(lower_epsilon_of_guesses(expected, confidence, delta or 0.0))
     if evidence.form == "rate":
-        raise ValueError("a rate is of no one program")
+        raise ValueError("a rate does not determine one program")
     rates = _gaussian_rates(true / 2, true) if evidence.form == "mu" else _response_rates(delta or 0.0, true)
     t = counts.lower_rates(round(evidence.trials_in * rates[0]), evidence.trials_in, confidence)
     f = counts.upper_rates(round(evidence.trials_out * rates[1]), evidence.trials_out, confidence)

@@ -92,10 +92,10 @@ def judge_bound(
     measure = "epsilon" if isinstance(evidence, Guesses) else evidence.form
     if isinstance(evidence, AttackTrials) and measure == "rate":
         if curve is None or claimed is not None:
-            raise ValueError("a rate is held against a curve, and no other claim")
+            raise ValueError("a rate is compared with a curve, and with no other claim")
         claimed = min(1.0, round_up(counts.allowed_rate(curve, counts.bound_rates(evidence, confidence)[1])))
     elif claimed is None:
-        raise ValueError(f"a bound of {measure} is held against a claim")
+        raise ValueError(f"a bound of {measure} is compared with a claim, which is missing")
     if (measure == "epsilon") is (delta is None):
         raise ValueError("delta goes with a bound of epsilon")
     lower = round_down(lower_bound(evidence, confidence, delta))

@@ -59,7 +59,7 @@ class SelectedBest(Event):
         if not 0 < len(self.base) <= MAX_ROWS or not all(charge.count for charge in self.base):
             raise ValueError(f"expected between 1 and {MAX_ROWS} charges of a run, and none of 0 events")
         if any(isinstance(charge.event, SelectedBest) for charge in self.base):
-            raise ValueError("a run that is itself the best of several is no run to select from")
+            raise ValueError("a run that is itself the best of several can't be selected from")
         whole = [charge for charge in self.base if charge.event.profile() is not None]
         if whole and (len(self.base) > 1 or self.distribution == "poisson"):
             raise ValueError("a run that does not compose is selected alone, and not of a Poisson number of runs")

@@ -64,7 +64,7 @@ def selected_distribution(question: SelectedRuns, neighbouring: Neighbouring, de
     fine, step = step, coarser * step
     one, _, _, left = compose_batches(question.run, moved * math.sqrt(squares), neighbouring, delta, step)
     if one is None:
-        raise ValueError("one run is nothing that the library has a distribution of")
+        raise ValueError("the library has no distribution of any part of one run")
     rest = delta - left  # the probability of a full batch, in each run
     many = one.self_compose(int(question.mean), 1e-15) if question.distribution == "fixed" else None
     removed, added = one._pmf_remove.to_dense_pmf(), one._pmf_add.to_dense_pmf()
