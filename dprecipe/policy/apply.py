@@ -115,7 +115,8 @@ def _advise_resumed(finding: Finding, began: Sequence[PolicyRecord], plan: Plan)
         finding,
         message=finding.message + change,
         remedy="a run that has begun keeps its recipe: ask the policy's owner to let it end (by the earlier text, or "
-        "by an exception for these data, until then), and continue with --resume; or leave it: what it drew stays spent",
+        "by an exception for these data, until then), and continue with --resume; or leave it: what it drew stays "
+        "spent",
     )
 
 
