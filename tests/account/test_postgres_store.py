@@ -176,7 +176,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(AccountUnavailable, match="can't be reached") as caught:
         open_account(f"postgresql:///x?host={tmp_path}&connect_timeout=1#a")
     assert f"dprecipe account test 'postgresql:///x?host={tmp_path}&connect_timeout=1#a'" in caught.value.remedy
-    assert "see that the server runs" in caught.value.remedy
+    assert "check that the server runs" in caught.value.remedy
 
 
 def test_a_fault_of_the_connection_has_a_remedy_of_its_own(database: str) -> None:

@@ -232,7 +232,7 @@ def test_a_server_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> N
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     with pytest.raises(AccountUnavailable, match="can't be reached") as caught:
         commands.test_connection(f"postgresql:///x?host={tmp_path}&connect_timeout=1#a")
-    assert "see that the server runs" in caught.value.remedy
+    assert "check that the server runs" in caught.value.remedy
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers there")

@@ -42,7 +42,7 @@ def judge_test(
         ValueError: a positive level for a deterministic test, or 0 for a statistical one.
     """
     if is_deterministic(evidence) is not (level == 0) or not 0 <= level < 1:
-        raise ValueError(f"expected a level of 0 of deterministic tests alone, got {level} of {evidence.kind}")
+        raise ValueError(f"expected level 0 for deterministic tests alone, got {level} for {evidence.kind}")
     value = min(1.0, round_up(choices * p_value(evidence)))
     return AuditTest(
         depth=depth,
