@@ -182,7 +182,7 @@ def refuse_what_does_not_fit(
         else "nothing more fits; an account has no refresh, and its cap is never raised"
     )
     return AccountRefused(
-        f"account {facts.name} has no room for this run: with it, ε would be {after:.4g}, and the cap is "
+        f"this run does not fit into account {facts.name}: with it, ε would be {after:.4g}, and the cap is "
         f"{facts.epsilon:g}{part} (δ = {facts.delta:g}; counted so far: {state.filter_epsilon:.4g}{held})",
         can,
         affordable_share=share,

@@ -42,7 +42,7 @@ def _shape_of(hint: Any) -> Any:
 
 
 def charge_type() -> Any:
-    """Returns the union of the models of all kinds that are known, told apart by `kind`."""
+    """Returns the union of the models of all known kinds, distinguished by `kind`."""
     models = tuple(map(charge_model, event_kinds()))
     return Annotated[Union[models], Field(discriminator="kind")]  # noqa: UP007
 

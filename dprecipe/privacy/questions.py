@@ -46,7 +46,7 @@ class FixedSizeSum:
 
 @dataclass(frozen=True, slots=True)
 class NoisyCounts:
-    """Counts, of which a unit moves `changed` by one each, whatever the relation, with noise of `family` on each
+    """Counts with noise of `family` on each; a unit moves `changed` of them by one each, whatever the relation
     (`scale`: for gaussian the standard deviation, for laplace the scale parameter)."""
 
     family: str

@@ -154,14 +154,14 @@ def test_the_cap_refuses_and_says_what_fits(account: DataAccount) -> None:
 def test_a_refused_attempt_leaves_the_reservation_as_it_was(account: DataAccount) -> None:
     account.reserve("one", 1, PLAN, "recipe", nonce="a")
     before = account.state()
-    with pytest.raises(AccountRefused, match="no room"):
+    with pytest.raises(AccountRefused, match="does not fit"):
         account.reserve("one", 2, (Charge(STEP, 100_000),), "recipe", nonce="b")
     assert account.state() == before
     account.settle("one", 1, HALF, final=True)
 
 
 def test_what_can_never_fit_is_refused_so(account: DataAccount) -> None:
-    with pytest.raises(AccountRefused, match="has no room for this run") as caught:
+    with pytest.raises(AccountRefused, match="this run does not fit into account") as caught:
         account.reserve("one", 1, (Charge(Gaussian(0.001), 1),), "recipe")
     assert "nothing more fits" in caught.value.remedy
     assert caught.value.affordable_share == 0

@@ -58,7 +58,7 @@ def test_the_same_rules_as_in_a_file(make: Callable[..., DataAccount]) -> None:
     assert settlement.counted == account.state().spent
     account.reserve("b", 1, CHARGES, "x")
     account.void("b", 1)
-    with pytest.raises(AccountRefused, match="has no room for this run"):
+    with pytest.raises(AccountRefused, match="this run does not fit into account"):
         account.reserve("c", 1, (Charge(Gaussian(20.0), 400),), "x")
     assert account.verify().totals == account.state().totals
     assert account.verify().totals.count == 5

@@ -104,7 +104,7 @@ def test_show_tells_what_is_counted_and_what_is_left(place: str, capsys: pytest.
     assert left["runs_like_the_latest"] > 3
     for number in range(left["runs_like_the_latest"]):
         account.reserve(f"more{number}", 1, CHARGES, "x", claim=RunClaim(0.4, 1e-6))
-    with pytest.raises(Exception, match="no room"):
+    with pytest.raises(Exception, match="does not fit"):
         account.reserve("one-too-many", 1, CHARGES, "x", claim=RunClaim(0.4, 1e-6))
 
 
@@ -115,7 +115,7 @@ def test_the_gaussian_run_that_is_left_fits(place: str, capsys: pytest.CaptureFi
     epsilon = json.loads(capsys.readouterr().out)["left"]["epsilon_of_one_gaussian_run"]
     account = open_account(place)
     sigma = 1 / gdp.mu_for(epsilon, 1e-5)
-    with pytest.raises(Exception, match="no room"):
+    with pytest.raises(Exception, match="does not fit"):
         account.reserve("a", 1, (Charge(Gaussian(sigma * 0.99), 1),), "x", claim=RunClaim(0.4, 1e-6))
     account.reserve("a", 1, (Charge(Gaussian(sigma * 1.0001), 1),), "x", claim=RunClaim(0.4, 1e-6))
 

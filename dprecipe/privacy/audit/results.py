@@ -191,7 +191,7 @@ class AuditBound(Block):
     def check_parts(self) -> Self:
         form = "epsilon" if isinstance(self.evidence, Guesses) else self.evidence.form
         if self.measure != form:
-            raise ValueError(f"measure is not {form}, of which the evidence is")
+            raise ValueError(f"measure is not {form}, the form of the evidence")
         if (self.delta is None) is (form == "epsilon") or (self.curve is None) is (form == "rate"):
             raise ValueError("delta goes with a bound of epsilon, and curve with a bound of a rate")
         return self

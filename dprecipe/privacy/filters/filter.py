@@ -17,7 +17,7 @@ released: they cost nothing. Costs that fail with a chance δ' (`Spent.delta`): 
 chance that any does, at most their sum, is added to δ.
 
 **Odometer.** Ville: with chance 1 - δ, Z is below 1/δ at every moment, and L below the root ε of Σ w exp((α-1) (ε -
-R(α))) = 1/δ: ex post, also for who stops because of what they saw. It is no (ε, δ)-DP claim, since ε is random.
+R(α))) = 1/δ: ex post, even for a run that stops because of what was seen. It is no (ε, δ)-DP claim, since ε is random.
 
 **Weights are needed.** Admitting what *any* order admits by itself, or converting R at the best order of the moment, is
 no bound: about twice the claimed δ is attained (tests/privacy/filters/test_games.py).
