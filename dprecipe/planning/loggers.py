@@ -1,4 +1,4 @@
-"""What a recipe may not send to a logger."""
+"""Checks of loggers: the values that a recipe may not send to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ PRIVATELY = "log with kind tensorboard or csv and values: private, into files un
 
 
 def check_loggers(recipe: Recipe) -> Iterator[Finding]:
-    """Nothing private leaves the run's own files, and no logger tells how long a run takes if that is protected."""
+    """Checks that nothing private leaves the run's own files, and that no logger reveals the duration of a run where it
+    is protected."""
     for number, logger in enumerate(recipe.runtime.loggers):
         path = f"runtime.loggers.{number}"
         if recipe.tuning is not None:

@@ -13,7 +13,7 @@ from dprecipe.recipe.root import Recipe
 
 
 def check_score(recipe: Recipe, score: TuningScore) -> Iterator[Finding]:
-    """The runs are compared by what costs nothing, or by what they pay for."""
+    """Checks that the runs are compared by a score that costs nothing, or that they pay for."""
     test, noise = recipe.data.test, score.noise_multiplier
     if test is None:
         yield Finding(
