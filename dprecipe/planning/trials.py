@@ -34,7 +34,7 @@ class TrialPlanner:
     def __init__(self, source: RecipeSource) -> None:
         self._loaded = read_source(source)
         self.whole: Plan = plan(self._loaded)
-        """Plan of all runs together."""
+        """The plan of all runs together."""
 
     def plan_trial(self, point: Point) -> Plan:
         """Returns the plan of one run: see `planning.make.plan_trial`."""

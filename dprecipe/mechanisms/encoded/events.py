@@ -19,7 +19,7 @@ from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _ROWS_A_LINE = 64
-"""Rows of a table that make a line of the ledger about as long as a plain event's."""
+"""Number of table rows that make a line of the ledger about as long as a plain event's."""
 
 
 @register_event
