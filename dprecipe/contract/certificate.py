@@ -231,8 +231,7 @@ def unit_of(plan: Plan, enforced_by: str) -> PrivacyUnit:
 
 
 def compare_number(path: str, stated: float, recomputed: float) -> list[str]:
-    """Finds a contradiction between a stated cost and the recomputed one; a line starts with the path, and there is
-    none if they agree.
+    """Compares a stated cost with the recomputed one. Returns a line that starts with the path for each contradiction.
 
     The recomputed cost must not exceed the stated one: there is no tolerance on the unsafe side. On the other side the
     tolerance is one unit of the last printed digit, so that no certificate can state a number this version would not

@@ -390,7 +390,7 @@ def _places(charges: Iterable[Charge]) -> dict[Event, int]:
 
 
 def canonical_json(content: Any) -> str:
-    """One text for one value: sorted keys, no spaces, shortest floats, no NaN."""
+    """Writes one text for one value: sorted keys, no spaces, shortest floats, no NaN."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

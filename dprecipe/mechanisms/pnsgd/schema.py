@@ -42,7 +42,7 @@ class BoxConstraint(Block):
 
 
 class IntervalConstraint(Block):
-    """Each parameter has an interval of its own."""
+    """Each parameter lies in its own interval."""
 
     kind: Literal["intervals"]
     low: Coordinates = Field(description="a number for all parameters, or one for each, in their order")

@@ -112,8 +112,8 @@ def repeat_numbers(numbers: Tensor, times: Tensor, size: int) -> Tensor:
 
 
 def find_cells(ends_RC: Tensor, ranks_K: Tensor) -> Tensor:
-    """Returns, (R, K) int64, the first cell of each row with at least a rank's number of coordinates at or below it;
-    ranks ascend."""
+    """Returns the first cell in each row up to which there are at least this many coordinates, for each rank: (R, K)
+    int64; ranks ascend."""
     if ends_RC.device.type == "cpu":
         ranks = ranks_K.numpy()
         return torch.from_numpy(np.stack([row_C.searchsorted(ranks) for row_C in ends_RC.numpy()]))

@@ -83,7 +83,7 @@ class _Block:
 
     @property
     def cost(self) -> Array:
-        """Returns S²/W; infinite where there is a distance and no noise."""
+        """S²/W; infinite where there is a distance and no noise."""
         noisy_P = np.where(self.noise > 0, self.noise, 1.0)
         result: Array = np.where(self.noise > 0, np.square(self.shift) / noisy_P, 0.0)
         return np.where((self.noise <= 0) & (self.shift > 0), np.inf, result)
