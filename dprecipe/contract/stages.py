@@ -148,7 +148,7 @@ def refuse_price(reason: str, path: str, budget: str) -> Finding:
     if reason == "too_tight":
         return Finding(
             "P126",
-            f"no noise that leaves anything of this step keeps {budget}",
+            f"this step's results would drown in the noise that keeps {budget}",
             "raise its share or budget.epsilon; for dp_categories and dp_vocabulary, lower leak far below budget.delta",
             path,
         )

@@ -35,7 +35,7 @@ def check_account(recipe: Recipe) -> Iterator[Finding]:
         if recipe.budget.slots is not None:
             yield Finding(
                 "P207",
-                "slots are of an account, and this recipe names none",
+                "slots belong to an account, and this recipe names none",
                 "remove budget.slots; or name the account that has them: budget.account",
                 SLOTS,
             )
@@ -127,7 +127,7 @@ def check_facts(recipe: Recipe, facts: AccountFacts) -> Iterator[Finding]:
             "P202",
             f"the budget of ε = {budget.epsilon:g} is more than account {facts.name} has for all its runs together: "
             f"{facts.epsilon:g}",
-            f"set budget.epsilon below {facts.epsilon:g}; dprecipe account plan tells what is left",
+            f"set budget.epsilon below {facts.epsilon:g}; dprecipe account plan shows what is left",
             "budget.epsilon",
         )
     if budget.slots is not None and facts.slots is None:

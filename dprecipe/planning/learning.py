@@ -177,7 +177,7 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
     if runtime.sharding != "none" and recipe.audit is not None and recipe.audit.canaries is not None:
         yield Finding(
             "R307",
-            "canaries are scored by noisy sums as a whole, and each process has a part of them",
+            "canaries are scored by whole noisy sums, and each process has a part of them",
             "remove runtime.sharding, or audit.canaries",
             "runtime.sharding",
         )
@@ -200,16 +200,16 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
         able = _kinds_that_read("physical_batch")
         yield Finding(
             "R307",
-            f"{kind} takes a number of records at once: physical_batch: auto is for {able} alone",
+            f"{kind} needs a number of records at once: physical_batch: auto is for {able} alone",
             "write a number, or remove runtime.physical_batch",
             "runtime.physical_batch",
         )
     options_set: tuple[tuple[RuntimeOption, str, bool], ...] = (
         ("compile", "compiles nothing", runtime.compile != "auto"),
-        ("precision", "computes in a precision of its own", runtime.precision != 32),
-        ("recompute", "stores what is inside of blocks", runtime.recompute),
+        ("precision", "computes in its own precision", runtime.precision != 32),
+        ("recompute", "stores the activations inside blocks", runtime.recompute),
         ("processes", "runs in one process", runtime.processes > 1),
-        ("sharding", "has its noisy sums whole", runtime.sharding != "none"),
+        ("sharding", "keeps its noisy sums whole", runtime.sharding != "none"),
         ("loggers", "logs nothing while it runs", bool(runtime.loggers)),
     )
     for key, what, is_set in options_set:
@@ -235,7 +235,7 @@ def _check_parameters_in_shards(recipe: Recipe) -> Iterator[Finding]:
         "units of one record (data.unit: record)": recipe.data.unit == "record",
         "a number in runtime.physical_batch, which is measured with whole weights": runtime.physical_batch != "auto",
         "a pass that is not compiled": runtime.compile is not True,
-        "recompute: true with precision: bf16, which else keeps a copy of all weights": runtime.precision == 32
+        "recompute: true with precision: bf16, which otherwise keeps a copy of all weights": runtime.precision == 32
         or runtime.recompute,
     }
     for needs, has in reasons.items():
@@ -257,8 +257,9 @@ def check_augmentation(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:
     if recipe.training.augment is not None and not facts.is_pixels:
         yield Finding(
             "R212",
-            "training.augment moves pixels, and the features are no images here",
-            "remove training.augment, or what makes no image of them in data.preprocess (flatten, scattering)",
+            "training.augment moves pixels, and the features here are not images",
+            "remove training.augment, or the steps of data.preprocess that make vectors of images (flatten, "
+            "scattering)",
             "training.augment",
         )
 
@@ -283,7 +284,7 @@ def check_released_weights(recipe: Recipe) -> Iterator[Finding]:
             "R340",
             f"{model.kind} without adapters is released in one form: release.weights has no effect"
             if isinstance(model, CausalLm)
-            else f"{model.kind} is released in one form: release.weights is of a causal_lm with lora",
+            else f"{model.kind} is released in one form: release.weights is for a causal_lm with lora",
             "remove release.weights" + (", or add model.lora" if isinstance(model, CausalLm) else ""),
             "release.weights",
         )

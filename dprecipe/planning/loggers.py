@@ -19,7 +19,7 @@ def check_loggers(recipe: Recipe) -> Iterator[Finding]:
         if recipe.tuning is not None:
             yield Finding(
                 "P195",
-                "how many runs a tuned run makes, and how each of them does, is secret: no logger may tell",
+                "how many runs a tuned run makes, and how each of them does, is secret: no logger may show it",
                 "remove runtime.loggers; private/trials.csv has the scores of all runs",
                 path,
             )
@@ -34,7 +34,7 @@ def check_loggers(recipe: Recipe) -> Iterator[Finding]:
             why = "is protected (data.size: {max: …})" if recipe.data.hides_size else "data.test.split keeps secret"
             yield Finding(
                 "P195",
-                f"how long a step takes tells of the number of units, which {why}, and a logger notes the time of each "
+                f"how long a step takes reveals the number of units, which {why}, and a logger notes the time of each "
                 "value and of the run's end",
                 PRIVATELY,
                 path,

@@ -88,7 +88,7 @@ def _check_relation(recipe: Recipe) -> Iterator[Finding]:
     if column is None and recipe.data.train.selection is not None:
         yield Finding(
             "P128",
-            "data.test.split divides by the number of each record, and the rows of a query come in no order that stays",
+            "data.test.split divides by the number of each record, and the rows of a query have no fixed order",
             "name a column of the result that identifies people: data.test.split.by",
             "data.test.split",
         )

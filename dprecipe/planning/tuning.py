@@ -90,7 +90,7 @@ def _check_search(tuning: Tuning) -> Iterator[Finding]:
         yield Finding(
             "P185",
             f"{name} decides by the scores of earlier runs what is tried next, or which run goes on: the runs are then "
-            "no independent draws, and only composition of all of them would hold",
+            "not independent draws, and only the composition of all of them would be a bound",
             "set tuning.search to random",
             "tuning.search",
         )
@@ -261,7 +261,7 @@ def check_chosen(recipe: Recipe, tuned: Plan, chosen: Point) -> list[Finding]:
     wrong = next((index for index, each in enumerate(block.over) if not may_draw(each, chosen[each.key])), None)
     if wrong is not None:
         key = block.over[wrong].key
-        return [Finding("P182", f"no run draws this value of {key}", "give one that it has", f"tuning.over.{wrong}")]
+        return [Finding("P182", f"no run can draw this value of {key}", "give one that it has", f"tuning.over.{wrong}")]
     return check_point(recipe, tuned, chosen)
 
 
