@@ -34,7 +34,7 @@ HIDDEN = (
     "whether and when an attempt was interrupted: an attempt that continues or starts over is not charged again, which "
     "is sound only if crashes, and the decision to restart, do not depend on the records",
 )
-"""Exceptions that every claim of the last iterate alone has."""
+"""Limits of every claim that covers the last iterate alone."""
 LAST_DIGIT = 1.1e-5
 """Relative size of one unit of the sixth significant digit, at its largest."""
 

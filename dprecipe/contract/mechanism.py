@@ -112,7 +112,7 @@ class Facts:
         return list_charges(self.stages)
 
     selection: tuple[str, float, float | None] | None = None
-    """The number of runs of a tuned run: (distribution, mean, shape). The budget is then for the best of them, and for
+    """The number of runs in a tuned run: (distribution, mean, shape). The budget is then for the best of them, and for
     the stages, which run once, before all of them."""
 
     score: tuple[Charge, ...] = ()

@@ -40,11 +40,11 @@ WARNINGS: Mapping[str, str] = {
 }
 """Every warning about a recipe itself, as a certificate words it."""
 PLAN_WARNINGS = frozenset({"P173", "P174"})
-"""Warnings that may need the solved plan: `validate` does not miss them when they are absent."""
+"""Warnings that may need the solved plan: `validate` does not check that an accepted one occurred."""
 
 
 def mark_accepted(recipe: Recipe, findings: Iterable[Finding]) -> list[Finding]:
-    """Returns the findings; accepted warnings have their reason."""
+    """Returns the findings, accepted warnings with their reason."""
     return [
         finding if finding.is_error else replace(finding, accepted=recipe.accept.get(finding.code, "").strip())
         for finding in findings

@@ -1,7 +1,7 @@
 """Checks of the account that a run is charged to (`budget.account`), and of how the recipe fits that account.
 
-`check_account` needs the recipe alone, `check_file` looks at an account that is a file, without changing it; a run asks
-the others of the account that it opened, wherever that is.
+`check_account` needs the recipe alone, `check_file` looks at an account that is a file, without changing it; a run
+applies the others to the account that it opened, wherever that is.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ def check_length(training: Training) -> Iterator[Finding]:
 
 
 def check_training_keys(recipe: Recipe) -> Iterator[Finding]:
-    """Checks that noisy steps take the batches of the `mechanism` block, and that a student's length, which spends
-    nothing, is not solved for."""
+    """Checks that noisy steps take the batches of the `mechanism` block, and that a student's length is a number: it
+    spends nothing, so it can't be solved for."""
     training = recipe.training
     if not mechanism_of(recipe.mechanism.kind).has_length:
         return  # `check_training_block` says that there is no such block

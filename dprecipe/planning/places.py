@@ -14,9 +14,9 @@ from dprecipe.recipe.root import Recipe
 def check_record_range(recipe: Recipe) -> Iterator[Finding]:
     """Refuses a range of records where a neighbour can move a record to another place.
 
-    Whoever leaves the file moves all later records up, and one that was outside of `records` comes in: the sum of
-    clipped gradients moves by two clip norms, not by one. The same holds where a replaced unit may have another number
-    of records.
+    A record that leaves the file moves all later ones up, and one that was outside of `records` comes in: the sum of
+    clipped gradients moves by two clip norms, not by one. The same holds where a replaced unit may have a different
+    number of records.
     """
     records, unit, relation = recipe.data.train.records, recipe.data.unit, recipe.budget.neighbouring
     if records is None or relation not in mechanism_of(recipe.mechanism.kind).relations:

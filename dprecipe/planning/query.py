@@ -1,7 +1,7 @@
 """Checks of records that a query makes of tables: no neighbour may change a record of another unit.
 
-Neighbours differ in the rows of one unit. Where each record is made of one row, their results differ in that unit's
-records alone, and so does the result of any query that the author declares to be such.
+Neighbours differ in the rows of one unit. Where each record is made of one row, the query's results differ in that
+unit's records alone. The author may declare the same of any other query.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
     account = mechanism_of(recipe.mechanism.kind).account
     try:
         findings += account.check(recipe.mechanism, Facts.of(recipe, attached))
-    except PlanRefused as refusal:  # by a paid step, whose price is solved when it is asked for
+    except PlanRefused as refusal:  # by a paid step, whose price is solved on request
         findings += refusal.findings
     if not any(finding.is_error for finding in findings):
         findings += accept.find_unused_acceptances(recipe, findings, accept.WARNINGS.keys() - accept.PLAN_WARNINGS)

@@ -30,7 +30,7 @@ def check_split(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_column(data: Data) -> Iterator[Finding]:
-    """Checks that the column that a split divides by is there, is no label, and leaves all records of a unit on one
+    """Checks that the column that a split divides by exists, is not the label, and leaves all records of a unit on one
     side."""
     split = data.split
     column, path = split_column(data), "data.test.split.by"

@@ -219,7 +219,7 @@ def check_candidates(
     for index, point in list_points(recipe.tuning):
         path = f"tuning.over.{index}"
         if findings and len(point) > 1:
-            break  # of combinations there is more to say where every value is right by itself
+            break  # combinations are worth checking only where every value is right by itself
         finding = _check_point(recipe, point, ones, nominal, attached, check)
         if finding is not None:
             findings.setdefault(path, replace(finding, path=path))

@@ -127,8 +127,8 @@ def check_divisor(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 
 def check_denoising(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """Checks that the step multiplier reads the noisy sum, without which it is not post-processing (P135), and many
-    coordinates (P139)."""
+    """Checks that the step multiplier reads the noisy sum, so that it is post-processing (P135), and enough coordinates
+    (P139)."""
     chosen = spec.denoising
     if chosen is None:
         return

@@ -105,7 +105,7 @@ def merge_kinds(uses_C: Sequence[Uses]) -> tuple[list[Uses], NDArray[np.int64]]:
 
 
 def _worst(kinds: Sequence[Uses]) -> Uses:
-    """Returns uses at least as many as any of these, with noise at most as large: the i-th least noisy use has the
+    """Returns uses that are at least as many and at most as noisy as each of these: the i-th least noisy use takes the
     least noise of all i-th ones."""
     ends = sorted({end for uses in kinds for end in np.cumsum([count for _, count in uses]).tolist()})
     result: dict[float, int] = {}
