@@ -1,4 +1,4 @@
-"""How a model's layers are called, and which strategies are the fastest: determined once, on synthetic records.
+"""Plans of how a model's layers are called, and with which strategies: made once, on synthetic records.
 
 The result is compared with plain backpropagation on the same records. A model without a plan, or with a plan that is
 not equal, raises `Unplanned` with the reason. The plan does not depend on any private record.
@@ -30,9 +30,9 @@ TRACED = (3, 5)
 TIMED = 16
 """Records of the pass in which strategies are timed."""
 MORE = 1.2
-"""On a CPU channels last gain more by more records than are timed: they may take so many times as long."""
+"""On a CPU, channels last gain more with more records than are timed: they may take this many times as long."""
 MIN_PART = 8
-"""At least this many records are taken at a time, whether there is room for their rows or not."""
+"""At least this many records are taken at a time, whether their rows fit into memory or not."""
 _PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, GradientPlan | str]] = weakref.WeakKeyDictionary()
 _STORES: weakref.WeakKeyDictionary[nn.Module, dict[str, GradientStore]] = weakref.WeakKeyDictionary()
 
@@ -40,13 +40,13 @@ _STORES: weakref.WeakKeyDictionary[nn.Module, dict[str, GradientStore]] = weakre
 def plan_of(
     model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, expected_records: int = TIMED, sums: int = 0
 ) -> GradientPlan:
-    """The plan for records like these, of which only shapes and types are looked at; made once.
+    """Returns the plan for records like these; only their shapes and types are looked at. It is made once.
 
     `expected_records`: how many will go through the model at once; `sums`: how many are added up in single precision.
 
     Raises:
         Unplanned: there is none.
-        torch.OutOfMemoryError: not even synthetic records had room; nothing is remembered.
+        torch.OutOfMemoryError: not even synthetic records fit into memory; nothing is remembered.
     """
     state = [
         (id(layer), layer.training, *[p is not None and p.requires_grad for p in layer._parameters.values()])

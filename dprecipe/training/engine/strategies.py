@@ -43,7 +43,7 @@ class Weights:
     sound: bool = False
     """No weight is zero: the numbers of all records are finite."""
     block_size: int = 1
-    """How many records may be added in single precision."""
+    """The number of records that may be added in single precision."""
     fresh: bool = False
     """The totals are zero before the addition."""
     separate_blocks: bool = False
@@ -54,8 +54,8 @@ class Weights:
         return self.exact.float()
 
     def clean(self, values: Tensor, part: slice = slice(None), *, owned: bool = False) -> Tensor:
-        """(R, …): the values, with zeros for records with weight zero, whose values may be non-finite. `owned`: the
-        caller's own, which may be overwritten: on a CPU only these records are then."""
+        """Returns (R, …): the values, with zeros for records with weight zero, whose values may be non-finite. `owned`:
+        the caller's own tensor, which may be overwritten: on a CPU only these records are then."""
         if self.sound:
             return values
         if owned and values.device.type == "cpu":
@@ -69,7 +69,7 @@ class Strategy(Protocol):
         """(N,) float64: the squared norm of each record's gradient, increased by what rounding may have removed."""
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
-        """Add the weighted sum to `totals`, (P,) float64 for each parameter. Call after `squares`."""
+        """Adds the weighted sum to `totals`, (P,) float64 for each parameter. Call after `squares`."""
 
 
 @final
@@ -283,7 +283,7 @@ def _standardised(terms: Sequence[Term]) -> SumStandardisation | None:
 
 
 def _add_ordered(terms: Sequence[Term], totals: Sequence[Tensor], sum_P: Tensor) -> None:
-    """Add a sum of `_rows` in the parameter's order."""
+    """Adds a sum of `_rows` in the parameter's order."""
     totals[0].add_(sum_P if len(terms) > 1 else terms[0].ordered(sum_P))
 
 
@@ -315,8 +315,8 @@ sum_in_double = Fused(_sum_in_double, lambda rows_NP, weights_N: (rows_NP.double
 
 
 def _sum_blocks(rows_NP: Tensor, weights: Weights) -> Tensor:
-    """As `weighted_sum`, of rows that are finite, in single precision within a block: one product for all whole blocks,
-    since a GPU takes longer to start products than to make them."""
+    """Computes `weighted_sum` of rows that are finite, in single precision within a block: one product for all whole
+    blocks, since a GPU takes longer to start products than to make them."""
     size, rounded_N = min(weights.block_size, len(rows_NP)), weights.rounded()
     whole = len(rows_NP) // size * size
     blocks_BcP = torch.unflatten(rows_NP[:whole], 0, (-1, size))
@@ -327,7 +327,7 @@ def _sum_blocks(rows_NP: Tensor, weights: Weights) -> Tensor:
 
 
 def chunk_size(per_record: int, device: torch.device, numbers: int = CACHE) -> int:
-    """How many records to process at a time, given how many numbers each one takes."""
+    """Returns the number of records to process at a time, given how many numbers each one takes."""
     return max(1, (numbers if device.type == "cpu" else numbers << 9) // max(1, per_record))
 
 

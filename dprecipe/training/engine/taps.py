@@ -27,7 +27,7 @@ Dim = tuple[int, int] | None
 
 
 class Unplanned(Exception):
-    """The model did something that the bookkeeping of its layers can't handle; the message says what."""
+    """Raised where the model did something that the bookkeeping of its layers can't handle; the message says what."""
 
 
 class Places(NamedTuple):
@@ -41,7 +41,7 @@ class Places(NamedTuple):
 
 NOWHERE = Places((), ())
 OWN_OUTPUT = (nn.Linear, TransposedLinear)
-"""Layers whose output may be a view, but of a tensor that nobody else has."""
+"""Layers whose output may be a view, but of a tensor that nothing else uses."""
 
 
 @dataclass(slots=True)
@@ -59,9 +59,9 @@ class Call:
     versions: list[int] = field(default_factory=list)
     places: Places = NOWHERE
     reduced: bool = False
-    """It was called within torch's autocast."""
+    """The layer was called within torch's autocast."""
     terms: list[tuple[str, Any]] | None = None
-    """Its terms, where they were made at once and take the place of its tensors."""
+    """The call's terms, where they were made at once and replace its tensors."""
 
     def tensors(self) -> list[Tensor]:
         if not self.kwargs and len(self.args) == 1 and isinstance(self.args[0], Tensor):
@@ -83,7 +83,7 @@ def _tensors(*values: Any) -> list[Tensor]:
 
 
 def in_single(tensor: Tensor) -> Tensor:
-    """Convert half precision to single precision: gradients of records are never less precise."""
+    """Converts half precision to single precision: gradients of records are never less precise."""
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
 
 
@@ -193,7 +193,7 @@ class Taps:
         self.calls, self._edges = [], []
 
     def backward(self, losses: Tensor) -> None:
-        """Give each call the gradient with respect to its output.
+        """Gives each call the gradient with respect to its output.
 
         Raises:
             Unplanned: a trained parameter is used outside its layer, or an input was overwritten.

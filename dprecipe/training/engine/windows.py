@@ -19,12 +19,12 @@ from dprecipe.training.engine.standardised import Standardisation, SumStandardis
 
 
 def by_record(rows: Tensor, each: int) -> Tensor:
-    """(N·each, …) to (N, each, …): the rows of each record."""
+    """Turns (N·each, …) into (N, each, …): the rows of each record."""
     return torch.unflatten(rows, 0, (-1, each))
 
 
 def rows_at(part: slice, each: int) -> slice:
-    """Where the rows of these records are, of which each has so many."""
+    """Returns the slice of the rows of these records, where each record has `each` rows."""
     return slice(part.start * each, part.stop * each)
 
 
