@@ -105,20 +105,22 @@ def _build_plan(
 
 
 def _timing_count(device: torch.device, storable: int, expected_records: int) -> int:
-    """How many records to time the strategies with, where the gradients of so many can be held. On a GPU as many as
-    will go through the model, added up as in a run: a few would measure how long it takes to start anything there."""
+    """Returns the number of records to time the strategies with, at most as many as have their gradients in memory. On
+    a GPU it is as many as will go through the model, added up as in a run: a few would measure how long it takes to
+    start anything there."""
     return min(expected_records, max(MIN_PART, storable)) if one_size(device) else min(TIMED, max(2, storable))
 
 
 def _largest_part(storable: int, device: torch.device) -> int:
-    """How many records to take at a time, where the rows of so many may be kept. On a CPU a power of two: of most
-    batches nothing is then left for a part that has to be filled up."""
+    """Returns the number of records to take at a time, at most as many as have their rows kept. On a CPU it is a power
+    of two: most batches then leave nothing for a part that has to be padded."""
     most = max(MIN_PART, storable)
     return most if one_size(device) else 1 << (most.bit_length() - 1)
 
 
 def _faster_last(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> bool:
-    """Whether pass and norms take less time with channels last; so on a CPU where torch has to be deterministic."""
+    """Returns True if pass and norms take less time with channels last; also on a CPU where torch has to be
+    deterministic."""
     if torch.are_deterministic_algorithms_enabled():
         return features.device.type == "cpu"
     times = {False: math.inf, True: math.inf}

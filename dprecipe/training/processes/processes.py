@@ -36,8 +36,8 @@ from dprecipe.training.run.gate import SumNoise, Ticket
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=2)
-"""How long a process waits for the others: longer than scoring, compiling and publishing take. The launcher notices
-a process that has died."""
+"""The time that a process waits for the others: longer than scoring, compiling and publishing take. The launcher
+notices a process that has died."""
 
 WATCH_SECONDS = 0.5
 
@@ -65,10 +65,10 @@ class Processes(Protocol):
         """The leader's noisy sum, (P,) float64, in every process; `like` has its shape."""
 
     def shard(self, size: int) -> slice:
-        """This process's part of `size` coordinates; the parts partition them. Which may be empty."""
+        """Returns this process's part of `size` coordinates; the parts partition them. A part may be empty."""
 
     def shard_of(self, rank: int, size: int) -> slice:
-        """That of any process."""
+        """Returns the `shard` of any process."""
 
     def scattered(self, value: Tensor) -> Tensor:
         """This process's shard of the sum over all processes, of (P,), which is overwritten."""
@@ -83,7 +83,7 @@ class Processes(Protocol):
         """The least value of all processes, in every process."""
 
     def check_same(self, name: str, value: object) -> None:
-        """Check that every process has the same value.
+        """Checks that every process has the same value.
 
         Raises:
             UsageFault: one has a different value.
@@ -201,7 +201,7 @@ class ProcessGroup:
         return int(min(self._values(value)))
 
     def _values(self, value: object) -> list[Any]:
-        """Those of all processes, in order."""
+        """Returns the values of all processes, in order."""
         values: list[Any] = [None] * self.count
         with reporting_unreachable():
             distributed.all_gather_object(values, value, group=self._objects)
@@ -244,7 +244,7 @@ def world_size() -> int:
 
 
 def is_worker() -> bool:
-    """Whether this process is one of several."""
+    """Returns True if this process is one of several."""
     return world_size() > 1
 
 
@@ -254,7 +254,7 @@ def local_rank() -> int:
 
 
 def join_processes(device: torch.device) -> Processes:
-    """The processes of this run, once all of them have joined.
+    """Returns the processes of this run, once all of them have joined.
 
     Raises:
         RunFailed: they can't reach each other.
@@ -273,7 +273,7 @@ def join_processes(device: torch.device) -> Processes:
 
 
 def _find_meeting() -> dict[str, Any]:
-    """Where processes meet, if torch's own choice is not the place.
+    """Returns the meeting point of the processes, if it is not torch's own choice.
 
     After a restart, torchrun's store still has the addresses of the processes that have ended. Those that were started
     together use a part of the store that none before them has used.
@@ -286,14 +286,14 @@ def _find_meeting() -> dict[str, Any]:
 
 
 def _leave_processes() -> None:
-    """End the threads of the group before the process ends: torch aborts where one outlives its owner."""
+    """Ends the threads of the group before the process ends: torch aborts where one outlives its owner."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
 
 @contextmanager
 def reporting_unreachable() -> Iterator[None]:
-    """Turn torch's error about an unreachable process into a fault."""
+    """Turns torch's error about an unreachable process into a fault."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -305,7 +305,7 @@ def reporting_unreachable() -> Iterator[None]:
 
 
 def end_with_launcher() -> None:
-    """From now on, end this process when the process that started it ends. What the ledger holds stays spent, and the
+    """Ends this process, from now on, when the process that started it ends. What the ledger holds stays spent, and the
     run can be resumed. Without this, processes would train on unnoticed after their launcher was killed."""
     launcher = int(os.environ.get(LAUNCHER, os.getppid()))
 
@@ -318,7 +318,7 @@ def end_with_launcher() -> None:
 
 
 def launch_processes(count: int, arguments: list[str], device: str) -> int:
-    """Run `python -m dprecipe` with these arguments in `count` processes on this machine; returns the exit code.
+    """Runs `python -m dprecipe` with these arguments in `count` processes on this machine; returns the exit code.
 
     `device`: `runtime.device` of the recipe.
 
@@ -359,8 +359,8 @@ def launch_processes(count: int, arguments: list[str], device: str) -> int:
 
 
 def raised_by(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an exception of this kind is the error, or what it was raised in place of. A signal that comes between
-    two lines of torch's launcher surfaces as another error of its clean-up."""
+    """Returns True if the error, or one in its chain of causes and contexts, is of this kind. A signal between two
+    lines of torch's launcher surfaces as another error of its clean-up."""
     following: BaseException | None = error
     while following is not None:
         if isinstance(following, kind):

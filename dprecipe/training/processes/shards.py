@@ -12,7 +12,7 @@ ticket, which comes from the leader's gate, after the ledger has the event.
 | case | what happens |
 |---|---|
 | the coordinates can't be divided evenly | the last shards are smaller, or empty |
-| another number of processes after a resume | a checkpoint has everything whole, and is divided anew |
+| another number of processes after a resume | a checkpoint has everything whole, and is divided again |
 | parameters of several types of numbers | refused before anything is spent |
 
 Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", stages 1 and 2.
@@ -34,11 +34,11 @@ from dprecipe.training.processes.processes import Processes
 from dprecipe.training.steps.optimise import cut_like
 
 COUNTER = "step"
-"""What an optimiser calls its number of steps, the one thing in its state that has no coordinates."""
+"""The optimiser's name for its number of steps, the one thing in its state that has no coordinates."""
 
 
 def check_divisible(trained: Sequence[nn.Parameter]) -> None:
-    """These parameters can be one vector of numbers.
+    """Checks that these parameters can be one vector of numbers.
 
     Raises:
         RunFailed: they are of several types of numbers, or on several devices.
@@ -79,12 +79,12 @@ class Shard:
                 parameter.copy_(part)
 
     def keep(self, clipped: ClippedSum) -> ClippedSum:
-        """Of the sums of all processes, this shard's part of their sum; it is bounded as the whole is."""
+        """Returns this shard's part of the sum over all processes; it is bounded as the whole is."""
         bound = clipped.bound[self.place] if isinstance(clipped.bound, Tensor) else clipped.bound
         return replace(clipped, value=self._processes.scattered(clipped.value), bound=bound)
 
     def gather(self, own_S: Tensor) -> list[Tensor]:
-        """What all shards have, in the shapes of the parameters."""
+        """Returns what all shards have, in the shapes of the parameters."""
         return cut_like(self._processes.gathered(own_S.detach(), self._size), self._trained)
 
     def collect(self, optimizer: dict[str, Any], fresh: dict[str, Any], average_S: Tensor | None) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Digests of the files that a source reads, for who says something of the files beside the records: what weights that
-saw public records say of them, and what an account knows its data by. Records and digests are of one content.
+"""Digests of the files that a source reads. Weights that saw public records name the files by them, and an account
+knows its data by them. Records and digests have one content.
 """
 
 from __future__ import annotations

@@ -23,13 +23,13 @@ from dprecipe.release.scores import BASELINE
 
 Floats = NDArray[np.float64]
 PRIVATE, PUBLIC = "dprecipe.private-metrics/v1", "dprecipe.public-metrics/v1"
-"""Of the file in `private/`, and of that beside weights without privacy."""
+"""The schemas of the file in `private/`, and of the one beside weights without privacy."""
 BINS = 10
-"""Of the calibration error."""
+"""The number of parts of [0, 1] for the calibration error."""
 THRESHOLD = 0.5
 """The probability above which a name is said to apply."""
 MAX_CONFUSION = 100
-"""Classes of a confusion matrix, at most."""
+"""The largest number of classes in a confusion matrix."""
 
 
 def measure(predicted: Floats, labels: Floats, target: Target) -> dict[str, Any]:
@@ -53,7 +53,8 @@ def measure(predicted: Floats, labels: Floats, target: Target) -> dict[str, Any]
 
 
 def _import_metrics() -> Any:
-    """scikit-learn's, without pandas, which it imports where it is installed, and takes no table of here."""
+    """Imports scikit-learn's metrics without pandas, which it would import where installed, and which nothing here
+    needs."""
     with leaving_out("pandas"), importing_libraries():
         from sklearn import metrics
     return metrics

@@ -29,7 +29,8 @@ FIRST = 8
 
 
 def measure_physical_batch(plan: Plan, build: Build, program: StepwiseProgram) -> int:
-    """How many records this process can hold in memory at once, as measured; at most as many as a batch has.
+    """Returns the number of records that this process can hold in memory at once, as measured; at most as many as a
+    batch has.
 
     Guarantees: nothing is computed on a record, nothing is charged, and the model is left as it was.
 
@@ -129,5 +130,5 @@ def agree_on_size(plan: Plan, measured: int | None, processes: Processes, folder
 
 
 def with_size(plan: Plan, size: int) -> Plan:
-    """The plan with so many records at once."""
+    """Returns the plan with this many records at once."""
     return replace(plan, runtime=plan.runtime.model_copy(update={"physical_batch": size}))

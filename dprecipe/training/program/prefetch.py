@@ -33,7 +33,7 @@ def prefetch_results(function: Callable[[T], R], inputs: Iterable[T]) -> Iterato
 
 
 def runs_asynchronously(device: torch.device) -> bool:
-    """Whether a device computes by itself, while the CPU does something else."""
+    """Returns True if a device computes by itself, while the CPU does something else."""
     return device.type == "cuda"
 
 

@@ -72,7 +72,7 @@ class Sets:
 
     @property
     def from_python(self) -> bool:
-        """Whether any of the records came from Python."""
+        """True if any of the records came from Python."""
         return self.custom or self.custom_test
 
     def with_constants(self, constants: Sequence[StageConstants]) -> Sets:
@@ -102,9 +102,9 @@ class StepwiseProgram:
     initial: InitialWeights | None = None
     """The file whose weights the model started from, where the recipe names one."""
     config: Config | None = None
-    """Of a model of transformers: what it is built from."""
+    """The configuration that a model of transformers is built from; None for other models."""
     base_perplexity: float | None = None
-    """Of a language model as its training begins, on the held-out texts; None without them."""
+    """The perplexity of a language model as its training begins, on the held-out texts; None without them."""
     physical_batch: int | None = None
     """Records that this process can hold in memory at once, as measured; None where the recipe has a number."""
 
@@ -117,7 +117,7 @@ class StepwiseProgram:
 
     @property
     def provenance(self) -> RunProvenance:
-        """What the certificate says of it."""
+        """Returns the facts that the certificate states of it."""
         return RunProvenance(
             self.checks,
             self.device,
@@ -194,7 +194,8 @@ def prepare(
 def measure_base(
     model: nn.Module, records: RecordSource | None, device: torch.device, physical_batch: int, target: Target
 ) -> float | None:
-    """The perplexity of a language model's first weights on held-out texts; None of other models, and without texts."""
+    """Returns the perplexity of a language model's first weights on held-out texts; None for other models, and without
+    texts."""
     if records is None or not isinstance(target, TokenTarget):
         return None
     held_out = HeldOut(model, records, device, physical_batch, target)
@@ -218,7 +219,7 @@ def apply_all(records: RecordSource | None, constants: Sequence[StageConstants])
 
 
 def form_of(plan: Plan, public: DataFacts, built: nn.Module, python_records: object | None = None) -> Form:
-    """What records look like: as declared, or as those from Python come."""
+    """Returns the form of records: as declared, or as those from Python come."""
     tokens = public.vocabulary
     if isinstance(plan.model, Transformer):
         tokens = plan.model.vocabulary or tokens
@@ -236,8 +237,8 @@ def form_of(plan: Plan, public: DataFacts, built: nn.Module, python_records: obj
 
 
 def records_at_once(plan: Plan) -> int:
-    """How many records the engine may put through the model at once: a physical batch, or the most that a batch has
-    in any phase."""
+    """Returns the number of records that the engine may put through the model at once: a physical batch, or the most
+    that a batch has in any phase."""
     unit, expected = plan.data.unit, plan.mechanism_plan.largest_expected_batch
     rows = plan.mechanism_plan.copies * (1 if unit == "record" else unit.max_records)
     expected *= plan.data.max_units / plan.data.planned_units  # a split may leave more units than are planned for
@@ -270,8 +271,8 @@ def build_from(spec: Model, seed: int, folder: Path, public: DataFacts) -> tuple
 
 
 def check_tokens(built: SequenceClassifier | CausalLanguageModel, public: DataFacts) -> None:
-    """The tokens of a tokeniser are those that a checkpoint's embedding has, with its padding. A decoder masks none:
-    what stands behind the end of a text no learned place sees.
+    """Checks that the tokens of a tokeniser are those that a checkpoint's embedding has, with its padding. A decoder
+    masks none: no learned place sees what stands behind the end of a text.
 
     Raises:
         DataFault: they are not.
@@ -293,7 +294,7 @@ def check_tokens(built: SequenceClassifier | CausalLanguageModel, public: DataFa
 
 
 def tokens_of(built: SequenceClassifier | CausalLanguageModel) -> int:
-    """How many tokens a checkpoint's embedding has."""
+    """Returns the number of tokens that a checkpoint's embedding has."""
     return built.vocabulary if isinstance(built, CausalLanguageModel) else int(built.network.config.vocab_size)
 
 
@@ -312,7 +313,7 @@ def use_python_model(plan: Plan, model: nn.Module) -> nn.Module:
 
 
 def declared_records(plan: Plan, root: Path, inputs: PythonInputs) -> Sets:
-    """The records the recipe names, or those that came from Python in their place."""
+    """Returns the records that the recipe names, or those that came from Python instead."""
     train = inputs.records("train", plan, root)
     if train is None:
         raise DataFault("there are no training records", "name data.train, or pass train=")
@@ -320,10 +321,10 @@ def declared_records(plan: Plan, root: Path, inputs: PythonInputs) -> Sets:
 
 
 def check_width(plan: Plan, records: RecordSource) -> None:
-    """Records have as many features as a model of known size has weights for.
+    """Checks that records have as many features as a model of known size has weights for.
 
     Raises:
-        DataFault: they have not.
+        DataFault: they do not.
     """
     features, _ = records.batch(slice(0, 1))
     width, declared_width = math.prod(features.shape[1:]), describe_data(plan.data).width

@@ -27,8 +27,8 @@ CHUNK_RECORDS = 4096
 
 
 def resident_batch(records: RecordSource, device: torch.device) -> tuple[Tensor, Tensor] | None:
-    """The prepared records on the device, where that is a GPU and they take at most a part of its memory: fetched one
-    batch at a time from the machine's, they keep it waiting. `None`: they are fetched."""
+    """Returns the prepared records on the device, where that is a GPU and they take at most a part of its memory:
+    fetching them from the machine's memory batch by batch would keep it waiting. `None`: they are fetched."""
     if not keeps_records(device) or not isinstance(records, Records) or not len(records):
         return None
     if records.next_stage is not None:  # what they will be is not known yet
@@ -61,7 +61,7 @@ class Store:
         self.device = device
         self._augment = augmented(self._generator)
         self.augments = self._augment is not None
-        """Whether records are augmented: if not, nothing is drawn for them, and `batch` uses no seed."""
+        """True if records are augmented: if not, nothing is drawn for them, and `batch` uses no seed."""
         self.units = records.unit_count
         self._resident = resident_batch(records, device)
         self._of_units: tuple[Indices, Indices] | None = None
