@@ -43,10 +43,10 @@ Points = Sequence[Mapping[str, float]]
 
 @phase("report")
 def write_private_report(folder: RunFolder, plan: Plan, is_test_public: bool, end: str = "") -> None:
-    """Write the page into the private folder. `is_test_public`: the held-out records are declared public. `end`: how an
-    attempt without a release ended, in words.
+    """Writes the page into the private folder. `is_test_public`: the held-out records are declared public. `end`: how
+    an attempt without a release ended, in words.
 
-    No run needs it: whatever goes wrong is told in one line, and the run goes on.
+    No run needs it: any failure is reported in one line, and the run goes on.
     """
     path = folder.private / NAME
     try:

@@ -1,4 +1,4 @@
-"""Where a run's model and records came from and what was tried on its program: known before anything is spent."""
+"""Origin of a run's model and records, and what was tried on its program: known before anything is spent."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ UNTESTED = "this version was not tested on CUDA"
 """Until `make gpu-check` has passed somewhere: docs/gpu.md."""
 
 Private = Mapping[str, Sequence[NDArray[Any] | bytes] | None]
-"""What an attempt commits to under a key, by the name in the ledger: `commitment` are the training records; None for
-records of a kind of our own, which can't be committed to."""
+"""The data that an attempt commits to under a key, by the name in the ledger: `commitment` is for the training records;
+None for records of a custom kind, which can't be committed to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ class RunProvenance:
         )
 
     def identity(self, folder: RunFolder, private: Private) -> dict[str, Any]:
-        """What every attempt of a run says of itself in the ledger, and what has to be the same in all of them."""
+        """Returns what every attempt of a run records about itself in the ledger, and what must be the same in all of
+        them."""
         identity: dict[str, Any] = {"model": self.model, "data": self.data}
         for name, parts in private.items():
             identity[name] = None if parts is None else commit_to_data(folder.commitment_key, *map(as_bytes, parts))
@@ -110,11 +111,11 @@ OTHERS = {
     "initial_weights": "other initial weights",
     "partition": "another key of its partition",
 }
-"""What an attempt can differ in, in words."""
+"""Descriptions of what an attempt can differ in."""
 
 
 def check_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
-    """A resumed run goes on with the records and the kind of model it was started with.
+    """Checks that a resumed run goes on with the records and the kind of model it was started with.
 
     Raises:
         UsageFault: it was started with others.

@@ -1,4 +1,4 @@
-"""Is there a model in what a run has learned? Weights that are not finite answer nothing.
+"""A check that a run has learned a usable model: weights that are not finite answer nothing.
 
 They are what noisy steps made, and what is tried on them are synthetic records: that a run ends without a model is a
 function of what it may release, and costs nothing.

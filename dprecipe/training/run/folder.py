@@ -32,7 +32,7 @@ WHEN = ("step", "epsilon")
 """The first columns of the metrics; the score's columns follow."""
 PHYSICAL_BATCH = "physical_batch.json"
 TRAINING = "training_"
-"""What begins the names of scores on training records, which no release has."""
+"""The prefix of scores on training records, which no release has."""
 
 
 @final
@@ -56,7 +56,7 @@ class RunFolder:
 
     @property
     def stages(self) -> Path:
-        """What paid steps of preprocessing have released."""
+        """The folder of what paid steps of preprocessing have released."""
         return self.private / "stages"
 
     @property
@@ -65,7 +65,7 @@ class RunFolder:
 
     @property
     def refuted(self) -> Path:
-        """Why the run has no release, where its canaries refuted its claim."""
+        """The file that says why the run has no release, where its canaries refuted its claim."""
         return self.private / "refuted.json"
 
     @property
@@ -125,7 +125,8 @@ class RunFolder:
 
     @property
     def policies(self) -> tuple[PolicyRecord, ...]:
-        """The policies that the run kept to when it began, as its own plan says; none where it can't be read."""
+        """Returns the policies that the run kept to when it began, as its own plan says; none where it can't be
+        read."""
         try:
             content = json.loads(durable.read_bytes(self.path / "plan.json")).get("policies", [])
             return tuple(PolicyRecord(str(each["name"]), str(each["digest"])) for each in content)
@@ -241,7 +242,7 @@ class RunFolder:
             )
 
     def find_refutation(self) -> str | None:
-        """How the run's canaries refuted its claim; None where they did not."""
+        """Says how the run's canaries refuted its claim; None where they did not."""
         if not os.path.lexists(self.refuted):
             return None
         try:
@@ -290,7 +291,7 @@ class RunFolder:
         return " ".join(["the recipe is recipe.yaml in the folder", *(["with", shlex.join(words)] if words else [])])
 
     def record(self, step: int, epsilon: float, metrics: Mapping[str, float]) -> None:
-        """Add a line to the private metrics, with the same columns each time. A line that can't be written does not
+        """Adds a line to the private metrics, with the same columns each time. A line that can't be written does not
         stop the run.
         """
         figures = {"epsilon": epsilon, **metrics}
@@ -299,7 +300,7 @@ class RunFolder:
         )
 
     def write_timing(self) -> None:
-        """How long the attempt took, by phase. A file that can't be written does not stop the run."""
+        """Writes how long the attempt took, by phase. A file that can't be written does not stop the run."""
         timeline = current_timeline()
         if timeline is None:
             return
@@ -312,7 +313,8 @@ class RunFolder:
             durable.replace_file(self.private / "timing.json", content.encode())
 
     def history(self) -> tuple[list[dict[str, float]], int]:
-        """All recorded metrics, the latest of each step, in order of steps; and how many damaged lines were skipped."""
+        """Reads all recorded metrics, the latest of each step, in order of steps; and how many damaged lines were
+        skipped."""
         lines = log.read(self.metrics)
         if lines.names[: len(WHEN)] != WHEN:
             return [], lines.damaged + len(lines.rows)
@@ -328,7 +330,8 @@ def _forbidden(path: Path, error: OSError) -> RunFailed:
 
 
 def _drafts_of(path: Path) -> list[Path]:
-    """Incomplete folders left beside this one by runs that were killed while they created it: they contain a key."""
+    """Lists incomplete folders left beside this one by runs that were killed while they created it: they contain a
+    key."""
     named = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{8}")
     results = [entry for entry in path.parent.iterdir() if named.fullmatch(entry.name) and entry.is_dir()]
     ours = [draft for draft in results if (draft / "private").is_dir() or not any(draft.iterdir())]

@@ -1,4 +1,4 @@
-"""When a run writes its checkpoint: what a crash loses has been paid for."""
+"""The times at which a run writes its checkpoint: what a crash loses has been paid for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A double round of ChaCha20 as one kernel of a GPU, in place of 42.
+"""A double round of ChaCha20 as one GPU kernel, instead of 42.
 
 Noise for 100 million numbers took 13,600 kernels, each of which the processor takes 35 to 100 microseconds to start.
 Only integers are compiled: whatever a compiler fuses, the words are the same, unless it has a fault. So a program is
@@ -21,7 +21,7 @@ from dprecipe.training.steps.chacha import COLUMNS, DIAGONALS, PROGRAM_BLOCKS, P
 
 
 def compile_keystream(device: torch.device) -> str:
-    """Let keystreams on this device be made by a program, from now on; says in words whether they are.
+    """Lets a program make the keystreams on this device, from now on; says whether it does.
 
     Guarantees: without a program, or a sound one, they are made as before.
     """

@@ -55,14 +55,15 @@ def learning_rate(spec: Sgd | Adam, length: Length) -> Callable[[int], float]:
 
 
 def cut_like(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """A flat vector cut into the shapes of the parameters."""
+    """Returns a flat vector cut into the shapes of the parameters."""
     sizes = [parameter.numel() for parameter in parameters]
     return [part.view_as(p) for part, p in zip(torch.split(flat, sizes), parameters, strict=True)]
 
 
 @final
 class FlatGradient:
-    """Where the optimiser reads: the parameters' `.grad` are parts of one vector, so that one copy sets them all.
+    """The gradients that the optimiser reads: the parameters' `.grad` are parts of one vector, so one copy sets them
+    all.
 
     Consecutive parameters of one type and device share a vector; its memory is that of their gradients.
     """
@@ -75,10 +76,10 @@ class FlatGradient:
         self._count = 0
 
     def set(self, gradient_P: Tensor) -> None:
-        """Set `.grad` of every parameter: each number is rounded to the parameter's own type.
+        """Sets `.grad` of every parameter: each number is rounded to the parameter's own type.
 
         Raises:
-            ValueError: it has not one number for each of theirs.
+            ValueError: the count of numbers is not that of the parameters.
         """
         if not self._parts:
             self._allocate()
@@ -113,7 +114,7 @@ class Average:
 
     @torch.no_grad()
     def take(self, step: int, parameters: Sequence[nn.Parameter]) -> None:
-        """Add the iterate after `step` (from 0).
+        """Adds the iterate after `step` (from 0).
 
         The parameters are read where they are, all of them by one kernel of a GPU at a time. It is a difference, a
         product and a sum, each of which rounds: `lerp` and `addcmul` would round once, and otherwise.

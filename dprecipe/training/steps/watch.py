@@ -28,14 +28,14 @@ from dprecipe.training.steps.step_failures import StepFailed, locate_failures
 
 POINTS = 24
 SCORING_SHARE = 0.05
-"""Of the work of training, at most, for scores on the way."""
+"""The largest share of the work of training for scores on the way."""
 FORWARD = 1 / 3
-"""The work of a score over that of a gradient."""
+"""The work of a score, relative to that of a gradient."""
 
 
 @final
 class SpentCurve:
-    """ε after so many events, never below the true value; each of its points is computed when it is first reached.
+    """ε after a number of events, never below the true value; each of its points is computed when it is first reached.
 
     Nor is it above the budget, which the gate holds: what a crash took can leave a plan longer than its budget.
     """
@@ -61,7 +61,8 @@ class SpentCurve:
 
 
 def steps_between_scores(length: Length, records: int, held_out: int) -> int:
-    """After how many steps the held-out records are scored, of a run that learns from so many `records` in an epoch:
+    """Returns the number of steps between scores of the held-out records, for a run with this many `records` in an
+    epoch:
     up to twenty times in a run, at its end at least, and more rarely than after each epoch if scoring would take more
     than about a twentieth of the work. Only numbers that the recipe declares and that of the held-out records decide
     it, never time.
@@ -190,7 +191,7 @@ class Watch(lightning.Callback):
         return None
 
     def log_covered(self, module: Any) -> None:
-        """Log what is covered of this step: once, and once more if it was scored since."""
+        """Logs what is covered of this step: once, and once more if it was scored since."""
         score = self._score if self._scored_steps == module.steps_done else None
         logged = (int(module.steps_done), score is not None)
         if self._logged == logged:
@@ -200,7 +201,7 @@ class Watch(lightning.Callback):
         self._loggers.log_covered(module.steps_done, spent, module.last_rate, module.figures(), score)
 
     def save(self, module: Any) -> None:
-        """Write the checkpoint, unless it holds these events already."""
+        """Writes the checkpoint, unless it holds these events already."""
         if module.events_done != self._saved_events:
             self._checkpoint(module.state())
             self._saved_events = module.events_done
