@@ -156,7 +156,7 @@ def add_sparse_units(clipped: ClippedSum, places_GU: Tensor, values_GU: Tensor, 
     """Adds units to a sum, in place, each with a gradient that is zero but for one coordinate in each group of
     parameters: `values_GU` (G, U) float64 at `places_GU` of the flat gradient.
 
-    Guarantees: those of `clipped_sum`, of which this is the case of such gradients: the same weights, in float64.
+    Guarantees: those of `clipped_sum`, with the same weights, in float64: this is its special case for such gradients.
     """
     total = clipped.value
     places_GU, values_GU = places_GU.to(total.device), values_GU.to(total)

@@ -70,7 +70,7 @@ def plan_of(
 
 
 def forget_plans(model: nn.Module) -> None:
-    """Let the next plan be made anew: for another number of records, or for other memory."""
+    """Forgets the plan, so that the next one is made again: for another number of records, or for other memory."""
     _PLANS.pop(model, None)
     _STORES.pop(model, None)
 

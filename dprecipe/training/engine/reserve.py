@@ -22,7 +22,7 @@ class Reserve:
     rounded by u of itself: less than c²/2 · u C for all of them. A weight, a weighted number and a product are rounded
     too: 3 c u C. The sums of m = `BLOCKS` blocks may be added up as well: m/2 u C for each record. So a batch of n
     records is off by less than n (c/2 + m/2 + 3) u C, and two neighbouring batches by less than n (c + m + 6) u C in
-    all. The amount that is counted, (n + 1)(c + m + 8) u C, leaves room for the additional record, and for partial sums
+    all. The amount that is counted, (n + 1)(c + m + 8) u C, covers the additional record, and for partial sums
     and norms that were rounded themselves.
     """
 

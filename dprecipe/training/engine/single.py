@@ -39,7 +39,7 @@ def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels:
 
 
 def explain_loop(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> str:
-    """Says why records like these, of which only shapes and types are looked at, go through the model one after the
+    """Says why records like these (only their shapes and types are looked at) go through the model one after the
     other; empty where they need not."""
     training = tuple(layer.training for layer in layers_of(model))
     key = (loss, training, features.shape[1:], features.dtype, features.device, labels.shape[1:], labels.dtype)

@@ -50,7 +50,7 @@ class Weights:
     """Products of blocks are added in double precision: a compiler would merge them into one, in single precision."""
 
     def rounded(self) -> Tensor:
-        """(N,) float32."""
+        """Returns (N,) float32."""
         return self.exact.float()
 
     def clean(self, values: Tensor, part: slice = slice(None), *, owned: bool = False) -> Tensor:
@@ -66,7 +66,8 @@ class Weights:
 
 class Strategy(Protocol):
     def squares(self) -> Tensor:
-        """(N,) float64: the squared norm of each record's gradient, increased by what rounding may have removed."""
+        """Returns (N,) float64: the squared norm of each record's gradient, increased by what rounding may have
+        removed."""
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         """Adds the weighted sum to `totals`, (P,) float64 for each parameter. Call after `squares`."""
@@ -80,7 +81,7 @@ class GradientStore:
         self._numbers = torch.empty(0)
 
     def rows(self, count: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """(count, size), with any content; earlier results of this method are overwritten."""
+        """Returns (count, size), with any content; earlier results of this method are overwritten."""
         needed, numbers = count * size, self._numbers
         if numbers.numel() < needed or numbers.dtype != dtype or numbers.device != device:
             self._numbers = torch.empty(needed, dtype=dtype, device=device)
@@ -257,7 +258,7 @@ class Sparse:
 
 
 def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:
-    """(R, P), written to `out_RP`: in the term's order, or in the parameter's order for several terms."""
+    """Returns (R, P), written to `out_RP`: in the term's order, or in the parameter's order for several terms."""
     if len(terms) == 1:
         return terms[0].rows(part, out_RP)
     out_RP.copy_(terms[0].ordered(terms[0].rows(part)))
@@ -267,7 +268,7 @@ def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:
 
 
 def _rows_and_squares(terms: Sequence[Term], part: slice, out_RP: Tensor) -> tuple[Tensor, Tensor]:
-    """`_rows`, and (R,) float64: the squared norms of what `_add_ordered` makes of them."""
+    """Returns `_rows`, and (R,) float64: the squared norms of what `_add_ordered` makes of them."""
     rows_RP, standardised = _rows(terms, part, out_RP), _standardised(terms)
     return rows_RP, row_squares(rows_RP) if standardised is None else standardised.squares(rows_RP)
 
@@ -288,7 +289,7 @@ def _add_ordered(terms: Sequence[Term], totals: Sequence[Tensor], sum_P: Tensor)
 
 
 def weighted_sum(rows_NP: Tensor, weights: Weights, *, owned: bool = False) -> Tensor:
-    """(P,) float64: the weighted sum of the rows. `owned`: see `Weights.clean`."""
+    """Returns (P,) float64: the weighted sum of the rows. `owned`: see `Weights.clean`."""
     if weights.block_size > 1 and rows_NP.dtype == torch.float32 and len(rows_NP):
         if rows_NP.device.type != "cpu":
             return _sum_blocks(weights.clean(rows_NP), weights)
@@ -307,7 +308,7 @@ def weighted_sum(rows_NP: Tensor, weights: Weights, *, owned: bool = False) -> T
 
 
 def _sum_in_double(rows_NP: Tensor, weights_N: Tensor) -> Tensor:
-    """(P,) float64: the weighted sum of finite rows."""
+    """Returns (P,) float64: the weighted sum of finite rows."""
     return rows_NP.double().T @ weights_N
 
 

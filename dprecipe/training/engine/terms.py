@@ -35,13 +35,14 @@ class Term(Protocol):
         """The number of values that one record's row and its computation take."""
 
     def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
-        """(R, P): the gradients of these records, each computed independently of the others, in the term's order.
+        """Returns (R, P): the gradients of these records, each computed independently of the others, in the term's
+        order.
 
         They are written to `out_RP` if it is given.
         """
 
     def ordered(self, values: Tensor) -> Tensor:
-        """(…, P) in the term's order to (…, P) in the parameter's."""
+        """Turns (…, P) in the term's order into (…, P) in the parameter's."""
 
 
 @final
@@ -76,7 +77,7 @@ class Slabs(Protocol):
         """Writes (R, P) to `out_RP`, in an order of its own."""
 
     def ordered(self, values: Tensor) -> Tensor:
-        """(…, P) in this order to (…, P) in the parameter's."""
+        """Turns (…, P) in this order into (…, P) in the parameter's."""
 
 
 @final
@@ -125,7 +126,7 @@ class Products:
         return self.positions == 1 and self.order is None
 
     def vectors(self) -> tuple[Tensor, Tensor]:
-        """(N, I) and (N, O), if `of_vectors`."""
+        """Returns (N, I) and (N, O), if `of_vectors`."""
         return self.left(slice(None))[:, 0, 0], self.right[:, 0, :, 0]
 
     def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
@@ -145,7 +146,7 @@ class Products:
         return self.contracted(values)
 
     def contracted(self, values: Tensor) -> Tensor:
-        """(…, G·O·I) to (…, P) in the parameter's order."""
+        """Turns (…, G·O·I) into (…, P) in the parameter's order."""
         return values if self.order is None else self.order(values)
 
 
@@ -198,7 +199,7 @@ class TokenErrors:
         return max(1, count_logits(self.states.device) // (4 * self.states.shape[1] * len(self.weight)))
 
     def errors(self, part: slice) -> tuple[Tensor, Tensor]:
-        """(R, T, V): gradient · (e - p), and (R, T): the logarithms of the sums that normalise p."""
+        """Returns (R, T, V): gradient · (e - p), and (R, T): the logarithms of the sums that normalise p."""
         logits = self._logits(self.states[part], slice(None))
         normalisers = torch.logsumexp(logits, 2)
         return self._errors(logits, normalisers, part, slice(0, len(self.weight))), normalisers
@@ -337,7 +338,7 @@ class OfLayer:
 
 
 def plain_attention(device: torch.device) -> AbstractContextManager[None]:
-    """On a GPU: attention with plain products only. The backward passes of other kernels have no batching rule, so
+    """Restricts attention on a GPU to plain products. The backward passes of other kernels have no batching rule, so
     torch would process the records one by one."""
     context: AbstractContextManager[None] = sdpa_kernel(SDPBackend.MATH) if one_size(device) else nullcontext()
     return context

@@ -123,7 +123,7 @@ class TiledProducts:
                 tile_sum.flush()
 
     def _tiles(self) -> Iterator[tuple[slice, slice, Tensor]]:
-        """The records, the outputs and the rows of each tile; each overwrites the one before."""
+        """Yields the records, the outputs and the rows of each tile; each overwrites the one before."""
         term = self._term
         together, outputs = tile_shape(self._count, term.outputs, term.inputs, term.right.device)
         buffer = term.right.new_empty(together * outputs * term.inputs)
@@ -194,7 +194,7 @@ class TiledTokens:
 
 
 def _squares_of_pairs(left_RTT: Tensor, right_RTT: Tensor, terms: int = 1) -> Tensor:
-    """(R,) float64: the squared norms of sums of outer products, from the products of their factors at each two
+    """Returns (R,) float64: the squared norms of sums of outer products, from the products of their factors at each two
     positions; raised by what rounding usually adds. `terms`: numbers that were added for each, in single precision."""
     left_RTT, right_RTT = left_RTT.double(), right_RTT.double()
     squares_RT = (left_RTT.diagonal(dim1=1, dim2=2) * right_RTT.diagonal(dim1=1, dim2=2)).clamp(min=0.0)
@@ -211,7 +211,7 @@ def _products(left_RTL: Tensor, right_RTL: Tensor) -> Tensor:
 
 
 def _lengths(left_RTT: Tensor, right_RTT: Tensor) -> Tensor:
-    """(R,): the sum over positions of the lengths of their outer products."""
+    """Returns (R,): the sum over positions of the lengths of their outer products."""
     return (left_RTT.diagonal(dim1=1, dim2=2) * right_RTT.diagonal(dim1=1, dim2=2)).sqrt().sum(1)
 
 

@@ -85,7 +85,7 @@ class Cluster:
         return max(1, int(self._ray.cluster_resources().get("CPU", 0)))
 
     def share(self, value: object) -> object:
-        """Something that many tasks take as an argument: it is sent to each machine once."""
+        """Stores a value that many tasks take as an argument: it is sent to each machine once."""
         return self._ray.put(value)
 
     def submit(self, function: Callable[..., bytes], *arguments: object, node: str | None = None) -> Task:
@@ -119,7 +119,7 @@ class Cluster:
 
 @cache
 def _draw_token() -> str:
-    """One for this process: Ray reads it once."""
+    """Returns a token for this process: Ray reads it once."""
     return secrets.token_hex(32)
 
 

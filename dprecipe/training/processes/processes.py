@@ -49,7 +49,7 @@ class Processes(Protocol):
     count: int
 
     def agree(self, answer: Callable[[], T]) -> T:
-        """The leader's answer, in every process; the other processes do not call `answer`."""
+        """Returns the leader's answer, in every process; the other processes do not call `answer`."""
 
     def part(self, units: UnitNumbers, groups: UnitNumbers) -> UnitNumbers:
         """This process's part of a batch; the parts partition the batch. A part may be empty.
@@ -59,10 +59,10 @@ class Processes(Protocol):
         """
 
     def summed(self, value: Tensor) -> Tensor:
-        """The sum over all processes, with the same bits in each."""
+        """Returns the sum over all processes, with the same bits in each."""
 
     def released(self, noisy: Callable[[], Tensor], like: Tensor) -> Tensor:
-        """The leader's noisy sum, (P,) float64, in every process; `like` has its shape."""
+        """Returns the leader's noisy sum, (P,) float64, in every process; `like` has its shape."""
 
     def shard(self, size: int) -> slice:
         """Returns this process's part of `size` coordinates; the parts partition them. A part may be empty."""
@@ -74,13 +74,13 @@ class Processes(Protocol):
         """This process's shard of the sum over all processes, of (P,), which is overwritten."""
 
     def gathered(self, own: Tensor, size: int) -> Tensor:
-        """(`size`,): the shards of all processes, with the same bits in each."""
+        """Returns (`size`,): the shards of all processes, with the same bits in each."""
 
     def seed(self, stream: Stream) -> int:
-        """A seed that no other process has."""
+        """Returns a seed that no other process has."""
 
     def least(self, value: int) -> int:
-        """The least value of all processes, in every process."""
+        """Returns the least value of all processes, in every process."""
 
     def check_same(self, name: str, value: object) -> None:
         """Checks that every process has the same value.
@@ -184,7 +184,7 @@ class ProcessGroup:
         return whole.to(own.device)
 
     def _parts(self, whole: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Each process and its shard, where it has one."""
+        """Yields each process and its shard, where it has one."""
         for rank in range(self.count):
             part = whole[self.shard_of(rank, len(whole))]
             if len(part):
@@ -232,14 +232,14 @@ class FollowerGate:
         raise RunFailed("internal fault: a process that is not the leader requested an event", "please report this")
 
     def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
-        """The noisy sum of a shard, which is not the leader's: see `SumNoise.release`."""
+        """Returns the noisy sum of a shard, which is not the leader's: see `SumNoise.release`."""
         if shard == 0:
             raise RunFailed("internal fault: a process that is not the leader requested noise", "please report this")
         return self._noise.release(ticket, clipped, shard)
 
 
 def world_size() -> int:
-    """The number of processes, as set by `torchrun` and `launch_processes`."""
+    """Returns the number of processes, as set by `torchrun` and `launch_processes`."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -249,7 +249,7 @@ def is_worker() -> bool:
 
 
 def local_rank() -> int:
-    """The number of this process among those on its machine, which is also the number of its GPU."""
+    """Returns the number of this process among those on its machine, which is also the number of its GPU."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 

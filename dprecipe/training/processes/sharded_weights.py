@@ -12,7 +12,7 @@ to read one then is an error of the caller. `fully_shard` can't have them:
 - It puts other parameters into the model for each pass. The engine knows a trained parameter by the object: whose terms
   these are, and that none is used outside its layer. Under `fully_shard` no parameter of a pass is one that it knows.
 - It averages gradients of the batch. What is added up here are clipped sums in float64, from other passes than torch's.
-- It divides each parameter by rows. Noise, state and checkpoints have one vector, of which a shard is one part.
+- It divides each parameter by rows. Noise, state and checkpoints have one vector, and a shard is one part of it.
 
 In a pass the memory of one block is there at a time (of torch's, that of the next as well), besides the parameters that
 are in no block (embedding, last norm, head).

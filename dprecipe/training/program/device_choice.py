@@ -17,8 +17,8 @@ fewer, and so do noise and some hundred kernels to start on a GPU. An estimate, 
 def device_for(
     name: str, device: torch.device, model: nn.Module, shape: Sequence[int], expected: float
 ) -> torch.device:
-    """The device of a run for which `runtime.device` is `name` and a device was found: a CPU, where `auto` found a GPU
-    that the model, on the CPU still, does not pay for with `expected` records a step of this shape."""
+    """Returns the device of a run for which `runtime.device` is `name` and a device was found: a CPU, where `auto`
+    found a GPU that the model, on the CPU still, does not pay for with `expected` records a step of this shape."""
     if name != "auto" or device.type != "cuda" or expected * count_operations(model, shape) >= MIN_GPU_OPERATIONS:
         return device
     return torch.device("cpu")

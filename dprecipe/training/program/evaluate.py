@@ -35,7 +35,7 @@ class Score:
     """A score over all held-out records.
 
     For classes, `accuracy` and the cross entropy as `loss`. For names that may apply, `accuracy` is the share of
-    records of which every answer is right, and `loss` the binary cross entropy. For a number or a count `accuracy` is
+    records with every answer right, and `loss` the binary cross entropy. For a number or a count `accuracy` is
     None; there is the `mean_absolute_error` in the label's units, and `loss` is the mean squared error, for a count the
     mean Poisson deviance. For texts, `loss` is the mean over records of their loss by token, and `full` has the
     `perplexity` of all learned tokens together, their number and the base's perplexity. `full`: what `training.metrics`
@@ -149,7 +149,7 @@ class HeldOut:
 
     @phase("scores")
     def score(self, state: Mapping[str, Tensor], *, full: bool = False) -> Score:
-        """Score the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with
+        """Scores the model with the weights in `state`, in evaluation mode; its code may write to them. `full`: with
         everything that `training.metrics` measures, which a run needs at its end alone.
 
         Sums are added up where the model is, and fetched at the end: a GPU is waited for once, and not in each part
@@ -212,7 +212,7 @@ def _text_scores(nats: float, tokens: int, base: float | None) -> dict[str, Any]
 
 
 def _sum_errors(predicted: Tensor, labels: Tensor, target: NumberTarget | CountTarget) -> Tensor:
-    """Squared errors; of counts, Poisson deviances."""
+    """Returns squared errors; for counts, Poisson deviances."""
     if isinstance(target, NumberTarget):
         return (predicted - labels).square().sum()
     deviances: Tensor = 2 * (torch.special.xlogy(labels, labels / predicted) - labels + predicted)
@@ -220,6 +220,6 @@ def _sum_errors(predicted: Tensor, labels: Tensor, target: NumberTarget | CountT
 
 
 def keep_metrics(score: Score, path: Path) -> None:
-    """Write the full set of scores to a file in `private/`. One that can't be written does not stop the run."""
+    """Writes the full set of scores to a file in `private/`. One that can't be written does not stop the run."""
     with suppress(OSError):
         durable.replace_file(path, render_metrics(score.full, score.records))

@@ -17,7 +17,8 @@ from dprecipe.release.untrusted import sha256_of
 
 
 def digest_files(source: AnySource, root: Path) -> dict[str, str]:
-    """SHA-256 of each file by its name; of more than `MAX_FILES`, one of the sorted digests of all of them."""
+    """Returns the SHA-256 of each file by its name; for more than `MAX_FILES` files, one of the sorted digests of all
+    of them."""
     digests = [(file, sha256_of(file)) for file in source.all_files(root)]
     if len(digests) > MAX_FILES:
         whole = hashlib.sha256("\n".join(sorted(digest for _, digest in digests)).encode()).hexdigest()

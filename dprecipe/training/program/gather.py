@@ -45,7 +45,7 @@ class Gathered:
     """The file of the recipe's tokeniser, which a release needs."""
 
     def prepared(self, role: Role) -> RecordSource | None:
-        """The records of a role as a run reads them; None where there are none. They are kept once."""
+        """Returns the records of a role as a run reads them; None where there are none. They are kept once."""
         source = self.sources.get(role)
         if isinstance(source, Records):
             if source.awaits_scattering and not is_watched():  # a terminal shows progress, which counts records
@@ -54,8 +54,8 @@ class Gathered:
         return source
 
     def write(self, private: Path) -> None:
-        """`data-check.json` and `data-check.txt`, counts of private records, into a run's private folder, and the
-        tokeniser, for the release.
+        """Writes `data-check.json` and `data-check.txt`, counts of private records, into a run's private folder, and
+        the tokeniser, for the release.
 
         Raises:
             RunFailed: the disk refuses the tokeniser.

@@ -76,7 +76,7 @@ class Sets:
         return self.custom or self.custom_test
 
     def with_constants(self, constants: Sequence[StageConstants]) -> Sets:
-        """The same records after the paid steps that have released these constants."""
+        """Returns the same records after the paid steps that have released these constants."""
         if not constants:
             return self
         train, test = (apply_all(records, constants) for records in (self.train, self.test))
@@ -87,7 +87,7 @@ class Sets:
 
 @dataclass(frozen=True, slots=True)
 class StepwiseProgram:
-    """What a run needs besides its ledger."""
+    """The parts of a run besides its ledger."""
 
     model: nn.Module
     custom_model: bool
@@ -109,7 +109,8 @@ class StepwiseProgram:
     """Records that this process can hold in memory at once, as measured; None where the recipe has a number."""
 
     def with_constants(self, plan: Plan, constants: Sequence[StageConstants]) -> StepwiseProgram:
-        """The same program on its records as they are after the paid steps that have released these constants."""
+        """Returns the same program on its records as they are after the paid steps that have released these
+        constants."""
         if not constants:
             return self
         sets = self.sets.with_constants(constants)
@@ -134,7 +135,7 @@ def prepare(
     model: nn.Module | None = None,
     python_records: object | None = None,
 ) -> StepwiseProgram:
-    """Build the model, probe the program on synthetic records, and only then read its records.
+    """Builds the model, probes the program on synthetic records, and only then reads its records.
 
     `tests`: the probe's checks of the mechanism's sums. `python_records`: training records from Python. Their shape,
     the type of their numbers and the names of their fields decide how a module from Python is called; no value is read.
@@ -204,7 +205,7 @@ def measure_base(
 
 
 def store_of(plan: Plan, records: RecordSource, device: torch.device) -> Store:
-    """The store of a run's records, augmented as the recipe says; with its canaries, where they are records."""
+    """Returns the store of a run's records, augmented as the recipe says; with its canaries, where they are records."""
     records = add_canaries(plan, records)
     return Store(records, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
 
@@ -248,7 +249,7 @@ def records_at_once(plan: Plan) -> int:
 
 
 def build_started_model(plan: Plan, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:
-    """The recipe's model as its training begins, and where its weights came from if not from the seed.
+    """Returns the recipe's model as its training begins, and where its weights came from if not from the seed.
 
     Raises:
         DataFault: the file of initial weights is not there, or not of this model.
@@ -258,7 +259,7 @@ def build_started_model(plan: Plan, public: DataFacts) -> tuple[nn.Module, Initi
 
 
 def build_from(spec: Model, seed: int, folder: Path, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:
-    """A model as its training begins; `folder` is that of the recipe. See `build_started_model`."""
+    """Returns a model as its training begins; `folder` is that of the recipe. See `build_started_model`."""
     config = None
     if isinstance(spec, Transformers | CausalLm):
         check = check_decoder_config if isinstance(spec, CausalLm) else check_config
@@ -299,7 +300,7 @@ def tokens_of(built: SequenceClassifier | CausalLanguageModel) -> int:
 
 
 def use_python_model(plan: Plan, model: nn.Module) -> nn.Module:
-    """A module from Python, which brings its own weights.
+    """Returns a module from Python, which brings its own weights.
 
     Raises:
         UsageFault: the recipe names others.
@@ -361,7 +362,7 @@ class Synthetic:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of a run.
+    """Returns the device of a run.
 
     Raises:
         RunFailed: it is not there.

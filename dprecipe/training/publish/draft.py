@@ -94,8 +94,7 @@ def _fault(part: str) -> UsageFault:
 
 
 def draft_numbers(plan: Plan) -> Numbers:
-    """Returns the length of what the accountants will say, as placeholder numbers; a mechanism's own statement is
-    worked out."""
+    """Returns placeholders as long as what the accountants will state; a mechanism's own statement is computed."""
     statement = mechanism_of(plan.mechanism).certificate.compute_numbers(plan, plan.events, plan.budget.epsilon, None)
     row = Accountant(name="pld", version="dprecipe 0", role="claim", epsilon=plan.budget.epsilon, bound="upper")
     risk = describe_risk(assess_point(plan.budget.epsilon, plan.budget.delta))

@@ -181,8 +181,8 @@ def complete_run(path: Path) -> Completed:
 
 
 def _hold_again(plan: Plan, folder: RunFolder, facts: RunFacts) -> Plan:
-    """The plan, with the policies above its recipe today: a release that waited is one of today. Where the data lay
-    was looked at when the run began.
+    """Returns the plan, with the policies above its recipe today: a release that waited is one of today. Where the data
+    lay was looked at when the run began.
 
     Raises:
         RecipeError, PlanRefused: see `hold_run`.

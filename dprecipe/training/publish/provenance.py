@@ -41,7 +41,8 @@ class RunProvenance:
     """The file whose weights the model starts from, where the recipe names one."""
 
     def facts(self, tensors: Sequence[ReleasedTensor], commitment: str | None, started: str, finished: str) -> RunFacts:
-        """The facts of a run that lost no step and publishes no score; `started` and `finished` are ISO 8601."""
+        """Returns the facts of a run that lost no step and publishes no score; `started` and `finished` are ISO
+        8601."""
         return RunFacts(
             checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in self.checks),
             versions=list_versions(),
@@ -65,18 +66,18 @@ class RunProvenance:
 
 
 def as_bytes(part: NDArray[Any] | bytes) -> bytes | memoryview:
-    """A part as `commit_to_data` takes it."""
+    """Returns a part as `commit_to_data` takes it."""
     return part if isinstance(part, bytes) else np.ascontiguousarray(part).data
 
 
 def digest_records(records: object, private: Private) -> bytes:
-    """A digest of the training records as the run takes them, in memory alone: what an account knows data by that came
-    from no file. Two recipes that take other columns of one table have two.
+    """Returns a digest of the training records as the run takes them, in memory alone: what an account knows data by
+    that came from no file. Two recipes that take other columns of one table have two.
 
     `private`: what the attempt commits to, for runs whose records have no arrays (votes).
 
     Raises:
-        UsageFault: they are a source of its own kind, of which nothing is known.
+        UsageFault: they are a custom source, about which nothing is known.
     """
     parts = private_of(records) or private.get("commitment")
     if not parts:
@@ -94,7 +95,8 @@ def digest_records(records: object, private: Private) -> bytes:
 
 
 def private_of(records: object) -> list[NDArray[Any] | bytes] | None:
-    """The arrays of training records, and their texts that a paid step will encode; None for a kind of our own."""
+    """Returns the arrays of training records, and their texts that a paid step will encode; None for a kind of our
+    own."""
     if not isinstance(records, Records):
         return None
     arrays = [array for array in (records.features, records.labels, records.units) if array is not None]
@@ -130,7 +132,7 @@ def check_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
 
 
 def check_trial(is_trial: bool, before: Ledger | None) -> None:
-    """One of the runs of a tuned run is gone on with by that alone: a release of its own would claim what one run
+    """Refuses to resume one of a tuned run's runs by itself: a release of its own would claim what one run
     costs, of a run that was chosen among several.
 
     Raises:
@@ -144,5 +146,5 @@ def check_trial(is_trial: bool, before: Ledger | None) -> None:
 
 
 def device_name(device: torch.device) -> str:
-    """The device as the certificate names it."""
+    """Returns the device as the certificate names it."""
     return f"cuda: {torch.cuda.get_device_name(device)} ({UNTESTED})" if device.type == "cuda" else device.type

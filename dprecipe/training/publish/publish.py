@@ -232,7 +232,7 @@ def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
         RunFailed: it does not; it is moved to `rejected`, in private/, for inspection.
     """
     try:
-        verify(draft, max_seconds=None, max_memory=None)  # nobody else made it
+        verify(draft, max_seconds=None, max_memory=None)  # it was made here
     except CertificateInvalid as invalid:
         failures = [line for line in invalid.failures if not insecure or not line.startswith(INSECURE)]
         if not failures:
@@ -249,7 +249,7 @@ def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
 def describe_release(
     plan: Plan, provenance: RunProvenance, finished: Finished, constants: Sequence[StageConstants]
 ) -> dict[str, Any]:
-    """The content of `model.json`. Adapters name the weights that they belong to."""
+    """Returns the content of `model.json`. Adapters name the weights that they belong to."""
     base = provenance.initial.digest if releases_adapters(plan) and provenance.initial is not None else None
     return describe_file(finished.model, plan.data, finished.config, constants, base)
 

@@ -48,8 +48,8 @@ def released_names(plan: Plan, module: nn.Module) -> frozenset[str]:
 
 
 def trained_names(module: nn.Module, fitted: bool = False) -> frozenset[str]:
-    """The names in a release of what is trained, adapters merged into the layers that they adapt; of a module that was
-    `fitted` as a whole, all of them.
+    """Returns the names in a release of what is trained, adapters merged into the layers that they adapt; of a module
+    that was `fitted` as a whole, all of them.
     """
     if fitted:
         return frozenset(module.state_dict())

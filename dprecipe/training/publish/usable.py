@@ -34,7 +34,7 @@ class _Few:
 
 
 def check_learned(plan: Plan, program: StepwiseProgram, state: Mapping[str, Tensor]) -> None:
-    """Check that weights, as they would be released, are finite, and so is the loss of a model of ours on synthetic
+    """Checks that weights, as they would be released, are finite, and so is the loss of a model of ours on synthetic
     records.
 
     Raises:

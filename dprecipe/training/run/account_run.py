@@ -154,7 +154,7 @@ def read_run_name(ledger: Ledger | None) -> str | None:
 def reserve_plan(
     plan: Plan, ledger: LedgerWriter, named: Mapping[str, Any], data: bytes, rest: Sequence[Charge]
 ) -> RunInAccount:
-    """Reserve what the ledger holds and `rest`, what the attempt may still draw, in the plan's account.
+    """Reserves what the ledger holds and `rest`, what the attempt may still draw, in the plan's account.
 
     `data`: a digest of the records. A later attempt that does not fit into the account goes on with what the run has
     reserved before.
@@ -234,7 +234,7 @@ def settle_run(plan: Plan, ledger: Ledger, release: str | None) -> ChargedAccoun
     no account.
 
     `release`: the digest of what is released (`dprecipe.release.folder.digest_made`), which the settlement names; None
-    where that is not known yet: then the run is told again once it is.
+    where that is not known yet: then it is settled again once it is known.
 
     Raises:
         AccountUnavailable: it can't be reached; the same call may be made again.

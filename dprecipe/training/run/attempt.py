@@ -130,7 +130,7 @@ class Attempt:
         )
 
     def publish(self, finished: Finished) -> Run:
-        """Make the release of a run whose last attempt this was.
+        """Makes the release of a run whose last attempt this was.
 
         Raises:
             RunFailed: it has not ended; or see `dprecipe.training.publish.publish.publish`.
@@ -162,7 +162,7 @@ class Attempt:
         )
 
     def publish_nothing(self, why: str) -> Run:
-        """Close the ledger of a run that ends without a model, and make its release: see `dprecipe.release.no_model`.
+        """Closes the ledger of a run that ends without a model, and makes its release: see `dprecipe.release.no_model`.
 
         Raises:
             RunFailed: see `dprecipe.training.publish.publish.publish_nothing`.
@@ -194,7 +194,7 @@ def open_attempt(
     records: RecordSource | None = None,
     rest: Rest | None = None,
 ) -> Iterator[Attempt]:
-    """The next attempt of a run; its ledger is let go of at the end of the block, however that comes.
+    """Opens the next attempt of a run; its ledger is released at the end of the block, however that comes.
 
     `private`: what the attempt commits to, by name. `check` is shown the ledger as it was, under its lock and before
     anything is written: what it raises leaves the run as it is. `records`: training records, for paid steps of

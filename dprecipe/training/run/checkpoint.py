@@ -35,7 +35,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
 def load(path: Path) -> dict[str, Any] | None:
     """Returns the state, or `None` where no checkpoint was ever finished. Code in the file is never run.
 
-    Its tensors are on the CPU, whoever wrote them: what continues from them puts each where it belongs.
+    Its tensors are on the CPU, wherever they were written: what continues from them puts each where it belongs.
 
     Raises:
         RunFailed: the file is not a checkpoint of ours.

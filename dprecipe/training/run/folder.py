@@ -109,7 +109,7 @@ class RunFolder:
         return int(size)
 
     def keep_physical_batch(self, size: int) -> None:
-        """Keep the number for later attempts.
+        """Keeps the number for later attempts.
 
         Raises:
             RunFailed: the disk refuses; nothing was spent.
@@ -139,7 +139,7 @@ class RunFolder:
 
     @staticmethod
     def absent(path: Path) -> RunFolder:
-        """A folder that does not exist yet.
+        """Returns a folder that does not exist yet.
 
         Raises:
             UsageFault: it exists, and is not an empty folder; a run folder is never overwritten.
@@ -158,7 +158,7 @@ class RunFolder:
 
     @staticmethod
     def create(path: Path, plan: Plan) -> RunFolder:
-        """Create the folder, completely or not at all.
+        """Creates the folder, completely or not at all.
 
         Raises:
             UsageFault: it exists.
@@ -198,7 +198,7 @@ class RunFolder:
         return RunFolder(path).sync_name()
 
     def sync_name(self) -> RunFolder:
-        """Flush this folder's name to disk, so that a power failure can't remove the folder and the ledger in it.
+        """Flushes this folder's name to disk, so that a power failure can't remove the folder and the ledger in it.
 
         Raises:
             RunFailed: the disk refuses; nothing more was spent.
@@ -215,7 +215,7 @@ class RunFolder:
     def open_ledger(
         self, plan: Plan, program: Mapping[str, Any], check: Callable[[Ledger | None], None]
     ) -> LedgerWriter:
-        """Open the ledger for the next attempt of a run without a release. This is checked under the ledger's lock,
+        """Opens the ledger for the next attempt of a run without a release. This is checked under the ledger's lock,
         since another process may have published while this one read its records. See `LedgerWriter` for `check`.
 
         Raises:
@@ -252,7 +252,7 @@ class RunFolder:
 
     @staticmethod
     def find(path: Path, plan: Plan) -> RunFolder:
-        """An existing folder, whether its run is complete or not.
+        """Returns an existing folder, whether its run is complete or not.
 
         Raises:
             UsageFault: there is none, or it belongs to another plan.
@@ -272,7 +272,7 @@ class RunFolder:
 
     @staticmethod
     def open(path: Path, plan: Plan) -> RunFolder:
-        """An existing folder, to be resumed.
+        """Returns an existing folder, to be resumed.
 
         Raises:
             UsageFault: see `find`; or its run is complete.
@@ -375,7 +375,7 @@ def _is_busy(draft: Path) -> bool:
 def hold_to_policies(
     plan: Plan, out: Path | None, resume: bool, root: str | Path | None, from_python: Sequence[str] = ()
 ) -> Plan:
-    """The plan of a run that begins or goes on in `out`, with the policies that it keeps to: see `hold_run`. `root`:
-    the data root, if it is named."""
+    """Returns the plan of a run that begins or goes on in `out`, with the policies that it keeps to: see `hold_run`.
+    `root`: the data root, if it is named."""
     began = RunFolder(out or RunFolder.default(plan)).policies if resume else None
     return hold_run(plan, find_data_root(root, plan.source.file), from_python, began)

@@ -92,8 +92,8 @@ class SumNoise:
         self._secrets = secrets
 
     def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
-        """The clipped sum plus noise: (P,) float64, on the sum's device (on the CPU for Apple's GPU, which has no
-        float64). The sum is overwritten. A ticket allows as many releases as its event has.
+        """Returns the clipped sum plus noise: (P,) float64, on the sum's device (on the CPU for Apple's GPU, which has
+        no float64). The sum is overwritten. A ticket allows as many releases as its event has.
 
         `shard`: which part of the coordinates it is, where several processes have one each (`training.shards`).
 
@@ -187,7 +187,7 @@ class Gate:
         return Ticket(event, self._admitted)
 
     def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
-        """The clipped sum plus noise: see `SumNoise.release`."""
+        """Returns the clipped sum plus noise: see `SumNoise.release`."""
         return self._noise.release(ticket, clipped, shard)
 
     def close(self, interrupted: bool = False) -> StopReason:
@@ -199,7 +199,7 @@ class Gate:
         return reason
 
     def _next(self) -> Charge | None:
-        """The next event, and how many times in a row it is planned."""
+        """Returns the next event, and how many times in a row it is planned."""
         remaining = self.done
         for charge in self.planned:
             if remaining < charge.count:

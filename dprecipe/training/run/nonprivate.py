@@ -186,8 +186,8 @@ def _continue_words(plan: PublicPlan, target: Path) -> str:
 
 
 def draw_batches(count: int, size: int, seed: int) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Epoch after epoch, without end: disjoint batches of record numbers in increasing order, the last one of an epoch
-    smaller where `size` does not divide `count`."""
+    """Yields, epoch after epoch without end, disjoint batches of record numbers in increasing order, the last one of an
+    epoch smaller where `size` does not divide `count`."""
     generator = np.random.default_rng(seed)
     while True:
         order = generator.permutation(count)

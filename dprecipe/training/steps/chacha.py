@@ -91,7 +91,7 @@ class Keystream:
 
 
 def _quarter_rounds(state_CN: Tensor) -> None:
-    """RFC 8439, section 2.1, in place, on the four columns of each block."""
+    """Computes RFC 8439, section 2.1, in place, on the four columns of each block."""
     a, b, c, d = torch.split(state_CN, 4)
     for turns_d, turns_b in TURNS:
         _turn(d.bitwise_xor_(a.add_(b)), turns_d)

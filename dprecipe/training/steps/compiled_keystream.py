@@ -1,6 +1,6 @@
 """A double round of ChaCha20 as one GPU kernel, instead of 42.
 
-Noise for 100 million numbers took 13,600 kernels, each of which the processor takes 35 to 100 microseconds to start.
+Noise for 100 million numbers took 13,600 kernels, and the processor takes 35 to 100 microseconds to start each.
 Only integers are compiled: whatever a compiler fuses, the words are the same, unless it has a fault. So a program is
 used only if its words are those of the single operations, and the noise check compares the keystream that is made with
 it with OpenSSL's. Draws, sums and the lattice are never compiled (`training.noise`).
@@ -45,7 +45,7 @@ def compile_keystream(device: torch.device) -> str:
 
 
 def _double_round(state_CN: Tensor) -> list[Tensor]:
-    """RFC 8439, section 2.3, of single rows, from which a compiler makes one kernel."""
+    """Computes RFC 8439, section 2.3, of single rows, from which a compiler makes one kernel."""
     rows = list(torch.unbind(state_CN))
     for a, b, c, d in (*COLUMNS, *DIAGONALS):
         for turns_d, turns_b in TURNS:

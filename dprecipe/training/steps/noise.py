@@ -138,7 +138,7 @@ def _add_on_cpu(value_P: Doubles, distribution: Distribution, scale: float | Dou
 
 
 def _add_in_threads(value_P: Doubles, scale: float | Doubles, stream: Stream, ends: Sequence[int]) -> None:
-    """One thread for the chunks between two consecutive ends."""
+    """Adds noise with one thread for the chunks between two consecutive ends."""
     _buffers.extend(_CpuBuffer(CHUNK) for _ in range(len(ends) - 1 - len(_buffers)))
     streams = stream.share([CHUNK // 2 * _PAIR // BLOCK * first for first in ends[:-1]])
     parts = [slice(CHUNK * first, CHUNK * last) for first, last in pairwise(ends)]
@@ -157,7 +157,7 @@ def _add_normal(value_P: Doubles, scale: float | Doubles, stream: Stream, buffer
 
 
 def _place(value: Doubles, draws: Doubles, scale: float | Doubles) -> None:
-    """value + scale × draws, rounded as by `onto_lattice`, in place of the value. The draws are overwritten: they stay
+    """Replaces the value by value + scale × draws, rounded as by `onto_lattice`. The draws are overwritten: they stay
     in the cache, where the value need not be."""
     np.multiply(draws, scale, out=draws)
     np.add(value, draws, out=draws)
@@ -264,7 +264,8 @@ class _CpuBuffer:
         self._memory = np.empty((3, pairs))
 
     def draw(self, stream: Stream, count: int) -> tuple[Doubles, Doubles]:
-        """Standard normal draws, first the cosines and then the sines: together `count`, valid until the next call."""
+        """Makes standard normal draws, first the cosines and then the sines: together `count`, valid until the next
+        call."""
         pairs = (count + 1) // 2
         bytes_B = self._bytes_B[: _PAIR * pairs]
         stream.fill(bytes_B)
@@ -287,7 +288,7 @@ class _CpuBuffer:
 
 
 def _by_torch(square: Tensor, angle: Tensor, spare: Tensor) -> None:
-    """sqrt(-log u²) cos θ and sqrt(-log u²) sin θ, of u² and of the θ that 32 bits select, in their place."""
+    """Replaces u², and the θ that 32 bits select, by sqrt(-log u²) cos θ and sqrt(-log u²) sin θ."""
     square.log_().neg_().sqrt_()
     angle.mul_(2 * math.pi * 2.0**-32)
     torch.cos(angle, out=spare)

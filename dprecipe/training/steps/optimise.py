@@ -15,8 +15,8 @@ from dprecipe.language.training import Adam, EmaAverage, LearningRateSchedule, S
 
 
 def optimizer_of(spec: Sgd | Adam, model: nn.Module, *, fused: bool = False) -> torch.optim.Optimizer:
-    """The optimiser; its weight decay is decoupled, so it reads the weights and never touches a gradient. `fused`: each
-    step is one pass over all weights, which rounds otherwise."""
+    """Makes the optimiser; its weight decay is decoupled, so it reads the weights and never touches a gradient.
+    `fused`: each step is one pass over all weights, which rounds otherwise."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     if isinstance(spec, Adam):
         return torch.optim.AdamW(
@@ -31,8 +31,8 @@ def optimizer_of(spec: Sgd | Adam, model: nn.Module, *, fused: bool = False) -> 
 
 
 def apply_weight_decay(spec: Sgd | Adam, optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """SGD's decoupled weight decay, before the step (AdamW does its own): a GPU scales all weights by one kernel. On a
-    CPU that would round the factor to the weights' own type first, where they are halves."""
+    """Applies SGD's decoupled weight decay, before the step (AdamW does its own): a GPU scales all weights by one
+    kernel. On a CPU that would round the factor to the weights' own type first, where they are halves."""
     if isinstance(spec, Sgd) and spec.weight_decay:
         factor = 1 - lr * spec.weight_decay
         with torch.no_grad():
@@ -45,7 +45,7 @@ def apply_weight_decay(spec: Sgd | Adam, optimizer: torch.optim.Optimizer, lr: f
 
 
 def learning_rate(spec: Sgd | Adam, length: Length) -> Callable[[int], float]:
-    """Step (from 0) to learning rate."""
+    """Returns a function from step (from 0) to learning rate."""
     lr = spec.lr
     if not isinstance(lr, LearningRateSchedule):
         constant = float(lr)

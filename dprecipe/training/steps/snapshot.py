@@ -93,7 +93,7 @@ def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
-    """Alike number for number; what is not a number is like itself."""
+    """Returns True if all numbers are equal; NaN equals itself."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if torch.equal(one, other):

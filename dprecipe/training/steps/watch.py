@@ -50,7 +50,7 @@ class SpentCurve:
         self._known: dict[int, float] = {}
 
     def at(self, count: int) -> float:
-        """ε after `count` events in all, rounded up to the next point of the curve."""
+        """Returns ε after `count` events in all, rounded up to the next point of the curve."""
         count_done = count - count_events(self._charged)
         point = self._points[min(bisect.bisect_left(self._points, count_done), len(self._points) - 1)]
         if point not in self._known:
@@ -142,7 +142,7 @@ class Watch(lightning.Callback):
         return bool(module.is_whole) and self._is_save_due(module)
 
     def _is_save_due(self, module: Any) -> bool:
-        """Between events only: a checkpoint inside one would let its batches be continued."""
+        """Returns True between events only: a checkpoint inside one would let its batches be continued."""
         between: bool = module.events_done == module.gate.done
         return between and self._schedule.is_due(module.steps_done)
 
@@ -151,8 +151,8 @@ class Watch(lightning.Callback):
             self._progress.end(module.steps_done, lambda: self._status(module))
 
     def score(self, module: Any, *, final: bool = False) -> Score | None:
-        """The score of the weights that would be released now, recorded with all other scores; once after a step.
-        `final`: these weights are released, and their score is the full one."""
+        """Returns the score of the weights that would be released now, recorded with all other scores; once after a
+        step. `final`: these weights are released, and their score is the full one."""
         if self._scored_steps == module.steps_done:
             if final and self._held_out is not None and not (self._score is not None and self._score.full):
                 self._score = self._measure(self._held_out, module, module.released_state(), full=True)
@@ -175,8 +175,8 @@ class Watch(lightning.Callback):
     def _measure(
         self, records: HeldOut, module: Any, state: Mapping[str, Tensor], *, full: bool = False
     ) -> Score | None:
-        """The score of these records; None where a module from Python raises on them, and from then on: what a run has
-        paid for is released, with a score or without."""
+        """Returns the score of these records; None where a module from Python raises on them, and from then on: what a
+        run has paid for is released, with a score or without."""
         if module.snapshot is None:
             return records.score(state, full=full)
         try:
