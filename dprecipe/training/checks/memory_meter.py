@@ -97,7 +97,7 @@ class ProcessMeter:
             available = min([_read_kilobytes(proc / "meminfo", "MemAvailable"), *_read_limits(self._proc, cgroups)])
         except (OSError, ValueError):
             raise RunFailed(
-                "runtime.physical_batch: auto: this system does not tell how much memory there is",
+                "runtime.physical_batch: auto: this system does not say how much memory there is",
                 "write a number of records, for instance physical_batch: 512",
             ) from None
         self.limit = self.idle + int(MACHINE_SHARE * max(0, available) / sharing)

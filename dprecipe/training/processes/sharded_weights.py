@@ -84,7 +84,7 @@ def check_in_blocks(model: nn.Module, device: torch.device, *, from_python: bool
         RunFailed: they can't.
     """
     if device.type == "mps":
-        raise _refused("needs a device whose processes can reach each other, and mps is none")
+        raise _refused("needs a device whose processes can reach each other, which mps is not")
     if from_python:
         raise _refused("needs the recipe's own model, and this one came from Python")
     if len(blocks_of(model)) < 2:

@@ -43,7 +43,7 @@ def holding_still(source: AnySource | None, root: Path) -> Iterator[None]:
     if _list_states(source, root) != before:
         raise DataFault(
             f"{', '.join((source.files if source else {}).values()) or 'a source'}: changed while it was read",
-            "start again when nobody writes to it",
+            "start again when nothing writes to it",
         )
 
 

@@ -90,7 +90,7 @@ def _largest(parts: dict[str, object]) -> str:
 
 def _fault(part: str) -> UsageFault:
     remedy = next((words for place, words in _REMEDIES.items() if part.startswith(place)), _REMEDY)
-    return UsageFault(f"nothing was spent: the certificate of this run has no room for its {part[:500]}", remedy)
+    return UsageFault(f"nothing was spent: the certificate of this run can't hold its {part[:500]}", remedy)
 
 
 def draft_numbers(plan: Plan) -> Numbers:

@@ -106,7 +106,7 @@ def settle_or_hold(
         if not os.path.lexists(_held_of(folder)):
             _hold(plan, folder, ledger, facts, history, write)
         raise ReleaseHeldBack(
-            f"the run has ended, and its release is held back until its account is told: {unavailable.message}",
+            f"the run has ended; its release is held back until its account is settled: {unavailable.message}",
             f"when dprecipe account test {shlex.quote(plan.budget.account or '')} succeeds: dprecipe account settle "
             f"{shlex.quote(str(folder.path))} (nothing more is drawn)",
         ) from None

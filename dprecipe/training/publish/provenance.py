@@ -127,13 +127,13 @@ def check_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
             if earlier.get(name) != value:
                 raise UsageFault(
                     f"this run was started with {OTHERS.get(name, f'its {name} from elsewhere')}",
-                    "resume with what it was started with, or start anew with --out",
+                    "resume with what it was started with, or start a new run with --out",
                 )
 
 
 def check_trial(is_trial: bool, before: Ledger | None) -> None:
-    """Refuses to resume one of a tuned run's runs by itself: a release of its own would claim what one run
-    costs, of a run that was chosen among several.
+    """Refuses to resume one of a tuned run's runs by itself: its own release would claim the cost of one run, though it
+    was chosen among several.
 
     Raises:
         UsageFault: it is to be gone on with as a run of its own, or a run of its own as one of several.

@@ -241,7 +241,7 @@ def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
         os.rename(draft, rejected)
         raise RunFailed(
             f"the release does not verify, so there is none: {'; '.join(failures)}",
-            f"don't publish it (it is in {rejected}); see to what is named, then continue with --resume, which spends "
+            f"don't publish it (it is in {rejected}); fix what is named, then continue with --resume, which spends "
             "nothing more; if it stays, please report this",
         ) from None
 

@@ -47,10 +47,10 @@ def load(path: Path) -> dict[str, Any] | None:
             state = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         raise RunFailed(
-            f"{path}: not a checkpoint: {first_line(error)}", "start the run anew in another folder"
+            f"{path}: not a checkpoint: {first_line(error)}", "start the run again in another folder"
         ) from None
     if not isinstance(state, dict):
-        raise RunFailed(f"{path}: not a checkpoint", "start the run anew in another folder")
+        raise RunFailed(f"{path}: not a checkpoint", "start the run again in another folder")
     return state
 
 
@@ -69,7 +69,7 @@ def of_ledger(state: dict[str, Any] | None, ledger: Ledger | None) -> dict[str, 
     if state is not None and (ledger is None or state.get("ledger") not in ledger.heads):
         raise RunFailed(
             "the checkpoint is not of this ledger: what it learned would be left out of the certificate",
-            "put the run's own ledger back, or start anew in another folder",
+            "put the run's own ledger back, or start again in another folder",
         )
     return state
 

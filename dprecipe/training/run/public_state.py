@@ -74,7 +74,7 @@ class KeptState:
             return int(state["step"])
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
             reason = checkpoint.first_line(error)
-            raise RunFailed(f"{self.path}: not the state of this run: {reason}", "delete it and start anew") from None
+            raise RunFailed(f"{self.path}: not the state of this run: {reason}", "delete it and start again") from None
 
     @property
     def is_due(self) -> bool:

@@ -47,7 +47,7 @@ def check_affordable(plan: Plan, event: Event, before: Ledger | None) -> None:
         return
     if not plan.budget.holds([*(() if before is None else before.charges), Charge(event, 1)]):
         raise BudgetSpent(
-            "the ledger leaves no room for this run: something was charged and lost", "start anew in another folder"
+            "the budget can't hold this run any more: something was charged and lost", "start again in another folder"
         )
 
 

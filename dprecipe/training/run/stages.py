@@ -185,11 +185,11 @@ class StageRuns:
         if before is None or content["ledger"] not in before.heads:
             raise RunFailed(
                 f"{path}: not of this ledger: what it says would be left out of the certificate",
-                "put the run's own ledger back, or start anew in another folder",
+                "put the run's own ledger back, or start again in another folder",
             )
         misfit = find_misfit(self._plan.data, stage.step, stage.charges, constants, self.constants)
         if misfit is not None:
-            raise RunFailed(f"{path}: not what this step releases: {misfit}", "start anew in another folder")
+            raise RunFailed(f"{path}: not what this step releases: {misfit}", "start again in another folder")
         return constants
 
 

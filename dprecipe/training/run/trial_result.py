@@ -65,6 +65,6 @@ def read_result(result: Path) -> RunFacts:
     except (OSError, ContentError):
         raise RunFailed(
             f"{result}: what one of the runs made is not here, or damaged",
-            "put the run's own files back, or start anew in another folder",
+            "put the run's own files back, or start again in another folder",
         ) from None
     return rebuild.read_run(stated)

@@ -12,7 +12,7 @@ and 2^-20 of the noise's scale, and every multiple of g within the range of the 
    else depends on x. Zero has no sign. (z is the product of the draw and the scale. The product is rounded, or exact
    where a processor has a fused multiply-add, as GPUs do. `onto_lattice` adds and subtracts the same number: no
    compiler may see it.)
-2. *So only the distribution of z depends on floating point*: the probabilities of intervals of length g, each of which
+2. *So only the distribution of z depends on floating point*: the probabilities of intervals of length g, where each
    gives one result. (This is for |x + z| up to 2^30 scales; farther out doubles are coarser than g, and 1 still
    applies.) A normal z is sqrt(-2 log u) cos θ, or sin θ, with a u of 63 bits, finest near 0, and a θ of 32 bits. For
    θ = 0 or π, neighbouring u give z that are 2^-63 / (u |z|) apart: less than g up to |z| = 7.8, so every interval up

@@ -117,7 +117,7 @@ class Average:
         """Adds the iterate after `step` (from 0).
 
         The parameters are read where they are, all of them by one kernel of a GPU at a time. It is a difference, a
-        product and a sum, each of which rounds: `lerp` and `addcmul` would round once, and otherwise.
+        product and a sum, and each of them rounds: `lerp` and `addcmul` would round once, and differently.
         """
         if self._spec is None or step < self._first:
             return

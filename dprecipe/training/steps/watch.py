@@ -183,7 +183,7 @@ class Watch(lightning.Callback):
             with locate_failures(records.module, "it was scored", ""):
                 return records.score(state, full=full)
         except StepFailed as failure:
-            report_progress(f"{failure.message}: these records are scored no more")
+            report_progress(f"{failure.message}: these records are no longer scored")
         if records is self._held_out:
             self._held_out = None
         else:

@@ -212,7 +212,7 @@ def test_a_release_keeps_the_tie(more: tuple[str, ...], tmp_path: Path, capsys: 
     module = Tied()
     first = module.emb.weight.detach().clone()
     done = run(planned((LENGTH,), *more), tmp_path / "run", model=module, train=texts())
-    assert "scored no more" not in capsys.readouterr().err
+    assert "no longer scored" not in capsys.readouterr().err
     tensors = load_file(done.release / "model.safetensors")
     assert not torch.equal(tensors["emb.weight"], first)
     assert torch.equal(tensors["emb.weight"], tensors["fc2.weight"])

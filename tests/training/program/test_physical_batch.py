@@ -133,7 +133,7 @@ def test_a_machine_s_memory(
 
 
 def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="does not tell") as failed:
+    with pytest.raises(RunFailed, match="does not say") as failed:
         ProcessMeter(1, tmp_path)
     assert "physical_batch: 512" in str(failed.value.remedy)
     with pytest.raises(RunFailed, match="mps can't be measured"):

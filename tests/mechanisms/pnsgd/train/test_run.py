@@ -136,7 +136,7 @@ def test_the_budget_is_asked_before_anything_is_drawn(
             run(plan, out)
     monkeypatch.setattr("dprecipe.training.run.spend_once.is_reserved", lambda *_: False)
     monkeypatch.setattr(train, "_descend", lambda *_: pytest.fail("noise was drawn"))
-    with pytest.raises(BudgetSpent, match="leaves no room for this run"):
+    with pytest.raises(BudgetSpent, match="can't hold this run"):
         run(plan, out, resume=True)
     ledger = read(out / "private" / "ledger.jsonl")
     assert (ledger.attempts, ledger.charges) == (1, plan.events)
