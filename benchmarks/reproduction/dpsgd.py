@@ -3,7 +3,7 @@
 Finished runs are kept and not run again, so an interrupted table goes on.
 
 Run: python benchmarks/reproduction/dpsgd.py --data-root DIR --out FOLDER [--only WORD] [--seeds 3]
-docs/reproduction/dpsgd.md holds a table that was made this way.
+docs/project/reproduction/dpsgd.md holds a table that was made this way.
 """
 
 from __future__ import annotations

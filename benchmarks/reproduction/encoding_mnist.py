@@ -5,7 +5,7 @@ every method; then each method trains on all 60,000 and is scored on the test im
 are kept and not run again, so an interrupted table goes on, and several processes may share a folder (`--only dpsgd`).
 
 Run: python benchmarks/reproduction/encoding_mnist.py --data-root DIR --out FOLDER [--only WORD] [--seeds 3]
-docs/reproduction/encoding.md holds a table that was made this way.
+docs/project/reproduction/encoding.md holds a table that was made this way.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ method; then each trains on all 32,561 and is scored on the test records, once f
 not run again, so an interrupted table goes on.
 
 Run: python benchmarks/reproduction/pnsgd_adult.py --data-root DIR --out FOLDER [--epsilon 0.5 1 2] [--seeds 3]
-docs/reproduction/pnsgd.md holds a table that was made this way.
+docs/project/reproduction/pnsgd.md holds a table that was made this way.
 """
 
 from __future__ import annotations

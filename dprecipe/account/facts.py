@@ -43,7 +43,7 @@ class AccountFacts:
     filter has the rest.
 
     Formal guarantee: everything that is ever released by the runs of the account, whatever was decided along the way,
-    is (epsilon, delta)-differentially private (docs/account.md has the theorem and its conditions).
+    is (epsilon, delta)-differentially private (docs/how-to/account.md has the theorem and its conditions).
     """
 
     name: str

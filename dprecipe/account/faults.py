@@ -32,5 +32,5 @@ class AccountInvalid(Fault):
         self.failures = tuple(failures)
         super().__init__(
             f"{subject} does not verify:\n" + "\n".join(f"- {make_printable(f)}" for f in self.failures),
-            "admit no run to it; go back to a copy that verifies, or make a new account (docs/account.md)",
+            "admit no run to it; go back to a copy that verifies, or make a new account (docs/how-to/account.md)",
         )

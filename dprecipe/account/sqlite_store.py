@@ -233,7 +233,7 @@ class SqliteStore:
         if kind is not None:
             raise AccountUnavailable(
                 f"{self.place}: the account is on a network file system ({kind}), where locks of files don't hold",
-                "put it on a local disk, or, for several machines, into PostgreSQL (docs/account.md)",
+                "put it on a local disk, or, for several machines, into PostgreSQL (docs/how-to/account.md)",
             )
         if is_mount(self.path):
             raise AccountUnavailable(
@@ -330,7 +330,8 @@ class SqliteStore:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return AccountUnavailable(
                 f"{self.place}: the file is damaged{nothing}",
-                "restore the newest backup, check it with dprecipe account verify --head FILE, and see docs/account.md",
+                "restore the newest backup, check it with dprecipe account verify --head FILE, and see "
+                "docs/how-to/account.md",
             )
         return AccountUnavailable(
             f"{self.place}: SQLite reports: {error}{nothing}",

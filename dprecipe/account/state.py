@@ -15,7 +15,7 @@ A run that takes slots counts in its group (`groups`), not here: what it would c
 compare attempts.
 
 Source of the refunds: if the bounds of a run's steps hold conditionally on the past, and it stopped because of released
-values or by a public rule, it may give back the steps that it did not make (docs/account.md).
+values or by a public rule, it may give back the steps that it did not make (docs/how-to/account.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command line: every command's arguments, and the commands that mechanisms add.
 
 The commands' modules are imported inside the functions, so that `--help` and `validate` stay fast and
-nothing here needs torch. Exit codes are those of `docs/contract.md`.
+nothing here needs torch. Exit codes are those of `docs/reference/contract.md`.
 """
 
 from __future__ import annotations

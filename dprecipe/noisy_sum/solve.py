@@ -205,7 +205,7 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
             Assumption(
                 "floating_point",
                 "rounding of float64 noise and of gradients leaks nothing, and nobody measures timing: "
-                "docs/accounting.md#what-is-assumed",
+                "docs/explanation/accounting.md#what-is-assumed",
                 "declaration",
             ),
         ),

@@ -1,1 +1,1 @@
-"""Policies: an organisation's rules for its recipes, runs and certificates. See docs/policy.md."""
+"""Policies: an organisation's rules for its recipes, runs and certificates. See docs/how-to/policy.md."""

@@ -81,7 +81,7 @@ def read_policy_text(text: str, file: str = POLICY_FILE) -> LoadedPolicy:
     """Reads a policy from a text. Raises like `read_policy`."""
     root, findings = parse(text, file)
     if not isinstance(root, Mapping):
-        message, remedy = "a policy is a block of keys", "begin with `policy: dprecipe/v1`; see docs/policy.md"
+        message, remedy = "a policy is a block of keys", "begin with `policy: dprecipe/v1`; see docs/how-to/policy.md"
         raise RecipeError(findings or (Finding("Y115", message, remedy, place=Place(file, 1, 1)),), {file: text})
     if findings:
         raise RecipeError(sort_findings(findings, {file: text}), {file: text})

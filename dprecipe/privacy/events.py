@@ -119,7 +119,7 @@ class Event:
         A unit that is zeroed out keeps its place and adds nothing. If units join independently of each other, the
         outcome is the same as if the unit were removed. If another unit could have taken its place (a batch with a
         maximum or fixed size, a micro-batch), zeroing out is replacing the unit by one that adds nothing
-        (docs/accounting.md).
+        (docs/explanation/accounting.md).
         """
         return Neighbouring.ADD_OR_REMOVE_ONE if relation is Neighbouring.ZERO_OUT_ONE else relation
 

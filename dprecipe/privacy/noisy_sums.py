@@ -159,8 +159,8 @@ class TruncatedPoissonGaussian(GaussianEvent):
     Formal guarantee: fix whether the other units that join fill the batch, and which of them then stay. If they don't,
     the unit joins as it would without a cap. If they do, it joins with at most the same probability, and replaces one
     of them. So the release is dominated by the mixture of `PoissonGaussian` and of the same at half the noise, the
-    latter with the probability that the batch is full (docs/accounting.md). The larger of two neighbouring data sets
-    has `size` other units.
+    latter with the probability that the batch is full (docs/explanation/accounting.md). The larger of two neighbouring
+    data sets has `size` other units.
     """
 
     kind: ClassVar[str] = "truncated_poisson_gaussian"
@@ -285,7 +285,7 @@ class PoissonLaplace(BoxEvent):
     `noise_multiplier` is the scale of the noise on each coordinate over that norm.
 
     Formal guarantee: that of `BoxEvent`, for a box of one coordinate with all of the norm, the worst case
-    (docs/accounting.md).
+    (docs/explanation/accounting.md).
     """
 
     kind: ClassVar[str] = "poisson_laplace"

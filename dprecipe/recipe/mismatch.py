@@ -59,7 +59,9 @@ def find_mismatch(at: Spot) -> Finding:
     """Returns the finding for a value that is none of the forms its place allows."""
     form, node = at.form, at.node
     if form is None or form.anything:
-        return Finding("R199", "the value is not accepted here", "compare it with docs/recipe.md", at.dotted, at.place)
+        return Finding(
+            "R199", "the value is not accepted here", "compare it with docs/reference/recipe.md", at.dotted, at.place
+        )
     if at.path == ("recipe",):
         remedy = f"write `recipe: {form.words[0]}`, or use the version of dprecipe the recipe was written for"
         return Finding(

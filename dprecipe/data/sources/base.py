@@ -198,7 +198,10 @@ class SourceBlock(Block):
 
     @property
     def names_elsewhere(self) -> tuple[tuple[str, str], ...]:
-        """The name of each data set that is no file, and a glob of all names that it may have; see docs/policy.md."""
+        """The name of each data set that is no file, and a glob of all names that it may have.
+
+        See docs/how-to/policy.md.
+        """
         return () if self.files else ((f"{self.source}:", f"{self.source}:"),)
 
     def format_of(self, key: str, path: str) -> str:

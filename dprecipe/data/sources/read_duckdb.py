@@ -193,7 +193,9 @@ def check_statement(connection: Any, query: str, tables: Mapping[str, object], b
         by_row and (find_reason(query, tables) or _find_other_rows(node))
     )
     if reason:
-        raise result.fault(f"the query is refused: {reason}", "see docs/findings/P144.md for what a query may be")
+        raise result.fault(
+            f"the query is refused: {reason}", "see docs/reference/findings/P144.md for what a query may be"
+        )
 
 
 def _walk(node: Any) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Accounts for gradient encoding: from a recipe's constants to the events of a run, with the free variable solved.
 
 *Guarantees*: the events returned by `plan` spend at most the budget, by the accountant the budget names.
-Source: Nasr, Shokri and Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with the errata of docs/encoding.md.
+Source: Nasr, Shokri and Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with the errata of docs/explanation/encoding.md.
 """
 
 from __future__ import annotations

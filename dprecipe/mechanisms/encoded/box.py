@@ -27,7 +27,7 @@ class GradientBox:
     """The envelope of a codebook, which bounds every codeword and is all that accounting needs.
 
     `groups`: for each group its size and its envelope, in units of the codeword norm.
-    Source: divergences grow with each |coordinate| (docs/encoding.md, the box).
+    Source: divergences grow with each |coordinate| (docs/explanation/encoding.md, the box).
     """
 
     digest: str

@@ -7,7 +7,7 @@ parameters, its envelope and its accounting are exact, and an encoder needs rank
 All values are stored as integers, so that two machines agree on them to the last bit.
 
 Legend: n codewords, D coordinates of a group, K levels.
-Source: Nasr, Shokri and Houmansadr 2020, section 3.1; docs/encoding.md lists what was repaired.
+Source: Nasr, Shokri and Houmansadr 2020, section 3.1; docs/explanation/encoding.md lists what was repaired.
 """
 
 from __future__ import annotations

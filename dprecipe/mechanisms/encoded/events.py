@@ -49,7 +49,7 @@ class EncodedSum(BoxEvent):
     | all shifts 0 | `ValueError`: nothing would be bounded |
     | `sampling_rate` 1 | every unit takes part; no amplification |
 
-    Source: Nasr, Shokri & Houmansadr 2020, Lemma 4; docs/encoding.md.
+    Source: Nasr, Shokri & Houmansadr 2020, Lemma 4; docs/explanation/encoding.md.
     """
 
     kind: ClassVar[str] = "encoded"

@@ -99,7 +99,7 @@ def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
         Assumption(
             "floating_point",
             "rounding of float64 noise and steps leaks nothing, and nobody measures timing: "
-            "docs/accounting.md#what-is-assumed",
+            "docs/explanation/accounting.md#what-is-assumed",
             "declaration",
         ),
     )

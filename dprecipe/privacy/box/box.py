@@ -66,7 +66,7 @@ class BoxSum:
 
         Source: log M_k(τ) <= k(k-1)/2 I τ², for laplace (in any sum) because a pure ε costs ε²/2 in
         zero-concentrated privacy (Bun and Steinke 2016, Proposition 3.3), for cauchy from Legendre's equation
-        (docs/encoding.md).
+        (docs/explanation/encoding.md).
         """
         information = FISHER_INFORMATION.get(self.family)
         return None if information is None else (self.sampling_rate, self.gaussian_multiplier(information))

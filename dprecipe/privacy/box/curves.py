@@ -15,7 +15,7 @@ noise about half the shift swaps the two densities. Between whole orders, r(α) 
 and 0 at α = 1. Several codewords cost the largest of their curves (Lemma 5), or that of their envelope; the curves of
 steps with different distributions add up, even if these are chosen in view of earlier results (Theorem 1).
 
-Source: Nasr, Shokri & Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with proofs repaired in docs/encoding.md;
+Source: Nasr, Shokri & Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with proofs repaired in docs/explanation/encoding.md;
 Wang, Balle & Kasiviswanathan 2019, Corollary 10 (interpolation).
 
 Axes: T shifts, K moments k = 2, 3, …, A orders, I points of a grid.

@@ -23,7 +23,7 @@ R(α))) = 1/δ: ex post, even for a run that stops because of what was seen. It 
 no bound: about twice the claimed δ is attained (tests/privacy/filters/test_games.py).
 
 Source: Lécuyer 2021 and Feldman & Zrnic 2021 (one order, fixed beforehand); Canonne, Kamath & Steinke 2020 (the
-conversion); Whitehouse et al. 2023 (mixtures); docs/account.md has the proofs for curves.
+conversion); Whitehouse et al. 2023 (mixtures); docs/how-to/account.md has the proofs for curves.
 
 Uses the standard library alone, so that an account is shown without loading numpy.
 """

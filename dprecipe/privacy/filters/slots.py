@@ -19,7 +19,7 @@ A pair dominates another if that is post-processing of it (Blackwell):
 - every event dominates itself.
 
 Source: Dong, Roth & Su 2022, and Zhu, Dong & Wang 2022 (fixed pairs, everything else adaptive); Vadhan & Wang 2021, Lyu
-2022 (concurrent composition); docs/account.md.
+2022 (concurrent composition); docs/how-to/account.md.
 """
 
 from __future__ import annotations

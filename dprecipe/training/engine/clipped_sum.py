@@ -125,7 +125,7 @@ def clipped_sum(
     The bound is that of `clipping`, plus the share `SLACK` of it: for sums in single precision, or, if all sums are in
     double precision, for the rounding of the others' gradients, which may change with the batch. Memory is that of one
     physical batch.
-    Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
+    Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/project/pitfalls.md T10, T11.
     """
     total = _zero(model, clipping)
     reserve, min_rows = Reserve(batch.gradients, processes), min(MIN_ROWS, physical_batch)

@@ -22,7 +22,7 @@ from dprecipe.training.probe.program import Check
 from dprecipe.training.run.folder import RunFolder
 
 UNTESTED = "this version was not tested on CUDA"
-"""Until `make gpu-check` has passed somewhere: docs/gpu.md."""
+"""Until `make gpu-check` has passed somewhere: docs/project/gpu.md."""
 
 Private = Mapping[str, Sequence[NDArray[Any] | bytes] | None]
 """The data that an attempt commits to under a key, by the name in the ledger: `commitment` is for the training records;

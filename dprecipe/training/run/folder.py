@@ -38,7 +38,7 @@ TRAINING = "training_"
 @final
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The files of a run (`docs/contract.md`)."""
+    """The files of a run (`docs/reference/contract.md`)."""
 
     path: Path
 

@@ -48,7 +48,7 @@ DISTRIBUTIONS = (
 MAX_L1_GAIN = 0.0079
 """Largest relative gain in L1 error over Gaussian noise of the same Fisher information, an upper bound.
 
-Source: docs/noise.md (the density Ai², the ground state of -ψ'' + |x| ψ, has 0.99213 of it).
+Source: docs/explanation/noise.md (the density Ai², the ground state of -ψ'' + |x| ψ, has 0.99213 of it).
 """
 RESOLUTION = 5e-4
 """Relative differences below this are within the error of the solver, which stops within 1e-4 of the budget."""

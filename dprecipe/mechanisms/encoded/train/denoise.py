@@ -3,7 +3,7 @@
 The argument is the noisy sum and what is public: never the noise, the clean sum or the size of a batch.
 
 Legend: P parameters, D coordinates of a group, G groups.
-Source: Nasr, Shokri and Houmansadr 2020, Algorithm 1; docs/encoding.md, denoising.
+Source: Nasr, Shokri and Houmansadr 2020, Algorithm 1; docs/explanation/encoding.md, denoising.
 """
 
 from __future__ import annotations

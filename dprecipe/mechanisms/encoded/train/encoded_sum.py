@@ -1,7 +1,7 @@
 """Encoded sums of per-unit gradients: each gradient is clipped, rank by rank, into the box of one codeword.
 
 Legend: U units of a physical batch, R of them at a time, P parameters, D coordinates of a group, n codewords, K levels.
-Source: Nasr, Shokri and Houmansadr 2020, Algorithms 1 and 2; docs/encoding.md lists what was repaired.
+Source: Nasr, Shokri and Houmansadr 2020, Algorithms 1 and 2; docs/explanation/encoding.md lists what was repaired.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _layers(trained: dict[str, Tensor]) -> list[int]:
 
 @final
 class Encoding:
-    """Algorithm 1 of Nasr et al. 2020, repaired: see docs/encoding.md."""
+    """Algorithm 1 of Nasr et al. 2020, repaired: see docs/explanation/encoding.md."""
 
     def __init__(self, plan: Plan, encoder: Encoder, slot_of: UnitNumbers | None) -> None:
         self._encoder = encoder

@@ -4,7 +4,7 @@ Cells are runs of ranks. A coordinate gets the bound of the LOWEST rank of its c
 are dominated rank by rank by the codeword however coarse the cells are, and whatever decides who is in which.
 
 Legend: R gradients, D coordinates of a group, C cells, K levels.
-Source: dprecipe docs/encoding.md, the box: any ranking is sound whose bounds are dominated by the codeword.
+Source: dprecipe docs/explanation/encoding.md, the box: any ranking is sound whose bounds are dominated by the codeword.
 """
 
 from __future__ import annotations
