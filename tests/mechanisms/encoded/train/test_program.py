@@ -30,8 +30,8 @@ from dprecipe.training.program.records import Store
 from dprecipe.training.program.trainer_library import lightning
 from dprecipe.training.run.gate import Gate, distribution_of
 from dprecipe.training.steps.contract import StepContext
+from dprecipe.training.steps.fit import fit_steps
 from dprecipe.training.steps.noisy_steps import NoisySteps
-from dprecipe.training.steps.stepwise import fit_steps
 
 RECIPE = """\
 recipe: dprecipe/v1
