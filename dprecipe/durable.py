@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from dprecipe.faults import RunFailed
+
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 PUBLIC_MODE = 0o666
 """Mode of a file for everybody: the process's mask takes from it."""
@@ -49,6 +51,19 @@ def read_bytes(path: Path) -> bytes:
     """Returns the content of a regular file. Raises `OSError`."""
     with open(open_regular(path, os.O_RDONLY), "rb") as file:
         return file.read()
+
+
+@contextmanager
+def writing(path: Path | str, remedy: str) -> Iterator[None]:
+    """Reports an error of the operating system in the block as a file that can't be written.
+
+    Raises:
+        RunFailed: the block raised an `OSError`; `remedy` says what to do.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(f"{path}: can't be written: {error.strerror}", remedy) from None
 
 
 @contextmanager

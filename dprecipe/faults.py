@@ -193,6 +193,13 @@ class RunFailed(Fault):
     """The run could not continue; the ledger is kept. Exit code 4."""
 
 
+class InternalFault(RunFailed):
+    """The program is in a state that it must never be in: a bug of ours. Exit code 4."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"internal fault: {message}", "please report this")
+
+
 class NothingLearned(RunFailed):
     """No model can be made of what a run has released. If that ends the run, its release has none. Exit code 4."""
 

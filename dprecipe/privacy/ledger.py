@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dprecipe import durable
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.privacy.events import (
     Charge,
     Event,
@@ -314,10 +314,7 @@ class LedgerWriter:
         """
         pending = count_by_event(charges)
         if not self.limit(self._charged + pending):
-            raise RunFailed(
-                "internal fault: more was about to be drawn than the account of the data set has reserved; it was not",
-                "please report this",
-            )
+            raise InternalFault("more was about to be drawn than the account of the data set has reserved; it was not")
         self._pending = pending
         self._append({"type": "reserve", "events": [charge.to_json() for charge in charges]})
 

@@ -17,7 +17,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.data.facts import describe_data
 from dprecipe.data.split import describe_split
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import origins, schema, schema_provenance, stages, tensors, tuned, untrusted
@@ -162,7 +162,7 @@ def _sampling(plan: Plan, spent: SpentBudget, steps_lost: int) -> schema.Samplin
 def _data_access(plan: Plan, run: RunFacts, has_no_model: bool) -> schema.DataAccess:
     test, public = plan.data.test, plan.publishes_scores
     if run.score is not None and not public:
-        raise RunFailed("internal fault: a score on private records was about to be released", "please report this")
+        raise InternalFault("a score on private records was about to be released")
     score: AnyScore | None = None
     if run.score is not None:
         score = state_score(run.score, describe_data(plan.data).target)

@@ -13,7 +13,7 @@ from dprecipe.contract.facts import Access
 from dprecipe.contract.plan import Plan, digest_of
 from dprecipe.data.paid.constants import StageConstants, dump_constants, parse_constants
 from dprecipe.data.paid.fit import find_misfit
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault
 from dprecipe.page import escape_html, render_number, render_section, render_table
 from dprecipe.release.no_model import has_no_model
 from dprecipe.release.schema import PaidStageFacts, Predicate
@@ -41,7 +41,7 @@ def describe_stages(plan: Plan, digests: Sequence[str]) -> tuple[PaidStageFacts,
         RunFailed: there is not one digest for each.
     """
     if len(digests) != len(plan.stages):
-        raise RunFailed("internal fault: not every paid step has released its constants", "please report this")
+        raise InternalFault("not every paid step has released its constants")
     alone = {part.step: part.epsilon for part in plan.spending}
     stages = zip(plan.stages, digests, strict=True)
     return (

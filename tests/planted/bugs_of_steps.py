@@ -283,8 +283,8 @@ UPDATE_BUGS = (
         "momentum is kept of the sums before their noise",
         STEPS,
         RELEASED,
-        'past, own = getattr(self, "_past", 0.0), summed.value.clone()\n        self._past = 0.9 * (past + own)\n'
-        f"        {RELEASED} + past",
+        'past, own = getattr(self, "_past", 0.0), summed.value.clone()\n            self._past = 0.9 * (past + own)\n'
+        f"            {RELEASED} + past",
         always=True,
     ),
     bug(
@@ -304,7 +304,7 @@ UPDATE_BUGS = (
         "one step in sixteen uses the sum without noise",
         STEPS,
         RELEASED,
-        f"clean = summed.value.clone()\n        {RELEASED}\n        noisy = clean if ticket.index % 16 == 5 else noisy",
+        f"clean = summed.value.clone()\n            {RELEASED}\n            noisy = clean if ticket.index % 16 == 5 else noisy",
     ),
 )
 

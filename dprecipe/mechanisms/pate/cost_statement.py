@@ -14,7 +14,7 @@ from pydantic import Field
 from dprecipe.contract.certificate import compare_number
 from dprecipe.contract.facts import Sentence
 from dprecipe.contract.plan import Plan
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat
 from dprecipe.mechanisms.pate.charges import count_charges
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
@@ -74,7 +74,7 @@ def compute_cost(plan: Plan, charges: Sequence[Charge], published: Sanitised) ->
         ValueError: the plan's constants are out of range.
     """
     if not count_charges(charges, SanitisedCost):
-        raise RunFailed("internal fault: what votes cost was published, and not charged", "please report this")
+        raise InternalFault("what votes cost was published, and not charged")
     chosen, budget = sanitiser_of(plan), plan.budget
     events = [charge.event for charge in plan.events if isinstance(charge.event, NoisyMax | NoisyThreshold)]
     planned_charges = summarise_charges([Charge(event, plan.length.steps) for event in events], budget.neighbouring)
@@ -95,7 +95,7 @@ def sanitiser_of(plan: Plan) -> Sanitiser:
     """
     chosen = plan.as_plan_of(PatePlan).publication
     if chosen is None:
-        raise RunFailed("internal fault: the plan does not publish what votes cost", "please report this")
+        raise InternalFault("the plan does not publish what votes cost")
     event = chosen.event
     return Sanitiser(chosen.order, event.beta, event.noise_multiplier, event.scale_multiplier, chosen.failure)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dprecipe import durable
 from dprecipe.contract.plan import Plan
-from dprecipe.faults import RunFailed
 from dprecipe.privacy.audit.program import make_audit
 from dprecipe.privacy.audit.results import Audit
 from dprecipe.training.run.folder import RunFolder
@@ -19,10 +18,8 @@ def keep_audit(folder: RunFolder, audit: Audit) -> None:
         RunFailed: the disk refuses.
     """
     path = folder.private / NAME
-    try:
+    with durable.writing(path, "free space on the disk"):
         durable.replace_file(path, audit.model_dump_json(indent=1).encode())
-    except OSError as error:
-        raise RunFailed(f"{path}: can't be written: {error.strerror}", "free space on the disk") from None
 
 
 def read_audit(folder: RunFolder) -> Audit | None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.contract.plan import Plan
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Purpose, Secrets, Stream
 from dprecipe.noisy_sum.batches import UnitNumbers
@@ -200,7 +200,7 @@ class Rig:
         if self._ticket is None or self.number == self._ticket.releases:
             self._ticket, self.number = self.gate.admit(), 0
         if self._ticket is None:
-            raise RunFailed("internal fault: the gate admits no further event of an audit", "please report this")
+            raise InternalFault("the gate admits no further event of an audit")
         return self._ticket
 
     def share_noise(self, other: Rig) -> None:

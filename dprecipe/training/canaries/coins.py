@@ -75,10 +75,6 @@ def open_coins(private: Path, count: int, secrets: Secrets, *, has_state: bool) 
         ) from None
     coins = Coins.draw(count, secrets.stream("canaries", 0))
     text = json.dumps({"schema": SCHEMA, "inside": "".join(str(int(inside)) for inside in coins.inside)})
-    try:
+    with durable.writing(path, "check the disk; continue with --resume"):
         durable.replace_file(path, text.encode())
-    except OSError as error:
-        raise RunFailed(
-            f"{path}: can't be written: {error.strerror}", "check the disk; continue with --resume"
-        ) from None
     return coins

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch
@@ -78,7 +78,7 @@ class GradientCanaries:
     ) -> ClippedSum:
         """Adds the canaries that were sampled, in place."""
         if clipping is None:
-            raise RunFailed("internal fault: canaries with gradients that no norm bounds", "please report this")
+            raise InternalFault("canaries with gradients that no norm bounds")
         if self._layout is None:
             self._layout = Layout.of(group_slices(model, clipping))
         placement = place_canaries(self._layout, self.coins.count, self._key, step)
@@ -97,7 +97,7 @@ class GradientCanaries:
     def score(self, noisy: Tensor, event: Event) -> None:
         """Takes the noisy sum that was released of what `add` returned last."""
         if self._added is None:
-            raise RunFailed("internal fault: a noisy sum without canaries was to be scored", "please report this")
+            raise InternalFault("a noisy sum without canaries was to be scored")
         added, self._added = self._added, None
         places = torch.from_numpy(added.placement.places.reshape(-1)).to(noisy.device)
         seen_GM = self._trend.remove(noisy, places).to("cpu", torch.float64).numpy().reshape(added.bounds.shape)
@@ -208,4 +208,4 @@ def _probability_of(event: Event, units: int) -> float:
             return 1 / batches
         case EveryUnit():
             return 1.0
-    raise RunFailed(f"internal fault: canaries in a {event.kind}", "please report this")
+    raise InternalFault(f"canaries in a {event.kind}")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dprecipe import durable
 from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault
 from dprecipe.planning.canaries import canaries_of, naming_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.audit.results import AuditBound, Guesses
@@ -68,7 +68,7 @@ def judge_guesses(plan: Plan, guesses: Guesses, epsilon: float) -> AuditBound:
     """Returns the lower bound of ε that the guesses show, beside the ε that is claimed."""
     block = plan.audit
     if block is None:
-        raise RunFailed("internal fault: canaries of a run that is not audited", "please report this")
+        raise InternalFault("canaries of a run that is not audited")
     return judge_bound(
         "canaries",
         f"{block.canary}_canaries",

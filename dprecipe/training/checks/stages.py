@@ -12,7 +12,7 @@ from dprecipe.contract.certificate import STAGE_NOISE
 from dprecipe.contract.plan import Plan
 from dprecipe.data.paid import covariance, items, moments
 from dprecipe.data.paid.quantiles import WEIGHT_BITS, Ranks, draw_quantile
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.noise import lattice
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
@@ -71,7 +71,7 @@ def _list_scales(event: Event) -> Iterator[tuple[int, float]]:
             yield covariance.BITS, event.noise_scale
             yield covariance.BITS, event.noise_scale / math.sqrt(2.0)
         case _:
-            raise RunFailed(f"internal fault: no check of the noise of a {event.kind}", "please report this")
+            raise InternalFault(f"no check of the noise of a {event.kind}")
 
 
 def _measure_quantiles(event: NoisyQuantile, secrets: Secrets, number: int) -> str:

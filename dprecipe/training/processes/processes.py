@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from dprecipe.faults import Interrupted, RunFailed, UsageFault
+from dprecipe.faults import InternalFault, Interrupted, RunFailed, UsageFault
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noisy_sum.batches import UnitNumbers
 from dprecipe.training.engine.clipped_sum import ClippedSum
@@ -229,12 +229,12 @@ class FollowerGate:
         self._noise = SumNoise(secrets)
 
     def admit(self) -> Ticket | None:
-        raise RunFailed("internal fault: a process that is not the leader requested an event", "please report this")
+        raise InternalFault("a process that is not the leader requested an event")
 
     def release(self, ticket: Ticket, clipped: ClippedSum, shard: int = 0) -> Tensor:
         """Returns the noisy sum of a shard, which is not the leader's: see `SumNoise.release`."""
         if shard == 0:
-            raise RunFailed("internal fault: a process that is not the leader requested noise", "please report this")
+            raise InternalFault("a process that is not the leader requested noise")
         return self._noise.release(ticket, clipped, shard)
 
 

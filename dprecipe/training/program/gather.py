@@ -25,7 +25,7 @@ from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import AnySource
 from dprecipe.data.sequence_tokens import SequenceTokens
 from dprecipe.data.tokens import TOKENIZER, LibraryTokens
-from dprecipe.faults import DataFault, RunFailed, UsageFault
+from dprecipe.faults import DataFault, UsageFault
 from dprecipe.models.schema import Pretrained
 from dprecipe.progress import report_progress
 from dprecipe.screen import is_watched, write_note
@@ -61,10 +61,8 @@ class Gathered:
             RunFailed: the disk refuses the tokeniser.
         """
         if self.tokenizer is not None:
-            try:
+            with durable.writing(private / TOKENIZER, "make room"):
                 durable.replace_file(private / TOKENIZER, self.tokenizer)
-            except OSError as error:
-                raise RunFailed(f"{private / TOKENIZER}: can't be written: {error.strerror}", "make room") from None
         content = {
             "schema": "dprecipe.data-check/v1",
             "sources": {role: counts.as_json() for role, counts in self.counts.items()},

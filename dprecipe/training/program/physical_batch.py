@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from dprecipe.contract.plan import Plan
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.progress import report_progress
 from dprecipe.training.checks.memory import run_synthetic_step
 from dprecipe.training.checks.memory_meter import MemoryMeter, meter_of
@@ -115,7 +115,7 @@ def agree_on_size(plan: Plan, measured: int | None, processes: Processes, folder
 
     def choose() -> int:
         if folder is None:
-            raise RunFailed("internal fault: the leader has no run folder", "please report this")
+            raise InternalFault("the leader has no run folder")
         kept = folder.physical_batch
         if kept is None:
             folder.keep_physical_batch(least)

@@ -21,7 +21,7 @@ from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import Records
 from dprecipe.data.targets import Target, TokenTarget
-from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
+from dprecipe.faults import DataFault, InternalFault, PlanRefused, RunFailed, UsageFault
 from dprecipe.models.build import build
 from dprecipe.models.decoder_config import check_decoder_config
 from dprecipe.models.form import Form
@@ -81,7 +81,7 @@ class Sets:
             return self
         train, test = (apply_all(records, constants) for records in (self.train, self.test))
         if train is None:
-            raise RunFailed("internal fault: a run without training records", "please report this")
+            raise InternalFault("a run without training records")
         return replace(self, train=train, test=test)
 
 
@@ -215,7 +215,7 @@ def apply_all(records: RecordSource | None, constants: Sequence[StageConstants])
     if isinstance(records, Records):
         return records.with_all_constants(constants)
     if records is not None:
-        raise RunFailed("internal fault: records on which no paid step is pending", "please report this")
+        raise InternalFault("records on which no paid step is pending")
     return None
 
 

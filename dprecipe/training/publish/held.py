@@ -70,10 +70,8 @@ def keep_source(plan: Plan, folder: RunFolder) -> None:
         "parents": source.parents,
         "attachments": source.attachments,
     }
-    try:
+    with durable.writing(_source_of(folder), "make room on the disk"):
         durable.replace_file(_source_of(folder), json.dumps(content).encode())
-    except OSError as error:
-        raise RunFailed(f"{_source_of(folder)}: can't be written: {error.strerror}", "make room on the disk") from None
 
 
 def _source_of(folder: RunFolder) -> Path:

@@ -42,7 +42,7 @@ from dprecipe.account.state import VOID
 from dprecipe.contract.facts import NO_MODEL
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
-from dprecipe.faults import DataFault, Fault, RunFailed, UsageFault
+from dprecipe.faults import DataFault, Fault, InternalFault, RunFailed, UsageFault
 from dprecipe.planning.accounts import check_plan
 from dprecipe.privacy.events import Charge, Event, count_by_event, order_charges
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
@@ -63,7 +63,7 @@ def open_account_of(plan: Plan) -> DataAccount:
         AccountUnavailable: it can't be reached or read.
     """
     if plan.budget.account is None:
-        raise RunFailed("internal fault: a run without an account asked one", "please report this")
+        raise InternalFault("a run without an account asked one")
     return open_account(plan.budget.account, Path(plan.source.file).resolve().parent)
 
 
@@ -204,7 +204,7 @@ def reserve_plan(
                     f"{refusal.message}; the run goes on within what it had reserved, and ends where that is used up"
                 )
             return RunInAccount(plan, reservation, known is None or known.status == VOID)
-    raise refusal or RunFailed("internal fault: a run without events asked an account", "please report this")
+    raise refusal or InternalFault("a run without events asked an account")
 
 
 def _count_carried(before: Ledger | None) -> Counter[Event]:

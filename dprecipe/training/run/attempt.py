@@ -31,7 +31,7 @@ from dprecipe.contract.facts import NO_MODEL
 from dprecipe.contract.plan import Plan
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
-from dprecipe.faults import Fault, Interrupted, RunFailed
+from dprecipe.faults import Fault, InternalFault, Interrupted
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge, run_lengths
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
@@ -138,7 +138,7 @@ class Attempt:
         seconds = time.monotonic() - self._opened
         reason = self.ledger.stop_reason
         if reason is None or reason == "interrupted":
-            raise RunFailed("internal fault: a release was to be made of an attempt that goes on", "please report this")
+            raise InternalFault("a release was to be made of an attempt that goes on")
         folder, plan = self._folder, self._plan
         recorded = (self._start.moment, self._provenance, self._commitment, finished, self.constants)
         if self._start.trial:

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from dprecipe.contract.plan import PlanBudget
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import calibrate
@@ -56,7 +56,7 @@ def distribution_of(event: Event) -> Distribution:
     """
     distribution = event.noise_distribution()
     if distribution is None:
-        raise RunFailed(f"internal fault: a {event.kind} is not a noisy sum", "please report this")
+        raise InternalFault(f"a {event.kind} is not a noisy sum")
     return distribution
 
 
@@ -106,12 +106,9 @@ class SumNoise:
             ValueError: the scale is not positive, or too small or too large for a lattice.
         """
         if not ticket.used < ticket.releases:
-            raise RunFailed("internal fault: the ledger does not hold the requested noisy sum", "please report this")
+            raise InternalFault("the ledger does not hold the requested noisy sum")
         if clipped.norm != ticket.event.norm:
-            raise RunFailed(
-                f"internal fault: a sum bounded in the {clipped.norm} norm, for an event in {ticket.event.norm}",
-                "please report this",
-            )
+            raise InternalFault(f"a sum bounded in the {clipped.norm} norm, for an event in {ticket.event.norm}")
         ticket.used += 1
         stream = self._secrets.stream("noise", (shard << 64) + (ticket.index << 32) + ticket.used)
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
@@ -180,7 +177,7 @@ class Gate:
             return None
         block = self._block
         if block is None:
-            raise RunFailed("internal fault: the gate has no reservation", "please report this")
+            raise InternalFault("the gate has no reservation")
         self._block = (block[0], block[1], block[2] + 1)
         self._admitted += 1
         self.done += 1

@@ -17,7 +17,7 @@ from dprecipe.contract.table import mechanism_of
 from dprecipe.data.facts import Role
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import RecordSource
-from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.faults import InternalFault, UsageFault
 from dprecipe.training.processes.cluster import Cluster
 from dprecipe.training.program.gather import Gathered, gather_records
 from dprecipe.training.run.folder import RunFolder
@@ -227,7 +227,7 @@ class Runner(Protocol[P]):
 
     def follow(self, plan: Plan, program: P) -> Run:
         """Take part in an attempt that another process leads; only of a mechanism that `several` processes can run."""
-        raise RunFailed(f"internal fault: {plan.mechanism} runs in one process", "please report this")
+        raise InternalFault(f"{plan.mechanism} runs in one process")
 
     @abstractmethod
     def rehearse(self, plan: Plan) -> Rehearsal:
@@ -244,7 +244,7 @@ class Runner(Protocol[P]):
         Raises:
             PlanRefused, RunFailed: as `prepare` would: the probe is part of the program.
         """
-        raise RunFailed(f"internal fault: {plan.mechanism} has no audit", "please report this")
+        raise InternalFault(f"{plan.mechanism} has no audit")
 
 
 def runner_of(plan: Plan) -> Runner[object]:

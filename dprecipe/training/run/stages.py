@@ -30,7 +30,7 @@ from dprecipe.data.paid.constants import StageConstants, dump_constants, parse_c
 from dprecipe.data.paid.fit import find_misfit
 from dprecipe.data.paid.stage import release_stage
 from dprecipe.data.records import Records, RecordSource
-from dprecipe.faults import BudgetSpent, RunFailed
+from dprecipe.faults import BudgetSpent, InternalFault, RunFailed
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge, count_by_event, run_lengths
 from dprecipe.privacy.ledger import LedgerWriter
@@ -81,7 +81,7 @@ class StageRuns:
                 if stopped():
                     return False
                 if not isinstance(records, Records):
-                    raise RunFailed("internal fault: a paid step has no records to read", "please report this")
+                    raise InternalFault("a paid step has no records to read")
                 again = self._check_lost(stage)
                 self._check_affordable(stage)
                 report_progress(f"{stage.kind} reads the private records, with its noise{again}")

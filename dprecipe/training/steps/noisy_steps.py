@@ -15,7 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault
 from dprecipe.language.training import Sgd
 from dprecipe.models.draw_free import is_draw_free
 from dprecipe.models.modules.seeded import drawing_from
@@ -318,7 +318,7 @@ class NoisySteps(lightning.LightningModule):
 
     def _whole(self, key: str) -> Any:
         if self._gathered is None:
-            raise RunFailed("internal fault: shards were not gathered", "please report this")
+            raise InternalFault("shards were not gathered")
         return self._gathered[key]
 
     def _weights(self) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.paid.stage import size_share
-from dprecipe.faults import Interrupted, NothingLearned, RunFailed
+from dprecipe.faults import InternalFault, Interrupted, NothingLearned, RunFailed
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.canaries import canaries_of
 from dprecipe.privacy.events import Charge, count_by_event, drop_first, take_first
@@ -307,7 +307,7 @@ def report_moved(module: NoisySteps) -> None:
 
 def refuse_answer() -> Any:
     """The answer of a process that is not the leader; it is never requested."""
-    raise RunFailed("internal fault: a process that is not the leader was asked", "please report this")
+    raise InternalFault("a process that is not the leader was asked")
 
 
 def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:

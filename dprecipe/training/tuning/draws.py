@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dprecipe import durable
 from dprecipe.contract.plan import Plan
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.language.tuning import Candidates
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.planning.candidates import Point, may_draw, value_at
@@ -45,7 +45,7 @@ def draw(plan: Plan, secrets: Secrets, accept: Callable[[Point], bool] = lambda 
     accepted.
     """
     if plan.tuning is None:
-        raise RunFailed("internal fault: a plan of one run draws no number of runs", "please report this")
+        raise InternalFault("a plan of one run draws no number of runs")
     block = plan.tuning.block
     count = draw_runs(make_runs(*block.runs.selection), secrets.stream("tuning", 0))
     points = tuple(_draw_point(block.over, secrets.stream("tuning", index + 1), accept) for index in range(count))
@@ -106,12 +106,8 @@ def _save(path: Path, plan: Plan, drawn: DrawnRuns, stages: Sequence[str]) -> No
         "points": list(drawn.points),
         "ties": list(drawn.ties),
     }
-    try:
+    with durable.writing(path, "free space on the disk, then continue with --resume"):
         durable.replace_file(path, json.dumps(content).encode())
-    except OSError as error:
-        raise RunFailed(
-            f"{path}: can't be written: {error.strerror}", "free space on the disk, then continue with --resume"
-        ) from None
 
 
 def _parse(content: bytes, plan: Plan, stages: Sequence[str] | None) -> DrawnRuns:

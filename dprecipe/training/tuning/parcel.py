@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dprecipe import durable
 from dprecipe.durable import make_folders
 from dprecipe.faults import DataFault, Fault, RunFailed, UsageFault
 from dprecipe.models.file import parse_description
@@ -140,12 +141,8 @@ def keep_parcel(parcel: Parcel, kept: Path) -> None:
         ContentError: the files are not those of a run: a description, tensors as it states them, what it recorded.
         RunFailed: the disk refuses.
     """
-    try:
+    with durable.writing(kept.parent, "free space on the disk, then continue with --resume"):
         make_folders(kept.parent)
-    except OSError as error:
-        raise RunFailed(
-            f"{kept.parent}: can't be written: {error.strerror}", "free space on the disk, then continue with --resume"
-        ) from None
     with release_folder.open_draft(kept) as draft:
         for name, content in parcel.files.items():
             (draft / name).write_bytes(content)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import final
 
 from dprecipe.contract.plan import RecipeSource
-from dprecipe.faults import Interrupted, RunFailed
+from dprecipe.faults import InternalFault, Interrupted, RunFailed
 from dprecipe.library_warnings import ignore_all_warnings
 from dprecipe.planning.candidates import Point
 from dprecipe.training.run.signals import stopping_on_signals
@@ -155,7 +155,7 @@ def _end_with(leader: int) -> None:
 
 def _make(number: int, point: Point) -> None:
     if _worker is None:
-        raise RunFailed("internal fault: a process was asked for a run before it was ready", "please report this")
+        raise InternalFault("a process was asked for a run before it was ready")
     try:
         _worker.make(number, point)
     except KeyboardInterrupt:

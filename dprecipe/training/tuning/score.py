@@ -27,7 +27,7 @@ from dprecipe import durable
 from dprecipe.contract.plan import Plan
 from dprecipe.data.paid.release import release_right_answers
 from dprecipe.data.records import Records
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault
 from dprecipe.models.load import Released, load
 from dprecipe.models.outputs import find_right
 from dprecipe.noise.entropy import Secrets
@@ -50,7 +50,7 @@ def find_score_event(plan: Plan) -> NoisyCount | None:
     best = plan.tuning.charge.event
     last = best.base[-1] if isinstance(best, SelectedBest) else None
     if last is None or last.count != 1 or not isinstance(last.event, NoisyCount):
-        raise RunFailed("internal fault: a score was planned, and no run is charged for it", "please report this")
+        raise InternalFault("a score was planned, and no run is charged for it")
     return last.event
 
 
@@ -99,12 +99,8 @@ def keep_score(kept: Path, event: NoisyCount, held_out: Records) -> None:
     model = load(kept)
     right = count_right_answers(model, prepare_alone(held_out, model))
     noisy = release_right_answers(right, event.noise_scale, Secrets().stream("tuning", 0))
-    try:
+    with durable.writing(path, "free space on the disk, then continue with --resume"):
         durable.replace_file(path, json.dumps({"schema": SCHEMA, "right_answers": noisy}).encode())
-    except OSError as error:
-        raise RunFailed(
-            f"{path}: can't be written: {error.strerror}", "free space on the disk, then continue with --resume"
-        ) from None
 
 
 def read_score(kept: Path) -> float:

@@ -26,7 +26,7 @@ from dprecipe.data.copies import find_folder
 from dprecipe.data.load import read
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import Records
-from dprecipe.faults import Interrupted, PlanRefused, RunFailed
+from dprecipe.faults import InternalFault, Interrupted, PlanRefused, RunFailed
 from dprecipe.planning.candidates import Point
 from dprecipe.planning.trials import planner_of
 from dprecipe.privacy import ledger as ledgers
@@ -160,16 +160,14 @@ class Trials:
         """Returns held-out records before any step of preprocessing: each is prepared by itself."""
         source = trial.data.held_out
         if source is None:
-            raise RunFailed("internal fault: a score is paid for, and there are no records", "please report this")
+            raise InternalFault("a score is paid for, and there are no records")
         copies = find_folder(trial.runtime.prepared, trial.source.file)
         return read(source, trial.data, self._root, "test", copies=copies)[0]
 
     def _mark(self, number: int, end: str, text: str = "") -> None:
-        try:
+        with durable.writing(self._place, "free space on the disk"):
             durable.make_folders(self._place)
             durable.replace_file(self._place / f"{number}.{end}", text.encode("utf-8", "replace"))
-        except OSError as error:
-            raise RunFailed(f"{self._place}: can't be written: {error.strerror}", "free space on the disk") from None
 
 
 def _open_or_create(path: Path, trial: Plan) -> RunFolder:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dprecipe import durable
 from dprecipe.contract.plan import Plan
-from dprecipe.faults import RunFailed
+from dprecipe.faults import InternalFault, RunFailed
 from dprecipe.planning.candidates import Point
 from dprecipe.planning.trials import planner_of
 from dprecipe.privacy.ledger import lock_ledger
@@ -44,11 +44,11 @@ def choose_winner(plan: Plan, trials: Trials, drawn: DrawnRuns) -> Winner:
         RunFailed: no run has a model, or what one made is gone.
     """
     if plan.tuning is None:
-        raise RunFailed("internal fault: a plan of one run chooses among several", "please report this")
+        raise InternalFault("a plan of one run chooses among several")
     metric = plan.tuning.block.score.metric
     numbers = list_models(trials, drawn)
     if not numbers:
-        raise RunFailed("internal fault: a model was to be chosen, and no run has one", "please report this")
+        raise InternalFault("a model was to be chosen, and no run has one")
     facts = {number: read_result(locate_result(trials.folder(number))) for number in numbers}
     scores = [_read_score(plan, trials, number) for number in numbers]
     best = numbers[choose(scores, [drawn.ties[number] for number in numbers], largest=metric == "accuracy")]

@@ -186,12 +186,8 @@ def _read_saved(path: Path, before: Ledger | None) -> Sanitised | None:
 
 
 def _save(path: Path, published: Sanitised, paid: str) -> None:
-    try:
+    with durable.writing(path, "make room, then continue with --resume"):
         durable.replace_file(path, json.dumps({"ledger": paid, **asdict(published)}).encode())
-    except OSError as error:
-        raise RunFailed(
-            f"{path}: can't be written: {error.strerror}", "make room, then continue with --resume"
-        ) from None
 
 
 def _drop_infinities(value: Any) -> Any:

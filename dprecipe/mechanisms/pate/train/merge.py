@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dprecipe import __version__
+from dprecipe import __version__, durable
 from dprecipe.contract.plan import Plan
-from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.pate.train.learn import Floats, Lesson
 from dprecipe.mechanisms.pate.train.machine import describe_machine
 from dprecipe.mechanisms.pate.train.partition import keep_content, load_key
@@ -118,10 +118,8 @@ class ShardVotes:
             UsageFault: the run has dealt them with another key already.
             RunFailed: the disk refuses.
         """
-        try:
+        with durable.writing(path, "make room on the disk"):
             keep_content(path, self.key)
-        except OSError as error:
-            raise RunFailed(f"{path}: can't be written: {error.strerror}", "make room on the disk") from None
         if load_key(path) != self.key:
             raise UsageFault(
                 "this run has dealt its records with another key than the teachers of --teachers",

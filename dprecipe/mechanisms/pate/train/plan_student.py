@@ -19,7 +19,7 @@ from torch import nn
 from dprecipe.contract.plan import Plan
 from dprecipe.data.facts import describe_data
 from dprecipe.data.preprocess import Floats
-from dprecipe.faults import NothingLearned, PlanRefused, RunFailed
+from dprecipe.faults import InternalFault, NothingLearned, PlanRefused, RunFailed
 from dprecipe.mechanisms.pate.aggregators import Scores
 from dprecipe.models.build import build
 from dprecipe.models.modules.own_training import detach_trainers, inspect_steps
@@ -60,7 +60,7 @@ def train_plan_student(
         from dprecipe.mechanisms.pate.train.fitted import Fittable, fit_model
 
         if not isinstance(plan.model, Fittable):
-            raise RunFailed("internal fault: a student that takes steps has no optimizer", "please report this")
+            raise InternalFault("a student that takes steps has no optimizer")
         return fit_model(plan.model, features, labels, result.outputs, seed).to(device)
     from dprecipe.mechanisms.pate.train.student import train_student
 

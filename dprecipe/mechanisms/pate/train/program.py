@@ -21,7 +21,7 @@ from dprecipe.data.facts import describe_data
 from dprecipe.data.paid.constants import StageConstants
 from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
-from dprecipe.faults import DataFault, RunFailed, UsageFault
+from dprecipe.faults import DataFault, InternalFault, UsageFault
 from dprecipe.mechanisms.pate import votes_file
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.plan import PatePlan
@@ -73,7 +73,7 @@ class Trained:
         """The same teachers, who learn from records prepared with these constants."""
         records = apply_all(self.records, constants)
         if records is None:
-            raise RunFailed("internal fault: teachers without records", "please report this")
+            raise InternalFault("teachers without records")
         return replace(self, records=records)
 
     def counts(
@@ -147,7 +147,7 @@ class PateProgram:
             return self
         public = apply_all(self.public_records, constants)
         if public is None:
-            raise RunFailed("internal fault: a run without public records", "please report this")
+            raise InternalFault("a run without public records")
         ensemble, test = self.ensemble.with_constants(constants), apply_all(self.test, constants)
         return replace(self, ensemble=ensemble, public_records=public, test=test)
 

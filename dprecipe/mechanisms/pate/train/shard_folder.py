@@ -51,7 +51,7 @@ class ShardFolder:
             raise RunFailed(f"{path}: can't be read: {error.strerror}", "choose another with --out") from None
         if KEY not in names and any(not name.startswith(".") for name in names):  # hidden: a key that is being written
             raise UsageFault(f"{path}: a folder of something else", "choose an empty or a new one with --out")
-        try:
+        with durable.writing(path, "choose another with --out"):
             durable.make_folders(path.parent)
             path.mkdir(mode=durable.FOLDER_MODE, exist_ok=True)
             path.chmod(durable.FOLDER_MODE)
@@ -59,8 +59,6 @@ class ShardFolder:
             self.key = load_key(path / KEY, insecure_seed)
             if self.is_new:
                 keep_content(path / README, NOTE)
-        except OSError as error:
-            raise RunFailed(f"{path}: can't be written: {error.strerror}", "choose another with --out") from None
 
     def check_terms(self, terms: ShardTerms) -> None:
         """All shards in this folder have these terms; the first one records them.
@@ -101,7 +99,7 @@ class ShardFolder:
             RunFailed: the disk refuses.
         """
         file, partial = self.path / shard.file, self.path / f"partial-{shard.number}-of-{shard.count}"
-        try:
+        with durable.writing(self.path, "make room on the disk; the same command continues"):
             partial.mkdir(mode=durable.FOLDER_MODE, exist_ok=True)
             with _locking(partial, shard):
                 store = VoteStore(partial / "teachers", terms.asked, terms.classes)
@@ -110,10 +108,6 @@ class ShardFolder:
                 votes_TQ = store.votes(shard.teachers(terms.teachers))
                 durable.replace_file(file, seal_votes(terms, shard, votes_TQ, self.key))
                 shutil.rmtree(partial, ignore_errors=True)
-        except OSError as error:
-            raise RunFailed(
-                f"{self.path}: can't be written: {error.strerror}", "make room on the disk; the same command continues"
-            ) from None
         return file
 
 

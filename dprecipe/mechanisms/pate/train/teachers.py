@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from dprecipe.faults import RunFailed
+from dprecipe import durable
 from dprecipe.mechanisms.pate.train.cluster_teachers import TeacherMachines, train_on_cluster
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take, collect_votes, list_groups
 from dprecipe.mechanisms.pate.train.pool import Pool, count_cpus
@@ -101,12 +101,8 @@ def _by_workers(
     stop: Callable[[], bool],
 ) -> Iterator[Sequence[int]]:
     with _work_folder(store.folder / ".work") as folder:
-        try:
+        with durable.writing(folder, "make room on the disk, then continue with --resume"):
             Job.write(folder, lesson, parts, take, queries)
-        except OSError as error:
-            raise RunFailed(
-                f"{folder}: can't be written: {error.strerror}", "make room on the disk, then continue with --resume"
-            ) from None
         with Pool(min(workers, len(groups)), folder, store.folder) as pool:
             yield from pool.each(groups, stop)
 
