@@ -11,7 +11,7 @@ from dprecipe.screen import make_printable
 class AccountRefused(BudgetSpent):
     """A refusal by the account: the cap would be exceeded, or its rules forbid the step. Exit code 3.
 
-    `room`: the share of the run's cost that would still fit, where the cap is the reason; None otherwise.
+    `affordable_share`: the share of the run's cost that would still fit, where the cap is the reason; None otherwise.
     """
 
     def __init__(self, message: str, remedy: str = "", affordable_share: float | None = None) -> None:

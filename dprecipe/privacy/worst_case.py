@@ -168,7 +168,7 @@ def _case(sides: Sequence[_Side], box: Box) -> ItemBox:
 
 
 def _largest(
-    items: Sequence[Items], relation: Neighbouring, bound: Callable[[ItemBox], list[Answer]], room: float
+    items: Sequence[Items], relation: Neighbouring, bound: Callable[[ItemBox], list[Answer]], slack: float
 ) -> list[Answer]:
     """Returns the largest cost over all cases, by branch and bound."""
     directions = _directions(items, relation)
@@ -185,7 +185,7 @@ def _largest(
         is_point = all(low == high for low, high in box)
         if is_point:
             attained = _larger(attained, limits)
-        within = all(f.value <= a.value * (1 + room) for f, a in zip(limits, attained, strict=True))
+        within = all(f.value <= a.value * (1 + slack) for f, a in zip(limits, attained, strict=True))
         if is_point or within or asked >= _MAX_BOUNDS:
             result = _larger(result, limits)
             continue

@@ -46,7 +46,7 @@ def list_candidates(
 ) -> dict[str, StrategyFactory]:
     """Lists strategies of one parameter by name: those that may be the cheapest, with the default first.
 
-    `like`: a tensor of the rows' dtype and device; `room`: how many of their numbers may be stored; `store`: where;
+    `like`: a tensor of the rows' dtype and device; `storable`: how many of their numbers may be stored; `store`: where;
     `tiled`: large products are added up by tiles, since the rows of all records do not fit into memory.
     """
     term = terms[0] if len(terms) == 1 else None

@@ -87,7 +87,7 @@ def _build_plan(
             tuple(_places(a, b) for a, b in zip(fewer, more, strict=True)), stores=stores, storable=storable
         )
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-        # Tiles take more time than rows that are kept. (A GPU takes its time to start products, and has more room.)
+        # Tiles take more time than rows that are kept. (A GPU takes its time to start products, and has more memory.)
         plan.tiled = one_size(features.device) or MIN_PART * trained > storable
         count = _timing_count(features.device, storable // max(1, trained), expected_records)
         if features.dim() > 3 and any(isinstance(layer, nn.Conv2d) for layer in layers_of(model)):
