@@ -1,7 +1,8 @@
-"""What the votes cost: the private report, and what of it the recipe publishes.
+"""The cost of the votes: a private report, and the part of it that the recipe publishes.
 
-`private/analysis.json` and `private/consensus.svg` are functions of the votes, and stay where they are: nothing stops
-on them, nothing is chosen by them. What is published goes through `release_sanitised_cost` alone, and is paid for.
+`private/analysis.json` and `private/consensus.svg` are functions of the votes, and are never published: no run stops
+and nothing is chosen because of them. Everything published goes through `release_sanitised_cost` alone, and is paid
+for.
 
 Axes: Q queries, M classes.
 """
@@ -41,17 +42,17 @@ from dprecipe.release.plots import render_svg_file
 
 NOTE = "a function of the private votes: never publish it, and choose nothing by it"
 EXACT = 10**7
-"""Queries times squared classes up to which answers are analysed exactly: a minute or two."""
+"""Largest product of queries and squared classes for which answers are analysed exactly: takes a minute or two."""
 
 
 def voting_of_round(plan: Plan, planned: PlannedRound) -> Voting:
-    """How the queries of one round are answered."""
+    """Returns the voting of one round: its noise, threshold and check."""
     check, answer = planned.multipliers
     return replace(voting_of(plan), multiplier=answer, selection=VoteSelection(planned.threshold, check))
 
 
 def voting_of(plan: Plan) -> Voting:
-    """How the queries of a plan are answered; of an interaction, those of its first round."""
+    """Returns the voting of a plan: its noise, threshold and check; of an interactive plan, that of the first round."""
     planned, selection = plan.as_plan_of(PatePlan), None
     if planned.threshold is not None and planned.check is not None:
         selection = VoteSelection(planned.threshold, planned.check.noise_multiplier)
@@ -61,10 +62,10 @@ def voting_of(plan: Plan) -> Voting:
 
 
 def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
-    """The private report.
+    """Writes the private report, `analysis.json` and `consensus.svg`, to the folder `private`.
 
     Raises:
-        RunFailed: the disk refuses.
+        RunFailed: the files can't be written.
     """
     interactive = plan.as_plan_of(PatePlan).interaction is not None
     costs = _realised_costs(plan, counts_QM, ballot) if interactive else _costs(plan, counts_QM, ballot)
@@ -84,7 +85,7 @@ def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path)
 
 
 def plot_consensus(plan: Plan, counts_QM: Counts) -> str:
-    """How many teachers agree, over all queries: a histogram, SVG."""
+    """Draws a histogram, as SVG, of the number of teachers that agree on each query."""
     planned = plan.as_plan_of(PatePlan)
     teachers, threshold = planned.ensemble.count, planned.threshold
 
@@ -107,14 +108,14 @@ def release_sanitised_cost(
     path: Path,
     before: Ledger | None,
 ) -> Sanitised | None:
-    """What the recipe publishes of the votes' cost, drawn once, rounded up to six digits and kept in the file `path`;
-    None where it publishes nothing, or where a crash took something: what was drawn and lost is in no sum over the
-    queries.
+    """Returns the published cost of the votes: drawn once, rounded up to six digits and kept in the file `path`.
 
-    The sum runs over all planned queries, put or not: a run that stops early is post-processing of one that does not.
+    None if the recipe publishes nothing, or if a crash lost an outcome: noise that was drawn and lost is in no sum over
+    the queries. The sum runs over all planned queries, put or not: a run that stops early is post-processing of one
+    that does not.
 
     Raises:
-        RunFailed: the file is not of this ledger, or the disk refuses.
+        RunFailed: the file does not belong to this ledger, or can't be read or written.
     """
     if plan.as_plan_of(PatePlan).publication is None:
         return None
@@ -132,7 +133,7 @@ def release_sanitised_cost(
     paid, published = remaining_budget.reserve(event, 1), None
     if not ballot.lost:
         noisy = sanitise.release_cost(value, log_smooth, chosen, *draw_gaussian(next(streams), 2).tolist())
-        # Of a double's last digits some can only come of certain costs: no more digits than noise fills by far.
+        # The last digits of a double can reveal the cost: publish far fewer digits than the noise fills.
         published = Sanitised(rounding.round_up(noisy.value), rounding.round_up(noisy.log_sensitivity))
         _save(path, published, paid)
     remaining_budget.settle(event, 1)
@@ -140,7 +141,7 @@ def release_sanitised_cost(
 
 
 def _costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
-    """Of a list of queries that was fixed in advance."""
+    """Analyses the votes on a list of queries that was fixed in advance."""
     exact = len(counts_QM) * counts_QM.shape[1] ** 2 <= EXACT
     delta = plan.budget.delta
     analysis = vote_analysis.analyse_votes(counts_QM, voting_of(plan), delta, answers=ballot.answered, exact=exact)
@@ -148,8 +149,11 @@ def _costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
 
 
 def _realised_costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
-    """Of a list that depends on earlier answers: what was charged along this run, at the order that is best for the
-    data-independent cost of the plan, which is fixed before the run. Checks are charged what they cost at most."""
+    """Returns the realised cost of a list of queries that depends on earlier answers.
+
+    The Rényi order is the best one for the data-independent cost of the plan, so it is fixed before the run. Each check
+    is charged the most that it can cost.
+    """
     planned = plan.as_plan_of(PatePlan)
     parts = [(part, voting_of(plan)) for part, _ in list_rounds(planned)]
     if planned.interaction is not None:
@@ -191,7 +195,7 @@ def _save(path: Path, published: Sanitised, paid: str) -> None:
 
 
 def _drop_infinities(value: Any) -> Any:
-    """JSON has no infinity."""
+    """Replaces infinities and NaN, which JSON lacks, by None."""
     if isinstance(value, dict):
         return {name: _drop_infinities(inner) for name, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

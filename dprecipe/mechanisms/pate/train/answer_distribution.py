@@ -1,8 +1,7 @@
-"""The exact distribution of what one query releases, by quadrature, and how far it moves with one vote. For audits: the
-noise is that of the event that is charged, and nothing of `theory` is called.
+"""The exact distribution of one query's outcome, by quadrature, and how far one moved vote changes it.
 
-Whether a check passes is asked of the aggregator itself: where its answer turns as the noise grows is found by
-bisection.
+For audits: the noise is that of the event that is charged, and nothing in `theory` is called. The aggregator itself
+decides whether a check passes; bisection finds the noise at which its decision changes.
 
 Axes: M classes, H histograms, O outcomes (the classes, then "not answered"), A orders, P pairs.
 """
@@ -24,16 +23,16 @@ Floats = NDArray[np.float64]
 Histogram = tuple[int, ...]
 
 NODES = 24
-"""Of the quadrature, in each part of half a scale of the noise."""
+"""Quadrature nodes in each interval, which is half a noise scale long."""
 REACH = 40.0
-"""Scales of the noise beyond the outermost counts that are integrated."""
+"""Noise scales beyond the outermost counts to which the integral extends."""
 FARTHEST = 1e9
-"""Votes within which the answer of a check is looked for."""
+"""Largest noise of a check, in votes, that the bisection considers."""
 TINY = 1e-280
 
 
 def release_distribution(aggregator: Aggregator, counts: Histogram, expected_M: Scores | None = None) -> Floats:
-    """The probability of each class as the answer, and of none, (O,)."""
+    """Returns the probability of each outcome, (O,)."""
     answers_M = answer_distribution(aggregator.answer, counts)
     if aggregator.check is None:
         return np.append(answers_M, 0.0)
@@ -42,7 +41,7 @@ def release_distribution(aggregator: Aggregator, counts: Histogram, expected_M: 
 
 
 def answer_distribution(event: NoisyMax, counts: Histogram) -> Floats:
-    """The probability of each class to have the most votes after the event's noise: (M,)."""
+    """Returns the probability that each class has the most votes after the event's noise, (M,)."""
     from scipy import stats
 
     noise, scale = (stats.norm if event.family == "gaussian" else stats.laplace), event.noise_multiplier
@@ -64,7 +63,7 @@ def answer_distribution(event: NoisyMax, counts: Histogram) -> Floats:
 def check_distribution(
     aggregator: Aggregator, counts: Histogram, expected_M: Scores | None = None
 ) -> tuple[float, float]:
-    """The probabilities that a query is answered, and that it is not."""
+    """Returns the probability that a query is answered, and the probability that it is not."""
     from scipy import stats
 
     if aggregator.check is None:
@@ -88,13 +87,13 @@ def check_distribution(
 
 
 def small_histograms(teachers: int, classes: int) -> list[Histogram]:
-    """All votes of so many teachers for so many classes."""
+    """Lists every histogram of the votes of `teachers` teachers over `classes` classes."""
     cuts = itertools.combinations(range(teachers + classes - 1), classes - 1)
     return [tuple(b - a - 1 for a, b in itertools.pairwise((-1, *cut, teachers + classes - 1))) for cut in cuts]
 
 
 def list_moves(histograms: Sequence[Histogram]) -> list[tuple[int, int]]:
-    """Pairs of histograms, in both orders, between which one vote moves."""
+    """Lists the pairs of histograms, by index and in both orders, that differ by one moved vote."""
     places = {counts: number for number, counts in enumerate(histograms)}
     moves = []
     for counts, number in places.items():
@@ -108,7 +107,7 @@ def list_moves(histograms: Sequence[Histogram]) -> list[tuple[int, int]]:
 
 
 def renyi_divergences(one_O: Floats, other_O: Floats, orders: Sequence[float]) -> Floats:
-    """D_α of the first from the second, (A,); infinite where something is possible in the first alone."""
+    """Returns D_α of the first distribution from the second, (A,); infinite if an outcome is possible in the first alone."""
     kept = one_O > TINY
     if np.any(other_O[kept] <= TINY):
         return np.full(len(orders), np.inf)
@@ -121,17 +120,19 @@ def renyi_divergences(one_O: Floats, other_O: Floats, orders: Sequence[float]) -
 
 
 def hockey_stick(one_O: Floats, other_O: Floats, epsilon: float) -> float:
-    """δ(ε) of the first from the second."""
+    """Returns δ(ε) of the first distribution from the second."""
     return float(np.maximum(one_O - math.exp(epsilon) * other_O, 0.0).sum())
 
 
 def information(one_O: Floats, other_O: Floats) -> float:
-    """How well many draws tell the two apart: the squared distance of their roots, times 4: μ² of a pair of normals
-    that are close."""
+    """Measures how well many draws tell two distributions apart: 4 times the squared distance of their square roots.
+
+    For two close normal distributions this is μ².
+    """
     return 4 * float(np.square(np.sqrt(one_O) - np.sqrt(other_O)).sum())
 
 
 def likelihood_ratios(one_O: Floats, other_O: Floats) -> Floats:
-    """log of the first's probability of each outcome over the second's, (O,)."""
+    """Returns the log of the ratio of the first distribution to the second, for each outcome, (O,)."""
     result: Any = np.log(np.maximum(one_O, TINY) / np.maximum(other_O, TINY))
     return np.asarray(result)

@@ -1,8 +1,9 @@
-"""`private/answers.jsonl`: what was answered, so that a query that was paid for is never asked again.
+"""`private/answers.jsonl`: the outcomes so far, so that a query that was paid for is never asked again.
 
-One JSON object a line, written and fsynced after the ledger holds the events it is the outcome of, whose line it names:
-`{"ledger": …, "queries": […], "outcomes": […]}`. An outcome is a label, `NOTHING`, or `PASSED`: checked and still to be
-answered. A torn last line is what a crash leaves: it is cut off, and its queries are asked anew and paid again.
+Each line is a JSON object: `{"ledger": …, "is_answer": …, "queries": […], "outcomes": […]}`. It is written and fsynced
+after the ledger has recorded the events that produced the outcomes, and names that ledger line. An outcome is a label,
+`NOTHING`, or `PASSED`: checked and still to be answered. A crash may leave an incomplete last line: it is cut off, and
+its queries are asked and paid for again.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from dprecipe.mechanisms.pate.aggregators import NOTHING
 from dprecipe.privacy.ledger import Ledger
 
 PASSED = -1
-"""The check was passed; the answer is still to come."""
+"""Outcome of a query that passed its check and is still to be answered."""
 UNASKED = -3
-"""No outcome yet."""
+"""Mark of a query that has no outcome yet."""
 
 Outcomes = NDArray[np.int64]
 
@@ -37,18 +38,18 @@ class AnswerEntry:
     queries: NDArray[np.int64]
     outcomes: Outcomes
     is_answer: bool
-    """The outcomes are the teachers' answers, and not those of a check."""
+    """True for the teachers' answers, false for the outcomes of a check."""
 
 
 @final
 class AnswersFile:
-    """Appends to the file; hands out what earlier attempts wrote."""
+    """The open answers file: `append` adds to it, and `before` holds the entries of earlier attempts."""
 
     def __init__(self, path: Path, before: Ledger | None, queries: int, classes: int) -> None:
-        """`before`: the ledger as this attempt found it.
+        """Opens the file and reads its entries. `before` is the ledger as this attempt found it.
 
         Raises:
-            RunFailed: the file is damaged, is not of this ledger, or the disk refuses.
+            RunFailed: the file is damaged, does not belong to this ledger, or can't be read or written.
         """
         self._path = path
         try:
@@ -63,10 +64,10 @@ class AnswersFile:
             raise self._refused(error) from None
 
     def append(self, entry: AnswerEntry, ledger_head: str) -> None:
-        """Put outcomes on disk, which the ledger pays for at this line.
+        """Writes outcomes to disk; `ledger_head` names the ledger line that pays for them.
 
         Raises:
-            RunFailed: the disk refuses; the queries count as paid, and will be asked anew.
+            RunFailed: they can't be written; the queries count as paid, and will be asked again.
         """
         content = {
             "ledger": ledger_head,

@@ -1,8 +1,9 @@
-"""What an audit finds out about the program of PATE before it sees a private record or a vote on one.
+"""The audit of PATE: tests of its program that need no private record, nor a vote on one.
 
-Depth `program`: synthetic units dealt to teachers that read and vote (`audit_teachers`); synthetic votes put by the
-real ballot, each outcome computed again from its noise and its ledger line (`audit_ballot`); the exact cost of a query
-by enumeration (`audit_costs`). Depth `releases`: answers to votes and to moved votes, told apart (`audit_releases`).
+Depth `program`: synthetic units are dealt to teachers that read them and vote (`audit_teachers`); the real ballot puts
+queries on synthetic votes, and each outcome is computed again from its noise and its ledger line (`audit_ballot`); the
+exact cost of a query is enumerated (`audit_costs`). Depth `releases`: an attack tries to tell the answers to some votes
+from the answers to the same votes with one moved (`audit_releases`).
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from dprecipe.training.program.program import device_of
 Found = tuple[str, str, TestEvidence]
 
 DRAWS = 60_000
-"""Of each noise of the plan."""
+"""Draws of noise tested for each event of the plan."""
 
 
 def audit(plan: Plan, request: AuditRequest) -> AuditEvidence:
-    """What is found at the depths that are asked for.
+    """Returns the findings at the depths that the request names.
 
     Raises:
         RunFailed: the program refuses to run on synthetic records.
@@ -52,7 +53,7 @@ def audit(plan: Plan, request: AuditRequest) -> AuditEvidence:
 
 
 def examine_program(plan: Plan, request: AuditRequest) -> Iterator[Found]:
-    """Depth `program`."""
+    """Yields the findings of depth `program`."""
     budget = plan.budget
     epsilon = accountants.epsilon(plan.events, budget.delta, budget.neighbouring, budget.accountant)
     yield (
@@ -75,7 +76,7 @@ def examine_program(plan: Plan, request: AuditRequest) -> Iterator[Found]:
 
 
 def _examine_noise(plan: Plan) -> Iterator[Found]:
-    """The noise of every kind of event, drawn as the ballot draws it."""
+    """Tests the noise of every kind of event, drawn as the ballot draws it."""
     from scipy import special, stats
 
     events = dict.fromkeys(

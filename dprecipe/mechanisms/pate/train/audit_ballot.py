@@ -1,9 +1,9 @@
-"""A run's queries on synthetic votes, put by the real ballot twice: an attempt that stops half way, and its successor.
+"""Audit of the ballot: a run's queries on synthetic votes, in an attempt that stops half way and one that resumes it.
 
-Every outcome is computed once more from its definition and the noise that its ledger line paid for; what the ledger
-charges is held against what was drawn, and against the plan.
+Every outcome is computed again from its definition and the noise that its ledger line paid for. The charges on the
+ledger are compared with the noise that was drawn, and with the plan.
 
-Axes: Q queries, K queries of a line, M classes.
+Axes: Q queries, K queries of a ledger line, M classes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from dprecipe.privacy.events import Charge, Event, count_by_event
 Found = tuple[str, str, TestEvidence]
 
 MAX_COUNTS = 2_000_000
-"""Queries times classes of the synthetic votes."""
+"""Largest number of queries times classes of the synthetic votes."""
 DRAWS = 20_000
-"""Queries with the same votes, whose outcomes are counted."""
+"""Queries with the same votes in a test of frequencies."""
 SLACK = 1e-9
 
 
 def examine_ballot(plan: Plan) -> Iterator[Found]:
-    """The outcomes, the ledger and the charges of a run on synthetic votes."""
+    """Tests the outcomes, the ledger and the charges of a run on synthetic votes."""
     plan = _without_stages(plan)
     counts_QM = make_votes(plan)
     rounds = rounds_of(plan)
@@ -89,8 +89,7 @@ def examine_ballot(plan: Plan) -> Iterator[Found]:
 
 
 def make_votes(plan: Plan, seed: int = 0) -> Counts:
-    """Synthetic votes of a plan's queries, (Q, M): ties, votes at the threshold, everybody for one class, everybody for
-    another, and random ones."""
+    """Makes synthetic votes on a plan's queries, (Q, M): ties, counts at the threshold, unanimous and random votes."""
     planned, generator = plan.as_plan_of(PatePlan), np.random.default_rng(seed)
     teachers, classes = planned.ensemble.count, planned.classes
     queries = max(1, min(planned.queries, MAX_COUNTS // classes))
@@ -105,7 +104,7 @@ def make_votes(plan: Plan, seed: int = 0) -> Counts:
 
 
 def list_telling(teachers: int, classes: int, threshold: float | None, spread: float) -> list[Histogram]:
-    """Votes on which one of them may decide: those for the first classes as near as can be, or near the threshold."""
+    """Lists histograms in which one vote may decide: the first classes are nearly tied, or near the threshold."""
     wanted = {teachers, teachers - 1, -(-teachers // 2), -(-teachers // 2) + 1, -(-teachers // min(classes, 3))}
     if threshold is not None:
         wanted |= {round(threshold + way * spread) for way in (-2, -1, 0, 1, 2)}
@@ -120,8 +119,10 @@ def list_telling(teachers: int, classes: int, threshold: float | None, spread: f
 
 
 def examine_frequencies(plan: Plan) -> Iterator[Found]:
-    """How often queries with the same votes are answered, and answered with the first class: as often as quadrature
-    says."""
+    """Tests that queries with the same votes are answered, and answered with the first class, as often as computed.
+
+    The expected frequencies come from quadrature.
+    """
     planned = plan.as_plan_of(PatePlan)
     many = with_queries(plan, DRAWS)
     rounds = rounds_of(many)
@@ -130,7 +131,7 @@ def examine_frequencies(plan: Plan) -> Iterator[Found]:
         telling = list_telling(planned.ensemble.count, planned.classes, planned.threshold,
                                0.0 if aggregator.check is None else aggregator.check.noise_multiplier)  # fmt: skip
         for number, name in ((1, "even"), (-2, "uneven")):
-            # The one whose first answer, or check, is least certain; and one whose is not.
+            # The histogram for which the first class is least certain to be the answer, then the median of the ranking.
             ranked = sorted(telling, key=lambda n: abs(0.5 - release_distribution(aggregator, n)[0]))
             counts = ranked[number - 1] if number > 0 else ranked[len(ranked) // 2]
             chances = release_distribution(aggregator, counts)
@@ -158,7 +159,7 @@ def _without_stages(plan: Plan) -> Plan:
 
 
 def _compare_outcomes(entry: PutEntry, counts_QM: Counts, rounds: Rounds) -> tuple[int, int]:
-    """Outcomes that are not those of the definition, and all of the line."""
+    """Counts the outcomes of a ledger line that differ from their definition, and all of its outcomes."""
     if entry.paid is None:
         return len(entry.queries), len(entry.queries)
     event, counts_KM = entry.paid.event, counts_QM[entry.queries].astype(np.float64)
@@ -178,7 +179,7 @@ def _compare_outcomes(entry: PutEntry, counts_QM: Counts, rounds: Rounds) -> tup
 def _check(
     counts_KM: NDArray[np.float64], noise_K: NDArray[np.float64], aggregator: Any, expected_KM: Scores | None
 ) -> NDArray[Any]:
-    """What becomes of queries that are checked, by the papers."""
+    """Returns the outcomes of checked queries, by the definitions in the papers, (K,)."""
     if expected_KM is None:
         passed_K = counts_KM.max(axis=1) + noise_K >= aggregator.threshold
         return np.where(passed_K, PASSED, NOTHING)
@@ -189,7 +190,7 @@ def _check(
 
 
 def _compare_charges(plan: Plan, scratch: ScratchBallot, entries: list[PutEntry], rounds: Rounds) -> Found:
-    """The ledger charges what was drawn, and only events that the plan has for that round."""
+    """Tests that the ledger charges exactly the noise that was drawn, as events that the plan has for the round."""
     drawn: Counter[Event] = Counter()
     foreign = 0
     for entry in entries:
@@ -210,7 +211,7 @@ def _compare_charges(plan: Plan, scratch: ScratchBallot, entries: list[PutEntry]
 
 
 def _planned_events(plan: Plan, query: int) -> tuple[Event, ...]:
-    """The events of a query, by the charges of the plan: where rounds differ those of its round."""
+    """Returns the events that the plan charges for a query: those of its round, if rounds differ."""
     planned = plan.as_plan_of(PatePlan)
     if planned.interaction is not None:
         for each in planned.interaction.rounds:
@@ -245,7 +246,7 @@ def _compare_limit(plan: Plan, scratch: ScratchBallot) -> Iterator[Found]:
 
 
 def _squares(charges: Sequence[Charge]) -> float:
-    """Σ μ² of checks, answers and the rest of a filter."""
+    """Returns Σ μ² of checks, answers and the rest of a filter."""
     total = 0.0
     for charge in charges:
         event = charge.event
@@ -255,7 +256,7 @@ def _squares(charges: Sequence[Charge]) -> float:
 
 
 def _count_repeats(entries: list[PutEntry]) -> int:
-    """Queries that are in two lines of one kind."""
+    """Counts the queries that are repeated among the checks, or among the answers."""
     repeats = 0
     for is_answer in (False, True):
         numbers = [entry.queries for entry in entries if entry.is_answer is is_answer]

@@ -1,5 +1,7 @@
-"""What one query costs, enumerated: every vote of a small ensemble, every vote that moves, the exact distribution of
-what is released, held against the events that are charged and against the data-dependent bounds.
+"""Audit of the cost of one query, by enumeration.
+
+For every histogram of a small ensemble and every vote that moves, the exact distributions of the outcome are compared
+with the events that are charged and with the data-dependent bounds.
 
 Axes: A orders, O outcomes.
 """
@@ -48,15 +50,19 @@ TEACHERS, CLASSES = 5, 3
 ORDERS = (1.5, 2.0, 4.0, 8.0, 32.0)
 DELTAS = (0.1, 1e-3, 1e-6)
 EXPECTED = (0.55, 0.3, 0.15)
-"""What a student expects: no multiple of a vote."""
+"""Scores of a student: times `TEACHERS`, none is a whole number of votes."""
 LARGE = 1e300
-"""In the place of infinity, which no evidence has."""
+"""Stand-in for infinity, which evidence can't contain."""
 MARGIN = 1e-6
-"""Of quadrature: relative, and of a divergence."""
+"""Relative tolerance of a divergence, for the error of quadrature."""
 
 
 def examine_costs(plan: Plan) -> Iterator[Found]:
-    """Each round of the plan: a small ensemble with noise in proportion, and the plan's own where votes tell most."""
+    """Tests the cost of a query in the plan's first three rounds.
+
+    Each round is tested twice: all votes of a small ensemble, with noise in proportion, and the most revealing votes of
+    the plan's own ensemble.
+    """
     planned = plan.as_plan_of(PatePlan)
     teachers, classes = planned.ensemble.count, planned.classes
     for number, (_, aggregator) in enumerate(list_rounds(planned)[:3]):
@@ -87,8 +93,10 @@ def examine_costs(plan: Plan) -> Iterator[Found]:
 
 
 def scale_aggregator(aggregator: Aggregator, share: float) -> Aggregator:
-    """The aggregator of an ensemble of this share of the teachers: noise and thresholds in proportion, and noise of at
-    least half a vote."""
+    """Returns the aggregator of an ensemble with this share of the teachers.
+
+    Noise and thresholds are in proportion, but noise is at least half a vote.
+    """
 
     def noise(scale: float) -> float:
         return max(0.5, scale * share)
@@ -104,8 +112,10 @@ def scale_aggregator(aggregator: Aggregator, share: float) -> Aggregator:
 
 
 def votes_that_tell(aggregator: Aggregator, teachers: int, classes: int, threshold: float | None) -> list[Histogram]:
-    """Votes of the plan's teachers that tell most, and what one moved vote among the first three classes makes of
-    them."""
+    """Lists the most revealing histograms of the plan's teachers, and those that one moved vote makes of them.
+
+    The vote moves among the first three classes.
+    """
     spread = 0.0 if aggregator.check is None else aggregator.check.noise_multiplier
     found = set()
     for counts in list_telling(teachers, classes, threshold, spread):
@@ -122,12 +132,14 @@ def votes_that_tell(aggregator: Aggregator, teachers: int, classes: int, thresho
 def _largest_ratios(
     aggregator: Aggregator, histograms: Sequence[Histogram], expected_M: Floats | None
 ) -> tuple[float, float]:
-    """The largest exact divergence over what the events of a query say, over all orders; and δ likewise."""
+    """Returns the largest ratio, over all moves and orders, of the exact divergence to the claimed one; likewise of δ."""
     relation = Neighbouring.ADD_OR_REMOVE_ONE
     distributions = [release_distribution(aggregator, counts, expected_M) for counts in histograms]
     checked: list[Event] = [] if aggregator.check is None else [aggregator.check]
     parts: list[tuple[list[Event], list[Floats]]] = [([*checked, aggregator.answer], distributions)]
-    if aggregator.check is not None:  # each of the two by itself, too: together one may hide what the other lacks
+    if (
+        aggregator.check is not None
+    ):  # each of the two alone as well: together, slack in one may hide a shortfall of the other
         parts.append((checked, [np.array([1 - d[-1], d[-1]]) for d in distributions]))
         parts.append(([aggregator.answer], [answer_distribution(aggregator.answer, counts) for counts in histograms]))
     moves, renyi, stick = list_moves(histograms), 0.0, 0.0
@@ -144,7 +156,7 @@ def _largest_ratios(
 
 
 def _claimed_curve(event: Event, relation: Neighbouring) -> Floats:
-    """The Rényi curve of an event, as it is accounted: (A,)."""
+    """Returns the Rényi curve of an event, as it is accounted, (A,)."""
     squared_mu = event.squared_mu(1, relation)
     if squared_mu is not None:
         return np.asarray(ORDERS) * squared_mu / 2
@@ -152,7 +164,7 @@ def _claimed_curve(event: Event, relation: Neighbouring) -> Floats:
 
 
 def _examine_bounds(plan: Plan) -> Iterator[Found]:
-    """The data-dependent cost of votes, and what of it is published."""
+    """Tests the data-dependent cost of votes and, if the plan publishes it, its smooth sensitivity."""
     planned = plan.as_plan_of(PatePlan)
     share = TEACHERS / planned.ensemble.count
     _, aggregator = list_rounds(planned)[0]
@@ -186,7 +198,7 @@ def _examine_bounds(plan: Plan) -> Iterator[Found]:
 
 
 def _examine_sanitiser(plan: Plan, voting: Voting, histograms: Sequence[Histogram]) -> Iterator[Found]:
-    """Smooth sensitivity of the summed cost of two queries, over all votes and all moves of one teacher."""
+    """Tests the smooth sensitivity of the summed cost of two queries, over all votes and all moves of one teacher."""
     chosen = sanitiser_of(plan)
     table_ST = vote_sensitivity.local_sensitivities(vote_sensitivity.query_costs(voting, chosen.order))
     values, logs = {}, {}

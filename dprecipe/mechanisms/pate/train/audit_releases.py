@@ -1,10 +1,10 @@
-"""Depth `releases`: the answers to synthetic votes, and to the same with one of them moved, told apart.
+"""Depth `releases` of the audit: attacks that tell answers to synthetic votes from answers with one vote moved.
 
-The real ballot answers the same query again and again. Which votes, and which moved vote, is fixed beforehand: those
-whose exact distributions are farthest apart. Two attacks see the answers: one each of them, one the answers of a whole
-run, by the sum of their log-likelihood ratios against the mean of what it comes to with the vote here and there.
+The real ballot answers the same query again and again. The votes and the moved vote are fixed beforehand: the pair
+whose exact distributions are farthest apart. One attack judges each answer. The other judges the answers of a whole
+run: it compares the sum of their log-likelihood ratios with the middle between its expected values on the two sides.
 
-Axes: O outcomes (the classes, then "not answered").
+Axes: M classes, O outcomes (the classes, then "not answered").
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from dprecipe.training.audit.request import Attack, AuditEvidence, AuditRequest
 Floats = NDArray[np.float64]
 
 SQUARED_MU = 2.0
-"""Of a run that is attacked: with it an attack sees most. A run has the queries of the plan at most."""
+"""Σ μ² of an attacked run, where an attack sees most. A run never has more queries than the plan."""
 AT_ONCE = 1_000_000
-"""Noises that are drawn for one ballot."""
+"""Noise values that are drawn for one ballot, at most, beyond those of a single run."""
 SECONDS = 60.0
 EPSILONS = np.concatenate([np.linspace(0, 1, 9), np.linspace(1.25, 8, 28)])
-"""Where a claimed profile is read."""
+"""Values of ε at which a claimed privacy profile is read."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class MovedVote:
-    """A query's votes with a vote here and there, and the exact distributions of its outcome."""
+    """A query's votes before and after one vote moves, and the exact distributions of its outcome."""
 
     counts: tuple[Histogram, Histogram]
     distributions: tuple[Floats, Floats]
 
     @property
     def ratios(self) -> Floats:
-        """The log-likelihood ratio of each outcome."""
+        """Returns the log-likelihood ratio of each outcome, (O,)."""
         return likelihood_ratios(*self.distributions)
 
 
 def attack_releases(plan: Plan, request: AuditRequest) -> AuditEvidence:
-    """Lower bounds from the answers of the first round's aggregator."""
+    """Attacks the answers of the first round's aggregator, for lower bounds on the privacy loss."""
     planned = plan.as_plan_of(PatePlan)
     _, aggregator = list_rounds(planned)[0]
     moved = find_moved_vote(plan, aggregator)
@@ -94,7 +94,7 @@ def attack_releases(plan: Plan, request: AuditRequest) -> AuditEvidence:
 
 
 def find_moved_vote(plan: Plan, aggregator: Aggregator) -> MovedVote:
-    """The votes, of all the plan's teachers, and the moved vote whose outcomes are easiest to tell apart."""
+    """Finds the votes of the plan's teachers and the moved vote whose outcomes are easiest to tell apart."""
     planned = plan.as_plan_of(PatePlan)
     histograms = votes_that_tell(aggregator, planned.ensemble.count, planned.classes, planned.threshold)
     distributions = [release_distribution(aggregator, counts) for counts in histograms]
@@ -105,7 +105,7 @@ def find_moved_vote(plan: Plan, aggregator: Aggregator) -> MovedVote:
 
 
 def _run_length(plan: Plan, aggregator: Aggregator) -> int:
-    """Queries of a run that is attacked."""
+    """Returns the number of queries in a run that is attacked."""
     planned = plan.as_plan_of(PatePlan)
     if aggregator.answer.family == "laplace":
         return max(1, min(planned.queries, round(aggregator.answer.noise_multiplier**2 * SQUARED_MU / 2)))
@@ -118,12 +118,12 @@ def _charges(aggregator: Aggregator, queries: int) -> list[Charge]:
 
 
 def _best_outcomes(moved: MovedVote) -> NDArray[np.bool_]:
-    """The outcomes, (O,), by which one query is best judged: those that are likelier with the vote here."""
+    """Marks the outcomes that are likelier before the vote moves, (O,): the best test on a single query."""
     return np.asarray(moved.ratios > 0)
 
 
 def _put(plan: Plan, counts: Histogram, queries: int) -> NDArray[np.int64]:
-    """What becomes of so many queries with these votes: a class, or one more for "not answered"."""
+    """Puts `queries` queries with these votes; returns the outcome of each: a class, or M for "not answered"."""
     many = with_queries(plan, queries)
     with open_scratch(many, np.tile(np.array(counts, np.int32), (queries, 1))) as scratch:
         ballot = scratch.put()

@@ -1,6 +1,6 @@
-"""Teachers on synthetic records: who reads what, and whose votes a changed unit moves.
+"""Audit of teachers on synthetic records: the teachers that read each unit, and the votes that a changed unit moves.
 
-The records are dealt, the teachers trained and asked as in a run, but few teachers, for few steps.
+The records are dealt, and the teachers trained and asked, as in a run, but with few teachers and few steps.
 
 Axes: R records, Q queries, T teachers.
 """
@@ -28,9 +28,9 @@ from dprecipe.privacy.audit.results import Equality, Excess, Frequency, TestEvid
 
 TEACHERS, UNITS, QUERIES = 5, 20, 48
 STEPS, TREES = 8, 4
-"""As much as a synthetic teacher learns."""
+"""Largest number of steps, or trees, of a synthetic teacher."""
 KEYS = 6_000
-"""Keys with which names are dealt."""
+"""Number of keys with which names are dealt."""
 
 Found = tuple[str, str, TestEvidence]
 
@@ -38,12 +38,12 @@ Found = tuple[str, str, TestEvidence]
 @final
 @dataclass(slots=True, eq=False)
 class WatchedRecords:
-    """Synthetic records, which remember who asked for which."""
+    """Synthetic records that remember which of them each call has read."""
 
     features: NDArray[np.float32]
     labels: NDArray[np.int64]
     names: tuple[str, ...]
-    """Of the unit of each record."""
+    """Name of each record's unit."""
     reads: list[NDArray[np.int64]] = field(default_factory=list)
 
     @property
@@ -62,7 +62,7 @@ class WatchedRecords:
         return self.features[indices], self.labels[indices]
 
     def change(self, features: Sequence[Any], labels: Sequence[int], name: str) -> WatchedRecords:
-        """The same with these records of a unit in place of its own."""
+        """Returns a copy in which the unit `name` has these records instead of its own."""
         kept = np.array([other != name for other in self.names])
         shape = (0, *self.features.shape[1:])
         new = np.array(features, np.float32).reshape(len(labels), *shape[1:])
@@ -74,7 +74,7 @@ class WatchedRecords:
 
 
 def examine_teachers(lesson: Lesson, device: torch.device) -> Iterator[Found]:
-    """Who reads what, and what a changed unit moves."""
+    """Tests that one teacher reads all of a unit, and that a changed unit moves the votes of one teacher."""
     lesson = _shorten(lesson)
     generator = np.random.default_rng(0)
     names = tuple(f"unit {number}" for number in np.sort(generator.integers(UNITS, size=2 * UNITS)))
@@ -119,7 +119,7 @@ def examine_teachers(lesson: Lesson, device: torch.device) -> Iterator[Found]:
 
 
 def examine_dealing(teachers: int) -> Iterator[Found]:
-    """How units are dealt to teachers: by their own name and a secret key."""
+    """Tests that units are dealt to teachers by their own name and a secret key."""
     names = [f"unit {number}" for number in range(200)]
     changed = ["added", *names[:50], "renamed", *names[52:]]
     differing = compared = first = together = 0
@@ -153,7 +153,7 @@ def _shorten(lesson: Lesson) -> Lesson:
 
 
 def _neighbours(base: WatchedRecords, name: str, lesson: Lesson) -> Iterator[WatchedRecords]:
-    """The records after one unit has changed."""
+    """Yields the records with one unit removed, blanked, replaced by extreme values, or added."""
     shape, last = lesson.shape, lesson.classes - 1
     yield base.change([], [], name)  # removed
     yield base.change([np.zeros(shape)], [0], name)  # blanked
@@ -166,7 +166,7 @@ def _neighbours(base: WatchedRecords, name: str, lesson: Lesson) -> Iterator[Wat
 def _vote(
     lesson: Lesson, records: WatchedRecords, asked: NDArray[np.float32], key: bytes, device: torch.device
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The votes of each teacher, (T, Q), and the counts, (Q, classes), as a run takes them."""
+    """Returns the votes of each teacher, (T, Q), and the counts, (Q, classes), as a run takes them."""
     trained = Trained(lesson, TEACHERS, records, Identities.named(records.names))
     with tempfile.TemporaryDirectory(prefix="dprecipe-audit-") as scratch:
         folder = Path(scratch) / "teachers"
@@ -178,7 +178,10 @@ def _vote(
 
 
 def _count_readers(records: WatchedRecords) -> dict[str, int]:
-    """How many teachers have read each unit: they read one after the other, each all of its part at once."""
+    """Counts the teachers that have read each unit.
+
+    Each call reads for another teacher: teachers read one after the other, each its whole part at once.
+    """
     readers: dict[str, int] = {}
     for read in records.reads:
         for name in {records.names[number] for number in read}:

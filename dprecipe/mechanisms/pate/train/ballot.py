@@ -1,10 +1,11 @@
-"""The gate of votes: the only place where what the teachers voted meets anything else. No torch.
+"""The gate of votes: the only place where the teachers' votes meet anything else. Imports no torch.
 
 A block of queries is put in this order, each step on disk before the next: its checks are reserved on the ledger; noise
-is drawn, and which were passed is recorded; the answers of those are reserved; noise is drawn, and the labels are
-recorded. The next block is put only if the filter, or the plan, holds it even if every check is passed; where it does
-not, the block is made smaller, down to one query, and then the run stops. So what is asked, and when it ends, is as if
-the queries were put one by one, and depends on earlier outcomes alone, never on what the votes cost.
+is drawn, and the outcomes of the checks are recorded; the answers of the queries that passed are reserved; noise is
+drawn, and the labels are recorded. The next block is put only if it fits the filter, or the plan, even if every check
+passes. If it does not fit, the block is made smaller, down to one query; if that does not fit, the run stops. So the
+queries that are asked, and the end of the run, are as if the queries were put one by one. They depend on earlier
+outcomes alone, never on the cost of the votes.
 
 Guarantees: every answer and every check is paid for on the ledger before its noise is drawn; noise is float64 from a
 stream that no other draw uses; a query with an outcome on disk is never put again.
@@ -31,21 +32,21 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import StopReason
 
 BLOCKS = 50
-"""A crash loses at most a block: no block is longer than this part of the queries …"""
+"""Least number of blocks that the queries are cut into, if there are enough: a crash loses at most one block."""
 LARGEST_BLOCK = 1 << 22
-"""… nor holds more counts than this."""
+"""Largest number of counts in a block."""
 
 Numbers = NDArray[np.int64]
 
 
 def noise_streams(secrets: Secrets) -> Iterator[Stream]:
-    """The secret streams of an attempt's noise, one after the other."""
+    """Yields the secret streams of an attempt's noise, in order."""
     return (secrets.stream("noise", index) for index in itertools.count(1))
 
 
 @final
 class Ballot:
-    """The votes of all queries, and what has become of each."""
+    """The votes on all queries, and the outcome of each."""
 
     def __init__(
         self,
@@ -56,8 +57,11 @@ class Ballot:
         streams: Iterator[Stream],
         answers: AnswersFile,
     ) -> None:
-        """`max_answers`: when the teachers have answered so many, the run is complete. `streams`: one for each draw,
-        see `noise_streams`."""
+        """Takes the outcomes that earlier attempts left in `answers`.
+
+        `max_answers`: the number of teachers' answers at which the run is complete. `streams`: one for each draw, see
+        `noise_streams`.
+        """
         self._counts_QM = counts_QM
         self._aggregator = aggregator
         self._max_answers = max_answers
@@ -67,33 +71,33 @@ class Ballot:
         queries, classes = counts_QM.shape
         self._block = max(1, min(-(-queries // BLOCKS), LARGEST_BLOCK // classes))
         self.outcomes: Outcomes = np.full(queries, UNASKED)
-        """Of each query: its label, `NOTHING`, `PASSED` or `UNASKED`."""
+        """Outcome of each query, (Q,): a label, `NOTHING`, `PASSED` or `UNASKED`."""
         self.answered_queries: NDArray[np.bool_] = np.zeros(queries, np.bool_)
-        """Which labels are the teachers' answers; the others are a student's own."""
+        """Mark of the queries whose label is the teachers' answer, (Q,); other labels are a student's own."""
         self._full = False
         for entry in answers.before:
             self._take(entry)
 
     @property
     def queries_put(self) -> int:
-        """How many queries have been put."""
+        """Returns the number of queries that have been put."""
         return int((self.outcomes != UNASKED).sum())
 
     @property
     def answered(self) -> int:
-        """How many the teachers have answered."""
+        """Returns the number of queries that the teachers have answered."""
         return int(self.answered_queries.sum())
 
     @property
     def lost(self) -> bool:
-        """Whether something was paid for whose outcome a crash has taken."""
+        """Returns whether a crash has lost an outcome that was paid for."""
         charged = self._remaining_budget.charged
         checked = 0 if self._aggregator.check is None else count_charges(charged, NoisyThreshold) - self.queries_put
         return checked > 0 or count_charges(charged, NoisyMax) > self.answered
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why no further query will be put; None while one may be."""
+        """Returns the reason why no further query will be put; None while one may be."""
         if self.answered >= self._max_answers or not (self.outcomes == UNASKED).any():
             return "budget" if (self.outcomes == PASSED).any() else "completed"
         return "budget" if self._full else None
@@ -105,12 +109,10 @@ class Ballot:
         stop: Callable[[], bool] = lambda: False,
         aggregator: Aggregator | None = None,
     ) -> None:
-        """Put these queries, in order, as far as that is allowed; those that have an outcome keep it.
+        """Puts these queries, in order, as far as the budget allows; those that have an outcome keep it.
 
-        `aggregator`: of their round, where it is another than that of the rounds before.
-
-        `expected_KM`: a student's scores of each of them, where the aggregator asks for more than it expects. `stop` is
-        asked between blocks.
+        `expected_KM`: a student's scores of each query, if the aggregator compares the votes with them. `stop` is asked
+        between blocks. `aggregator`: the one of this round, if it differs from that of the rounds before.
         """
         first = queries.start
         if aggregator is not None:
@@ -130,7 +132,7 @@ class Ballot:
             self._answer(block)
 
     def _count_askable(self, wanted: int) -> int:
-        """How many queries may be put at once, whatever becomes of them."""
+        """Returns the number of queries that may be put at once, whatever their outcomes are."""
         count: int = min(wanted, self._block, self._max_answers - self.answered)
         while count and not self._remaining_budget.holds(self._cost(count, count)):
             count //= 2
@@ -155,7 +157,7 @@ class Ballot:
         event = self._aggregator.answer
         if not len(block):
             return
-        if not self._remaining_budget.holds([Charge(event, len(block))]):  # a crash has taken what was meant for them
+        if not self._remaining_budget.holds([Charge(event, len(block))]):  # a crash has used up what they need
             self._full = True
             return
         paid = self._remaining_budget.reserve(event, len(block))

@@ -1,4 +1,4 @@
-"""Before a private record is seen: the program that will deal, train and answer is tried on synthetic records."""
+"""Checks before a private record is read: the program that deals, trains and answers runs on synthetic records."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from dprecipe.training.probe.program import Check
 NAMES = 2000
 TEACHERS, RECORDS, QUERIES = 4, 24, 64
 STEPS, TREES = 20, 5
-"""As much as a synthetic teacher learns."""
+"""Largest number of steps, or trees, of a synthetic teacher."""
 
 
 def noise_scale(plan: Plan) -> Check:
-    """The noise of every kind of event, drawn as the ballot draws it, has the planned distribution, scale and symmetry.
+    """Checks that the noise of every kind of event has the planned distribution, scale and symmetry.
+
+    It is drawn as the ballot draws it.
 
     Raises:
-        RunFailed: it does not.
+        RunFailed: it does not have them.
     """
     events = dict.fromkeys(c.event for c in plan.events if isinstance(c.event, NoisyMax | NoisyThreshold))
     root = Secrets()
@@ -44,10 +46,10 @@ def noise_scale(plan: Plan) -> Check:
 
 
 def check_parts(teachers: int) -> Check:
-    """Synthetic units are dealt to one teacher each, and one that is added, removed or renamed moves no other.
+    """Checks that each synthetic unit goes to one teacher, and that adding, removing or renaming one moves no other.
 
     Raises:
-        RunFailed: they are not.
+        RunFailed: a unit goes to several teachers, or is moved.
     """
     key, names = secrets.token_bytes(KEY_BYTES), [f"unit {number}" for number in range(NAMES)]
     parts = deal_parts(names, key, teachers)
@@ -65,7 +67,7 @@ def check_parts(teachers: int) -> Check:
 
 
 def check_vote_sensitivity(lesson: Lesson, device: torch.device) -> Check:
-    """Replacing or removing a synthetic record changes only the votes of its own teacher.
+    """Checks that replacing or removing a synthetic record changes only the votes of its own teacher.
 
     Raises:
         RunFailed: the votes of another teacher changed.
@@ -100,7 +102,7 @@ def check_vote_sensitivity(lesson: Lesson, device: torch.device) -> Check:
 
 
 def check_votes(queries: int, teachers: int) -> Check:
-    """The check of votes from a file; the reader has refused all others."""
+    """Returns the passed check of votes from a file: the reader has already refused votes that fail it."""
     return Check(
         "vote_counts",
         "each teacher votes once on every query, for one of the declared classes",

@@ -1,9 +1,9 @@
-"""Teachers that are trained on a cluster: one task, some teachers; votes and ledger stay here.
+"""Teachers that are trained on a cluster: each task trains a few of them; votes and ledger stay on this machine.
 
-A task gets the parts of its teachers and what is public, and answers with their votes. A task that is lost with its
-machine is given out again. That is sound, unlike for runs that add noise: a teacher's votes are a function of its part,
-its number and the lesson, so each try gives the same votes and there is nothing to choose between. For this, all
-machines have to round alike: they are compared before anything is spent, and each task compares again.
+A task gets the parts of its teachers and the public inputs, and answers with their votes. A task that is lost with its
+machine is submitted again. Unlike for runs that add noise, that is sound: a teacher's votes are a function of its part,
+its number and the lesson, so each try gives the same votes and there is nothing to choose between. This requires that
+all machines round alike: they are compared before anything is spent, and each task compares again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from dprecipe.training.processes.cluster import Cluster, Task
 
 POLL = 0.2
 LATEST = 600.0
-"""Seconds in which a machine says what it is."""
+"""Seconds that a machine has to describe itself."""
 MAX_LOSSES = 3
-"""So often the task of some teachers may be lost."""
+"""Number of times that the task of the same teachers may be lost."""
 FITTED_TOGETHER = 16
-"""Teachers of a task that are fitted at once: each is too quick for a task of its own."""
+"""Teachers per task whose models are fitted at once, without gradient steps: each is too quick for a task of its own."""
 DIGEST_BYTES = 32
 MAX_TEXT = 2_000
 VOTES, FAULT = b"v", b"f"
@@ -41,12 +41,12 @@ VOTES, FAULT = b"v", b"f"
 
 @dataclass(frozen=True, slots=True)
 class TeacherTerms:
-    """What all tasks have in common."""
+    """Terms that all tasks of a run share."""
 
     key: bytes
-    """Of the digests of answers; of this run alone."""
+    """Key of the digests of answers, used in this run alone."""
     lesson: str
-    """JSON."""
+    """The lesson, as JSON."""
     teachers: int
     device: str
     machine: str
@@ -55,19 +55,19 @@ class TeacherTerms:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TeacherOrder:
-    """Some teachers, please. The token is in the answer's digest, so that no answer is taken for another."""
+    """Order for the votes of some teachers. The token is in the answer's digest, so no answer passes for another."""
 
     token: str
     teachers: tuple[int, ...]
     sizes: tuple[int, ...]
-    """Of their parts."""
+    """Number of records in the part of each teacher."""
     features: Floats
     labels: Labels
 
 
 @ignoring_warnings()
 def answer_votes(terms: TeacherTerms, queries: Floats, order: TeacherOrder) -> bytes:
-    """Train the teachers of an order and ask them; runs on the cluster. Every fault is an answer."""
+    """Trains the teachers of an order and asks them; runs on the cluster. Every fault is returned as an answer."""
     try:
         device = torch.device(terms.device)
         _check_here(terms, device)
@@ -87,7 +87,7 @@ def answer_votes(terms: TeacherTerms, queries: Floats, order: TeacherOrder) -> b
 
 @ignoring_warnings()
 def answer_machine(key: bytes, token: str, device: str) -> bytes:
-    """What kind of machine this is; runs on the cluster."""
+    """Describes the kind of this machine; runs on the cluster."""
     text = f"dprecipe {__version__}, {describe_machine(torch.device(device))}"
     return _seal(key, token, VOTES + text.encode())
 
@@ -101,10 +101,10 @@ class TeacherMachines:
 
 
 def check_machines(cluster: Cluster, device: torch.device) -> TeacherMachines:
-    """The cluster, once each of its machines has said what it is.
+    """Checks that all machines of the cluster are of one kind and run this version.
 
     Raises:
-        UsageFault: one can't train teachers, or is of another kind; nothing was spent.
+        UsageFault: a machine can't train teachers, or is of another kind or version; nothing was spent.
     """
     key, kinds = secrets.token_bytes(32), set()
     for node in cluster.nodes:
@@ -144,7 +144,9 @@ def train_on_cluster(
     device: torch.device,
     stop: Callable[[], bool],
 ) -> Iterator[Sequence[int]]:
-    """The teachers of each task when their votes are in the store, in the order in which they end; none after `stop`.
+    """Trains the groups; yields the teachers of each task once their votes are in the store, in order of completion.
+
+    Ends when `stop` says so.
 
     Raises:
         RunFailed: a machine failed, or tasks were lost again and again.
@@ -157,7 +159,7 @@ def train_on_cluster(
     waiting: dict[Task, TeacherOrder] = {}
     try:
         while (left or waiting) and not stop():
-            while left and len(waiting) < 2 * cluster.cpus:  # one in hand, one to go on with
+            while left and len(waiting) < 2 * cluster.cpus:  # for each CPU, one task that runs and one that waits
                 order = _make_order(left.pop(), parts, take)
                 waiting[cluster.submit(answer_votes, terms, shared, order)] = order
             for task in cluster.wait(list(waiting), POLL):
@@ -179,7 +181,7 @@ def train_on_cluster(
 
 
 def _list_tasks(lesson: Lesson, groups: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """The teachers of each task."""
+    """Lists the teachers of each task."""
     if lesson.training is not None:
         return [tuple(group) for group in groups]
     teachers = [teacher for group in groups for teacher in group]
@@ -193,10 +195,10 @@ def _make_order(teachers: tuple[int, ...], parts: DealtParts, take: Take) -> Tea
 
 
 def _read(body: bytes, order: TeacherOrder, queries: int, classes: int) -> NDArray[Any]:
-    """The votes of an answer, (T, Q).
+    """Reads the votes of an answer, (T, Q).
 
     Raises:
-        RunFailed: it is a fault, or holds no votes.
+        RunFailed: the answer is a fault, or does not hold the votes of the order.
     """
     if body[:1] == FAULT:
         raise RunFailed(
@@ -221,7 +223,7 @@ def _seal(key: bytes, token: str, body: bytes) -> bytes:
 
 
 def _open(key: bytes, token: str, content: object) -> bytes | None:
-    """The body of an answer; None where it is none, or of another task."""
+    """Returns the body of an answer; None if it is no answer, or that of another task."""
     if not isinstance(content, bytes) or len(content) <= DIGEST_BYTES:
         return None
     digest, body = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
