@@ -107,7 +107,7 @@ def list_moves(histograms: Sequence[Histogram]) -> list[tuple[int, int]]:
 
 
 def renyi_divergences(one_O: Floats, other_O: Floats, orders: Sequence[float]) -> Floats:
-    """Returns D_α of the first distribution from the second, (A,); infinite if an outcome is possible in the first alone."""
+    """Returns D_α of the first distribution from the second, (A,); infinite if only the first can have some outcome."""
     kept = one_O > TINY
     if np.any(other_O[kept] <= TINY):
         return np.full(len(orders), np.inf)

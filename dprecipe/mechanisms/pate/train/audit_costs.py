@@ -132,14 +132,13 @@ def votes_that_tell(aggregator: Aggregator, teachers: int, classes: int, thresho
 def _largest_ratios(
     aggregator: Aggregator, histograms: Sequence[Histogram], expected_M: Floats | None
 ) -> tuple[float, float]:
-    """Returns the largest ratio, over all moves and orders, of the exact divergence to the claimed one; likewise of δ."""
+    """Returns the largest ratio of exact to claimed divergence, over all moves and orders, and that of δ."""
     relation = Neighbouring.ADD_OR_REMOVE_ONE
     distributions = [release_distribution(aggregator, counts, expected_M) for counts in histograms]
     checked: list[Event] = [] if aggregator.check is None else [aggregator.check]
     parts: list[tuple[list[Event], list[Floats]]] = [([*checked, aggregator.answer], distributions)]
-    if (
-        aggregator.check is not None
-    ):  # each of the two alone as well: together, slack in one may hide a shortfall of the other
+    if aggregator.check is not None:
+        # Test each of the two alone as well: together, slack in one may hide a shortfall of the other.
         parts.append((checked, [np.array([1 - d[-1], d[-1]]) for d in distributions]))
         parts.append(([aggregator.answer], [answer_distribution(aggregator.answer, counts) for counts in histograms]))
     moves, renyi, stick = list_moves(histograms), 0.0, 0.0

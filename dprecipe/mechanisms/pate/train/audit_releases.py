@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 SQUARED_MU = 2.0
 """Σ μ² of an attacked run, where an attack sees most. A run never has more queries than the plan."""
 AT_ONCE = 1_000_000
-"""Noise values that are drawn for one ballot, at most, beyond those of a single run."""
+"""Largest number of noise values drawn for one ballot, unless a single run needs more."""
 SECONDS = 60.0
 EPSILONS = np.concatenate([np.linspace(0, 1, 9), np.linspace(1.25, 8, 28)])
 """Values of ε at which a claimed privacy profile is read."""

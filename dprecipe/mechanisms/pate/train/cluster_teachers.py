@@ -33,7 +33,7 @@ LATEST = 600.0
 MAX_LOSSES = 3
 """Number of times that the task of the same teachers may be lost."""
 FITTED_TOGETHER = 16
-"""Teachers per task whose models are fitted at once, without gradient steps: each is too quick for a task of its own."""
+"""Teachers per task if their models are fitted at once, not by steps: each is too quick for a task of its own."""
 DIGEST_BYTES = 32
 MAX_TEXT = 2_000
 VOTES, FAULT = b"v", b"f"

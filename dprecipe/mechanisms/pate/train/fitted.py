@@ -1,7 +1,7 @@
 """Models that are fitted at once: scikit-learn grows or solves them, and a module of the zoo holds the result.
 
-What comes out is a function of the part's own records, the recipe and the seed, whatever the part looks like: it may be
-empty, hold one class, or records that are not finite.
+The result is a function of the part's own records, the recipe and the seed, whatever the part looks like: it may be
+empty, hold one class, or hold records that are not finite.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from dprecipe.models.zoo.forest import MAX_LEVELS
 Fittable = RandomForest | GradientBoosting | LogisticRegression
 
 ABSENT = -1e30
-"""The score of a class that the part has no record of: finite in single precision, and below every other."""
+"""Score of a class that the part has no record of: finite in single precision, and below every other score."""
 MAX_STEP = 1e24
-"""Of a score in one round of boosting: not even 10,000 rounds reach `ABSENT`."""
+"""Largest change of a score in one round of boosting: not even 10,000 rounds reach `ABSENT`."""
 REGULARISATION = 1.0
 """C of the logistic regression: the weight of the records' loss against half the squared norm of the weights."""
 ITERATIONS = 1_000
-"""At most, of the logistic regression."""
+"""Largest number of iterations of the logistic regression."""
 
 
 def fit_model(
     model: Fittable, features: NDArray[np.float32], labels: NDArray[np.int64], classes: int, seed: int
 ) -> nn.Module:
-    """The module that `model` becomes on one part: features (B, …) to logits (B, classes).
+    """Fits `model` to one part; returns a module from features (B, …) to logits (B, classes).
 
-    `features` are float32 (n, …) and flattened, `labels` int64 (n,) in [0, classes); of `seed` the lower 32 bits count.
-    Records with a feature that is not finite are left out. A class without records gets a low, finite logit. Where
-    there is one class only the module votes for it, whatever it is asked; where there is none, for class 0.
+    `features` are float32 (n, …) and are flattened, `labels` int64 (n,) in [0, classes); only the lower 32 bits of
+    `seed` count. Records with a feature that is not finite are left out. A class without records gets a low, finite
+    logit. If the records have only one class, the module always votes for it; if there are no records, for class 0.
 
-    Guarantees: nothing but the arguments enters. The class of the highest logit is the one that scikit-learn's own
-    estimator predicts, but for ties and, of logistic regression, for rounding its weights to single precision.
+    Guarantees: the module depends on the arguments alone. The class of the highest logit is the one that scikit-learn's
+    own estimator predicts, except for ties and, in logistic regression, for rounding the weights to single precision.
 
     Raises:
         RunFailed: scikit-learn is not installed.
@@ -59,8 +59,8 @@ def fit_model(
     if len(present) < 2:
         state = _constant_state(model, int(present[0]) if len(present) == 1 else 0, module)
     else:
-        # One thread: how sums are rounded must not depend on how many processors there are. And scikit-learn sums
-        # features up to see if they are finite.
+        # One thread: the rounding of sums must not depend on the number of processors. Overflow is ignored because
+        # scikit-learn sums the features to see if they are finite.
         with _limit_threads(), np.errstate(over="ignore", invalid="ignore"):
             state = _fit_state(library, model, flat, labels, classes, seed % 2**32)
     module.load_state_dict(state)
@@ -100,7 +100,7 @@ def _limit_threads() -> AbstractContextManager[object]:
 
 
 def _constant_state(model: Fittable, winner: int, module: nn.Module) -> dict[str, Tensor]:
-    """The module's own tensors, so that one class wins whatever is asked."""
+    """Returns the module's own tensors, changed so that class `winner` wins on every query."""
     state = module.state_dict()
     scores = state["1.bias" if isinstance(model, LogisticRegression) else "value"]
     scores[...] = 0 if isinstance(model, RandomForest) else ABSENT
@@ -117,7 +117,7 @@ class _Tree:
     feature: NDArray[np.int64]
     threshold: NDArray[np.float64]
     value: NDArray[np.float64]
-    """(nodes, classes): of the classes of the recipe."""
+    """Value of each node for each of the recipe's classes, (nodes, classes)."""
 
     @staticmethod
     def of(grown: Any, value: NDArray[np.float64]) -> _Tree:
@@ -164,7 +164,7 @@ def _fit_boosting(
         learning_rate=model.learning_rate,
         random_state=seed,
     ).fit(features, labels)
-    # Of two classes there are scores of the second only: how far it is above the first.
+    # With two classes only the second has a score: how far it is above the first.
     scored = estimator.classes_[1:] if len(estimator.classes_) == 2 else estimator.classes_
     start = next(estimator.staged_decision_function(features[:1])).reshape(-1)
     start -= [model.learning_rate * member.predict(features[:1])[0] for member in estimator.estimators_[0]]
@@ -181,7 +181,7 @@ def _fit_boosting(
 
 
 def _join_trees(trees: Sequence[_Tree]) -> dict[str, Tensor]:
-    """The tensors of `Forest`."""
+    """Returns the tensors of `Forest`."""
     roots = np.cumsum([0, *(len(tree.feature) for tree in trees)])
     children = np.concatenate(
         [np.stack([tree.left, tree.right], 1) + root for tree, root in zip(trees, roots, strict=False)]
@@ -201,7 +201,10 @@ def _join_trees(trees: Sequence[_Tree]) -> dict[str, Tensor]:
 
 
 def _round_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The largest single-precision number that is not above: single-precision features are on the same side of it."""
+    """Returns the largest single-precision number not above each threshold.
+
+    Every single-precision feature is on the same side of it as of the threshold.
+    """
     nearest = threshold.astype(np.float32)
     return np.where(nearest > threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
 
@@ -210,9 +213,9 @@ def _fit_logistic(
     library: Any, features: NDArray[np.float32], labels: NDArray[np.int64], classes: int
 ) -> dict[str, Tensor]:
     estimator = library.linear_model.LogisticRegression(C=REGULARISATION, max_iter=ITERATIONS)
-    with ignoring_warnings():  # that it has not converged, for one: `ITERATIONS` are the definition
+    with ignoring_warnings():  # such as one that it has not converged: `ITERATIONS` is part of the definition
         estimator.fit(features.astype(np.float64), labels)
-    # Of two classes there is one row: how far the second is above the first.
+    # With two classes there is one row: how far the second is above the first.
     rows = estimator.classes_[1:] if len(estimator.classes_) == 2 else estimator.classes_
     weight, bias = np.zeros((classes, features.shape[1])), np.full(classes, ABSENT)
     bias[estimator.classes_] = 0.0

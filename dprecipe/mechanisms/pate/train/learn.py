@@ -1,14 +1,14 @@
-"""How teachers learn, and what they vote: each from its own part of the private records and from public constants.
+"""Training and votes of teachers: each learns from its own part of the private records and from public constants.
 
-Guarantees: a teacher's votes are a function of its part, its number, how many there are and the `Lesson`. Nothing
-passes from one teacher to another: seeds are made of the number alone, the length is fixed, and where teachers learn
-together their weights, gradients and batches are rows that no operation mixes. A teacher's row, and how many rows there
-are, follow from its number: in the place of teachers that are not asked for, rows learn from a stand-in. So shapes are
-public, no record of one part changes a bit of another's votes, and whichever teachers are trained in one go, each votes
-the same.
+Guarantees: a teacher's votes are a function of its part, its number, the number of teachers and the `Lesson`. Nothing
+passes from one teacher to another: seeds are made from the lesson's seed and the teacher's number, the length is fixed,
+and if teachers learn together, their weights, gradients and batches are rows that no operation mixes. A teacher's row,
+and the number of rows, follow from its number: the rows of teachers that are not asked for learn from a stand-in
+record. So shapes are public, no record of one part changes a bit of another's votes, and each teacher votes the same
+whichever teachers are trained in one call.
 
-A teacher without records votes for class 0 on every query, as does one whose training left the finite numbers; one that
-is fitted to records of a single class votes for that. All of this concerns its own part alone.
+A teacher without records votes for class 0 on every query, as does one whose training diverged to numbers that are not
+finite; one that is fitted to records of a single class votes for that class. All of this depends on its own part alone.
 
 Axes: T teachers of a group, B records of a batch, Q queries.
 """
@@ -47,19 +47,21 @@ from dprecipe.training.steps.optimise import apply_weight_decay, learning_rate, 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
 Take = Callable[[NDArray[np.int64]], tuple[Floats, Labels]]
-"""Records by their numbers: features (B, …) and labels (B,)."""
+"""Reader of records by their numbers: returns features (B, …) and labels (B,)."""
 
 SMALL = 100_000
-"""Networks of fewer parameters learn faster together on a CPU too: 5 times at 8,000, twice at 50,000, no longer at
-200,000. Convolutions never do."""
+"""Number of parameters below which networks learn faster together on a CPU as well.
+
+The gain is 5 times at 8,000 parameters and twice at 50,000; there is none at 200,000, nor ever for convolutions.
+"""
 GROUP_SIZE = 64
-"""Teachers of a group on a CPU."""
+"""Number of teachers in a group on a CPU."""
 MEMORY = 1 << 28
-"""Numbers that a group may hold on a GPU."""
+"""Number of values that a group may hold on a GPU."""
 
 
 class Lesson(Block):
-    """What every teacher is told. All of it is public."""
+    """Public settings that every teacher shares."""
 
     model: Model
     training: TeacherTraining | None
@@ -72,7 +74,7 @@ class Lesson(Block):
     physical_batch: PositiveInt
 
     def group(self, device: torch.device) -> int:
-        """How many teachers learn together."""
+        """Returns the number of teachers that learn together."""
         if self.training is None:
             return 1
         parameters = sum(p.numel() for p in self.initial(0).parameters())
@@ -82,12 +84,12 @@ class Lesson(Block):
         return GROUP_SIZE if isinstance(self.model, LogisticRegression | Mlp) and parameters < SMALL else 1
 
     def initial(self, teacher: int) -> nn.Module:
-        """A teacher's network before it has learned anything."""
+        """Builds a teacher's network with its initial weights."""
         seed = self.seed_of(teacher, "weights")
         return build(self.model, self.shape, self.classes, seed, vocabulary=count_vocabulary(self.preprocess))
 
     def seed_of(self, teacher: int, purpose: str) -> int:
-        """A seed of 63 bits that no other teacher and no other purpose has."""
+        """Returns a seed of 63 bits that no other teacher and no other purpose has."""
         digest = hashlib.sha256(f"teacher {teacher}, {purpose}, seed {self.seed}".encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 1
 
@@ -95,14 +97,14 @@ class Lesson(Block):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class DealtParts:
-    """Which records each teacher learns from: the numbers order[starts[i]:starts[i + 1]]."""
+    """Numbers of the records that each teacher learns from: order[starts[i]:starts[i + 1]]."""
 
     order: NDArray[np.int64]
     starts: NDArray[np.int64]
 
     @staticmethod
     def of(parts_R: NDArray[np.int64], teachers: int) -> DealtParts:
-        """From the part of each record."""
+        """Builds the parts from the teacher of each record, (R,)."""
         counts = np.bincount(parts_R, minlength=teachers)
         return DealtParts(np.argsort(parts_R, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
 
@@ -116,18 +118,19 @@ class DealtParts:
 def collect_votes(
     lesson: Lesson, teachers: Sequence[int], parts: DealtParts, take: Take, queries: Floats, device: torch.device
 ) -> NDArray[np.int64]:
-    """Train these teachers and ask them: the class that each votes for on each query, (T, Q)."""
+    """Trains these teachers; returns the class that each votes for on each query, (T, Q)."""
     with use_deterministic_kernels(device):
         return _votes(lesson, teachers, parts, take, queries, device)
 
 
 @contextmanager
 def use_deterministic_kernels(device: torch.device) -> Iterator[None]:
-    """On a GPU the same teachers vote the same again: kernels are chosen that add up in a fixed order. Without it the
-    votes of one could change with nothing, and not with its part alone.
+    """Selects kernels that add up in a fixed order on a GPU, so that the same teachers always vote the same.
 
-    Torch's setting is not all: cuBLAS reads its own when it is first used, and of attention the kernel that saves
-    memory adds up in any order where torch may only warn, so it is the plain one.
+    Otherwise a teacher's votes could change although its part did not.
+
+    Torch's own setting is not enough: cuBLAS reads an environment variable when it is first used. If torch may only
+    warn, the memory-efficient kernel of attention adds up in any order, so the plain one is used.
     """
     if device.type != "cuda":
         yield
@@ -139,7 +142,7 @@ def use_deterministic_kernels(device: torch.device) -> Iterator[None]:
     cudnn.deterministic, cudnn.benchmark = True, False
     torch.use_deterministic_algorithms(True, warn_only=not strict or warned)
     try:
-        with ignoring_warnings(), sdpa_kernel(SDPBackend.MATH):  # warnings of kernels that have no such order
+        with ignoring_warnings(), sdpa_kernel(SDPBackend.MATH):  # warnings about kernels without a fixed order
             yield
     finally:
         torch.use_deterministic_algorithms(strict, warn_only=warned)
@@ -160,7 +163,7 @@ def _votes(
     size = lesson.group(device)
     for group in list_groups(teachers, size):
         rows = _list_rows(group[0], size, len(parts))
-        # Without records too: how many rows are computed on decides how the others' sums are rounded.
+        # A teacher without records has a row too: the number of rows decides how the other rows' sums are rounded.
         records = [take(parts[i]) if i in asked and len(parts[i]) else _stand_in(lesson) for i in rows]
         pupils = [_Pupil(lesson, i, *records_of, device) for i, records_of in zip(rows, records, strict=True)]
         trained = train_group(lesson, pupils) if size > 1 else (train_one(lesson, pupil) for pupil in pupils)
@@ -171,18 +174,18 @@ def _votes(
 
 
 def list_groups(teachers: Iterable[int], size: int) -> list[list[int]]:
-    """Ascending `teachers` by who learns together, `size` at a time: each list is a group, or a part of one."""
+    """Splits ascending `teachers` by the group, of `size`, that they learn in: each list is a group or part of one."""
     return [list(group) for _, group in itertools.groupby(teachers, lambda teacher: teacher // size)]
 
 
 def _list_rows(teacher: int, size: int, count: int) -> range:
-    """Of `count` teachers, those that learn together with this one: they follow from the numbers alone."""
+    """Returns the teachers, of `count` in all, that learn together with this one: their numbers alone decide."""
     first = teacher // size * size
     return range(first, min(first + size, count))
 
 
 def _stand_in(lesson: Lesson) -> tuple[Floats, Labels]:
-    """One record, in the place of none."""
+    """Returns one blank record, for a teacher that has none or is not asked for."""
     return np.zeros((1, *lesson.shape), np.float32), np.zeros(1, np.int64)
 
 
@@ -201,11 +204,11 @@ class _Pupil:
 
     @property
     def augments(self) -> bool:
-        """Whether its records are moved."""
+        """Returns whether the records of a batch are augmented."""
         return self._augment is not None
 
     def numbers(self, size: int) -> NDArray[np.int64]:
-        """The records of the next batch, (B,): one random order of the part after the other, cut every `size`."""
+        """Draws the records of the next batch, (B,): random orders of the part in a row, cut every `size` records."""
         if len(self.labels) == 1:
             return np.zeros(size, np.int64)
         while len(self._ahead) < size:
@@ -214,14 +217,14 @@ class _Pupil:
         return chosen
 
     def batch(self, size: int) -> tuple[Tensor, Tensor]:
-        """The next batch, augmented."""
+        """Returns the next batch, augmented."""
         chosen = torch.from_numpy(self.numbers(size))
         features, labels = self.features[chosen], self.labels[chosen]
         return (features if self._augment is None else self._augment(features)), labels
 
 
 def train_one(lesson: Lesson, pupil: _Pupil) -> nn.Module:
-    """One teacher's network, trained."""
+    """Trains one teacher's network and returns it."""
     module, training = pupil.module, _training(lesson)
     fast = _pooling_first(module)
     for optimizer in _steps(lesson, module):
@@ -233,8 +236,10 @@ def train_one(lesson: Lesson, pupil: _Pupil) -> nn.Module:
 
 
 def _pooling_first(module: nn.Module) -> nn.Module:
-    """The same function and the same gradients, to the bit: the largest of some numbers is found before ReLU, which
-    ascends, is applied to it alone. Layers are shared."""
+    """Returns a faster module with the same function and gradients, to the bit, that shares the layers.
+
+    Max pooling is moved before ReLU: ReLU is monotone, so it need be applied to the largest value alone.
+    """
     if type(module) is not nn.Sequential:
         return module
     layers = list(module)
@@ -245,7 +250,7 @@ def _pooling_first(module: nn.Module) -> nn.Module:
 
 
 def train_group(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]:
-    """The networks of several, trained at once: what `train_one` makes of each, to rounding."""
+    """Trains the networks of several teachers at once; each is what `train_one` makes of it, up to rounding."""
     training, shell = _training(lesson), pupils[0].module
     stacked, _ = stack_module_state([pupil.module for pupil in pupils])
     has_records = nn.ParameterList(stacked.values())
@@ -256,7 +261,7 @@ def train_group(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]
         features, labels = next(batches)
         optimizer.zero_grad()
         logits = outputs(weights, features)
-        # A sum over teachers: the gradient of each one's weights is that of its own mean loss.
+        # The loss is a sum over teachers, so the gradient of each one's weights is that of its own mean loss.
         losses = cross_entropy(logits.flatten(0, 1), labels.flatten())
         torch.autograd.backward(losses.sum() / training.batch_size)
         _step(lesson, optimizer)
@@ -266,7 +271,7 @@ def train_group(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]
 
 
 def _group_batches(pupils: Sequence[_Pupil], size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The next batch of each, without end: (T, B, …) and (T, B)."""
+    """Yields the next batch of each teacher, without end: (T, B, …) and (T, B)."""
     if pupils[0].augments:
         while True:
             batches = [pupil.batch(size) for pupil in pupils]
@@ -277,13 +282,13 @@ def _group_batches(pupils: Sequence[_Pupil], size: int) -> Iterator[tuple[Tensor
     while True:
         numbers = [start + pupil.numbers(size) for start, pupil in zip(starts, pupils, strict=True)]
         chosen_TB = torch.from_numpy(np.stack(numbers)).to(labels.device)
-        # Whole records are copied: several times as fast as `features[chosen_TB]`.
+        # `index_select` copies whole records: several times as fast as `features[chosen_TB]`.
         chosen = torch.unflatten(features.index_select(0, chosen_TB.flatten()), 0, chosen_TB.shape)
         yield chosen, labels[chosen_TB]
 
 
 def predict_labels(module: nn.Module, queries: Floats, physical_batch: int, device: torch.device) -> NDArray[np.int64]:
-    """The class that a module finds most likely for each query, (Q,); 0 for all where not every logit is finite."""
+    """Returns the most likely class for each query, (Q,); 0 for all queries if any logit is not finite."""
     result, module = np.zeros(len(queries), np.int64), module.eval()
     with torch.no_grad():
         for start in range(0, len(queries), physical_batch):
@@ -312,7 +317,7 @@ def _training(lesson: Lesson) -> TeacherTraining:
 
 
 def _steps(lesson: Lesson, module: nn.Module) -> Iterator[torch.optim.Optimizer]:
-    """The optimiser at each step of the lesson, its learning rate set."""
+    """Yields the optimiser at each step of the lesson, with its learning rate set."""
     spec = _training(lesson).optimizer
     rate = learning_rate(spec, Length(lesson.steps, lesson.steps_per_epoch))
     optimizer = optimizer_of(spec, module, fused=next(module.parameters()).device.type in ("cpu", "cuda"))

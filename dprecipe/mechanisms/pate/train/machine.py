@@ -15,7 +15,7 @@ MAX_TEXT = 500
 
 
 def describe_machine(device: torch.device) -> str:
-    """Processor, its vector instructions, the device and the versions of what computes, in one line."""
+    """Describes in one line the processor, its vector instructions, the device and versions of numeric libraries."""
     parts = [platform.system(), platform.machine(), _name_processor(), torch.backends.cpu.get_cpu_capability()]
     if device.type != "cpu":
         parts.append(device_name(device))

@@ -1,8 +1,8 @@
-"""The votes of all shards, put together: every one there once, whole, and of this run's plan, records and version.
+"""Merge of the votes of all shards: each shard is there once, whole, and of this run's plan, records and version.
 
 Teachers vote as they would have voted in the run: a vote is a function of the teacher's number, its part and the
-`Lesson`, and the terms of a shard pin these, the key of the partition and how the machine rounds. So a merge spends
-nothing and changes nothing in what is claimed.
+`Lesson`. The terms of a shard pin these, the key of the partition and the rounding of the machine. So a merge spends
+nothing and leaves the claims unchanged.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ def make_terms(
     device: torch.device,
     key: bytes,
 ) -> ShardTerms:
-    """What the votes of these teachers are a function of, here. `records`: with the teacher of each.
+    """Returns the terms that determine these teachers' votes on this machine.
+
+    `records` include the teacher of each record.
 
     Raises:
-        UsageFault: nothing can be said of the records, since they are a source of a kind of its own.
+        UsageFault: `records` is None, because they come from a custom source, which has no digest.
     """
     if records is None:
         raise UsageFault("the training records are a source of their own kind, which has no digest", "name files")
@@ -66,10 +68,10 @@ def make_terms(
 
 
 def find_key(folders: Sequence[Path]) -> bytes:
-    """The key that all folders of shards have.
+    """Reads the key that all folders of shards share.
 
     Raises:
-        UsageFault: one is no such folder, is named twice, or has another key.
+        UsageFault: a folder holds no shards, is named twice, or has another key.
     """
     keys: dict[Path, bytes] = {}
     for folder in folders:
@@ -89,7 +91,7 @@ def find_key(folders: Sequence[Path]) -> bytes:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardVotes:
-    """The votes of all teachers, in files that were read and found right."""
+    """The votes of all teachers, in files that were read and checked."""
 
     files: tuple[tuple[TeacherShard, Path], ...]
     terms: ShardTerms
@@ -97,10 +99,12 @@ class ShardVotes:
 
     @staticmethod
     def find(folders: Sequence[Path], terms: ShardTerms, key: bytes) -> ShardVotes:
-        """All shards of these folders, each file read. `terms`: of the run; the kind of machine may be another one.
+        """Finds all shards in these folders and checks each file.
+
+        `terms` are those of the run; only the kind of machine may differ.
 
         Raises:
-            UsageFault: a shard is missing or there twice; or votes of another plan, version, or records.
+            UsageFault: a shard is missing or there twice; or votes have another plan, version, or records.
             DataFault: a file is damaged.
         """
         files = [each for folder in folders for each in list_files(folder)]
@@ -112,11 +116,11 @@ class ShardVotes:
         return ShardVotes(tuple(files), terms, key)
 
     def keep_key(self, path: Path) -> None:
-        """Deal the run's records as those of the teachers were dealt.
+        """Saves the key as the run's, so that the run deals its records as those of the teachers were dealt.
 
         Raises:
-            UsageFault: the run has dealt them with another key already.
-            RunFailed: the disk refuses.
+            UsageFault: the run has already dealt them with another key.
+            RunFailed: the key can't be written.
         """
         with durable.writing(path, "make room on the disk"):
             keep_content(path, self.key)
@@ -127,10 +131,10 @@ class ShardVotes:
             )
 
     def keep_votes(self, store: VoteStore) -> None:
-        """Put the votes of teachers that have not voted in the store.
+        """Puts in the store the votes of those teachers that it lacks.
 
         Raises:
-            RunFailed: the disk refuses.
+            RunFailed: they can't be written.
             UsageFault, DataFault: a file has changed since it was read.
         """
         missing = set(store.missing(range(self.terms.teachers)))
@@ -142,10 +146,10 @@ class ShardVotes:
 
 
 def _check_whole(files: Sequence[tuple[TeacherShard, Path]], folders: Sequence[Path]) -> None:
-    """Every shard is there once.
+    """Refuses folders in which a shard is missing or there twice.
 
     Raises:
-        UsageFault: not so.
+        UsageFault: one is.
     """
     places: dict[TeacherShard, Path] = {}
     for shard, file in files:

@@ -1,8 +1,8 @@
-"""Which teacher learns from which unit: a keyed hash of its identity, and nothing else.
+"""Partition of units among teachers: a keyed hash of a unit's identity decides, and nothing else.
 
-Guarantees: where a unit goes depends on its own identity and the key alone, so adding, removing or replacing one leaves
-every other where it is and changes the part of one teacher. Nothing is balanced, sorted, filtered or drawn from a
-generator that the next unit would find moved on.
+Guarantees: the teacher of a unit depends on the unit's own identity and the key alone. So adding or removing one, or
+replacing its records, leaves every other unit with its teacher and changes the part of one teacher. Nothing is
+balanced, sorted or filtered, and no generator carries state from one unit to the next.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from dprecipe.faults import RunFailed
 
 KEY_BYTES = 32
 CHUNK = 1 << 16
-"""Identities that are dealt at a time."""
+"""Number of identities that are dealt at a time."""
 
 
 def deal_parts(identities: Iterable[str], key: bytes, count: int) -> NDArray[np.int64]:
-    """The part, 0 … count-1, of each identity: HMAC-SHA256 under `key`, its first 64 bits modulo `count`.
+    """Returns the part, 0 … count-1, of each identity: the first 64 bits of HMAC-SHA256 under `key`, modulo `count`.
 
-    Guarantees: without the key, the parts of distinct identities are as good as independent and uniform (to within
+    Guarantees: to anyone without the key, the parts of distinct identities look independent and uniform (to within
     `count` × 2^-64).
     Source: RFC 2104.
     """
-    keyed = hmac.new(key, digestmod="sha256")  # copied for each identity: the key is taken in once
+    keyed = hmac.new(key, digestmod="sha256")  # copied for each identity, so the key is absorbed only once
 
     def digest(identity: str) -> bytes:
         mac = keyed.copy()
@@ -48,12 +48,14 @@ def deal_parts(identities: Iterable[str], key: bytes, count: int) -> NDArray[np.
 
 
 def load_key(path: Path, insecure_seed: int | None = None) -> bytes:
-    """The key in the file; drawn first, from the operating system, where there is none. For tests, from a seed.
+    """Reads the key in the file; if there is no file, first draws a key from the operating system and writes it.
+
+    For tests, the key is made from `insecure_seed`.
 
     Guarantees: a key that is returned is on disk whole.
 
     Raises:
-        RunFailed: the disk refuses, or the file is not a key.
+        RunFailed: the file can't be read or written, or is not a key.
     """
     try:
         if not os.path.lexists(path):
@@ -70,7 +72,7 @@ def load_key(path: Path, insecure_seed: int | None = None) -> bytes:
 
 
 def keep_content(path: Path, content: bytes) -> None:
-    """Write a private file where there is none, whole or not at all (one of several processes). Raises `OSError`."""
+    """Writes a private file unless it exists, whole or not at all, even if several processes try. Raises `OSError`."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with open(durable.open_regular(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
         file.write(content)

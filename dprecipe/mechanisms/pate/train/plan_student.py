@@ -1,6 +1,6 @@
-"""The student of a plan, trained on public records and released labels only.
+"""The student of a plan, trained only on public records and released labels.
 
-No function here receives a private record, a vote or the path of either.
+No function here receives a private record, a vote, or the path to one.
 
 Axes: R public records, K queries, M classes.
 """
@@ -28,7 +28,7 @@ from dprecipe.training.probe.place import name_failure
 from dprecipe.training.steps.step_failures import locate_failures
 
 TRIED = 4
-"""Public records with which a module from Python is tried."""
+"""Number of public records on which a module from Python is tried."""
 
 
 def train_plan_student(
@@ -39,15 +39,15 @@ def train_plan_student(
     device: torch.device,
     stop: Callable[[], bool],
 ) -> nn.Module | None:
-    """The student, in evaluation mode; None where `stop` came first.
+    """Trains the student and returns it in evaluation mode; None if `stop` came first.
 
-    `module` takes the place of the recipe's model. `labels_R` holds a label, or a number below 0 for a public record
-    that has none.
+    `module` replaces the recipe's model. `labels_R` holds a label, or a number below 0 for a public record that has
+    none.
 
-    Guarantees: a function of its arguments; two calls give the same student, on a CPU.
+    Guarantees: the student is a function of the arguments; on a CPU, two calls give the same student.
 
     Raises:
-        NothingLearned: no record has a label, or the training left the finite numbers.
+        NothingLearned: no record has a label, or the training diverged to numbers that are not finite.
     """
     labelled = np.flatnonzero(labels_R >= 0)
     if not len(labelled):
@@ -64,7 +64,7 @@ def train_plan_student(
         return fit_model(plan.model, features, labels, result.outputs, seed).to(device)
     from dprecipe.mechanisms.pate.train.student import train_student
 
-    # Trained from its first weights on, however often it is asked for.
+    # Each call trains it from its initial weights.
     if module is None:
         student = build(plan.model, result.shape, result.outputs, seed, vocabulary=result.vocabulary)
     else:
@@ -80,12 +80,13 @@ def train_plan_student(
 
 
 def check_student(plan: Plan, module: nn.Module, public: Floats, device: torch.device) -> None:
-    """A module from Python can be the student: it has no steps of its own, and a copy of it makes an update and
-    predictions on public records. Ask before anything is spent.
+    """Checks that a module from Python can be the student; called before anything is spent.
+
+    It must have no steps of its own, and a copy of it makes an update and predictions on public records.
 
     Raises:
         PlanRefused: it has steps of its own, which would be dropped.
-        RunFailed: it raises, or predicts something else than a number for each class.
+        RunFailed: it raises, or does not predict one number for each class; or the recipe has no optimizer.
     """
     if findings := list(inspect_steps(module)):
         raise PlanRefused(findings)
@@ -100,7 +101,7 @@ def check_student(plan: Plan, module: nn.Module, public: Floats, device: torch.d
     student, outputs, few = copy.deepcopy(module), describe_data(plan.data).outputs, public[:TRIED]
     one = plan.training.model_copy(update={"steps": 1, "epochs": None})
     with locate_failures(student, "it was tried on public records", "mend the module; nothing was spent"):
-        with suppress(NothingLearned):  # of one update: a whole run says so, with its labels
+        with suppress(NothingLearned):  # one update proves little: a whole run reports it, with its own labels
             train_student(student, few, np.zeros(len(few), np.int64), public, one, plan.runtime.seed, device)
         shape = score_student(student.eval(), few, device, TRIED).shape
     if shape != (len(few), outputs):
@@ -111,7 +112,7 @@ def check_student(plan: Plan, module: nn.Module, public: Floats, device: torch.d
 
 
 def score_student(module: nn.Module, features: Floats, device: torch.device, physical_batch: int) -> Scores:
-    """What a student expects of each class, (K, M) float64."""
+    """Returns the student's probability for each class, (K, M) float64."""
     with torch.no_grad():
         parts = [
             torch.softmax(module(torch.from_numpy(features[start : start + physical_batch]).to(device)).double(), 1)

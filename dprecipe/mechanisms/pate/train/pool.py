@@ -1,6 +1,6 @@
-"""Processes that train teachers beside each other, one thread each; the parent's half of `worker`.
+"""A pool of processes that train teachers in parallel, one thread each; the parent's half of `worker`.
 
-Subprocesses of the interpreter, and no `multiprocessing`: it would run a script again that has no `__main__` guard.
+They are plain subprocesses: `multiprocessing` would run again a user's script that has no `__main__` guard.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from dprecipe.faults import RunFailed
 COMMAND = "from dprecipe.mechanisms.pate.train.worker import main; main()"
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 ALLOCATOR = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 28))
-"""Memory is kept from step to step by glibc, which else returns each large gradient: fresh pages cost a tenth of the
-time."""
+"""Settings by which glibc keeps memory from step to step.
+
+Otherwise it returns each large gradient to the system, and fresh pages cost a tenth of the time.
+"""
 _ROOT = Path(__file__).resolve().parents[3]
 _POLL_SECONDS = 0.2
 _KILL = 9
 
 
 def count_cpus() -> int:
-    """How many CPUs this process may use: by its affinity, and by what its control group allows."""
+    """Returns the number of CPUs that this process may use, by its affinity and its control group."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
@@ -42,7 +44,7 @@ def count_cpus() -> int:
 
 @final
 class Pool:
-    """Workers on one job; a context manager, which ends them whatever happens."""
+    """Workers on one job: a context manager that always ends them."""
 
     def __init__(self, workers: int, folder: Path, store: Path) -> None:
         """`folder` holds the job, `store` takes the votes."""
@@ -80,14 +82,14 @@ class Pool:
             process.wait()
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
-                    with suppress(BrokenPipeError):  # one that ended by itself may not have read what it was told
+                    with suppress(BrokenPipeError):  # a worker that ended by itself may have left input unread
                         stream.close()
         self._errors.close()
 
     def each(self, groups: Sequence[Sequence[int]], stop: Callable[[], bool]) -> Iterator[list[int]]:
-        """Have every group of teachers trained; yields each when it is on disk, in the order in which they end.
+        """Has every group of teachers trained; yields each when its votes are on disk, in order of completion.
 
-        Ends at once, the teachers in hand left untrained, when `stop` says so.
+        Ends at once when `stop` says so; the teachers in training are dropped.
 
         Raises:
             RunFailed: a worker failed.
@@ -118,7 +120,7 @@ class Pool:
             if stream is not None:
                 stream.write(line + "\n")
                 stream.flush()
-        except OSError:  # it ended: its listener has said so
+        except OSError:  # it ended, and its listener reports that
             return
 
     def _listen(self, number: int, stream: IO[str]) -> None:

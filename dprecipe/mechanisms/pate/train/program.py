@@ -1,4 +1,4 @@
-"""A plan to what a run of PATE needs: records read and named, queries chosen, the program tried. Nothing is spent here.
+"""Preparation of a PATE run from its plan: reads and names records, chooses queries, tries the program; spends nothing.
 
 Axes: R public records, Q queries, M classes.
 """
@@ -55,22 +55,25 @@ class Trained:
     records: RecordSource
     identities: Identities
     shards: ShardVotes | None = None
-    """Where they have voted already."""
+    """Shards in which the teachers have already voted, if they have."""
     machines: TeacherMachines | None = None
-    """Where they are trained; None: here."""
+    """Cluster that trains them; None: this machine does."""
 
     def dealt(self, key: bytes) -> NDArray[np.int64]:
-        """The teacher of each record."""
+        """Returns the teacher of each record."""
         of_name = deal_parts(self.identities.texts(), key, self.teachers)
         return of_name[self.identities.of_record]
 
     def private(self, key: bytes) -> Sequence[NDArray[Any] | bytes] | None:
-        """What a commitment covers: the records and who learns from which; None for a kind of our own."""
+        """Returns the content that a commitment covers: the records and the teacher of each.
+
+        None for a custom source of records, which has no digest.
+        """
         parts = private_of(self.records)
         return None if parts is None else [*parts, self.dealt(key)]
 
     def with_constants(self, constants: Sequence[StageConstants]) -> Trained:
-        """The same teachers, who learn from records prepared with these constants."""
+        """Returns the same teachers on records that are prepared with these constants."""
         records = apply_all(self.records, constants)
         if records is None:
             raise InternalFault("teachers without records")
@@ -79,7 +82,7 @@ class Trained:
     def counts(
         self, key: bytes, asked: Floats, folder: Path, device: torch.device, stop: Callable[[], bool]
     ) -> Counts | None:
-        """The votes on the queries `asked`; None where `stop` came first. `folder` keeps each teacher's."""
+        """Returns the votes on the queries `asked`; None if `stop` came first. `folder` keeps each teacher's votes."""
         ensemble = DealtParts.of(self.dealt(key), self.teachers)
         store = VoteStore(folder, len(asked), self.lesson.classes)
         if self.shards is not None:
@@ -98,7 +101,7 @@ class Trained:
         stop: Callable[[], bool],
         teachers: Sequence[int],
     ) -> bool:
-        """Whether these teachers have voted; false where `stop` came first."""
+        """Trains these teachers and puts their votes in the store; returns false if `stop` came first."""
         ensemble, take = DealtParts.of(self.dealt(key), self.teachers), cast(Take, self.records.batch)
         return train_teachers(self.lesson, ensemble, take, asked, store, device, stop, teachers)
 
@@ -106,43 +109,45 @@ class Trained:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Voted:
-    """Votes on the queries, (Q, M), of teachers that were trained elsewhere."""
+    """Teachers that were trained elsewhere, as their votes on the queries, (Q, M)."""
 
     votes: Counts
     records: None = None
 
     def with_constants(self, constants: Sequence[StageConstants]) -> Voted:
-        """The same: what was voted elsewhere depends on no constants of this run."""
+        """Returns itself: votes from elsewhere depend on no constants of this run."""
         return self
 
     def private(self, key: bytes) -> tuple[NDArray[Any], ...]:
-        """What a commitment covers."""
+        """Returns the content that a commitment covers: the votes."""
         return (self.votes,)
 
     def counts(
         self, key: bytes, asked: Floats, folder: Path, device: torch.device, stop: Callable[[], bool]
     ) -> Counts | None:
-        """The votes."""
+        """Returns the votes."""
         return self.votes
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class PateProgram:
-    """What a run needs besides its ledger."""
+    """Inputs of a run besides its ledger: teachers, public records, queries, test records, provenance."""
 
     ensemble: Trained | Voted
     public_records: RecordSource
     shape: tuple[int, ...]
-    """Of a record's features, prepared."""
+    """Shape of a record's features after preprocessing."""
     queries: ChosenQueries
     test: RecordSource | None
     inputs: PythonInputs
     provenance: RunProvenance
 
     def with_constants(self, constants: Sequence[StageConstants]) -> PateProgram:
-        """The same program on its records as they are after the paid steps that have released these constants: those of
-        teachers and students, and those of the test."""
+        """Returns the program on records prepared with these constants, which paid steps have released.
+
+        It prepares the records of teachers and student, and those of the test.
+        """
         if not constants:
             return self
         public = apply_all(self.public_records, constants)
@@ -153,23 +158,23 @@ class PateProgram:
 
     @cached_property
     def public(self) -> Floats:
-        """The public records' features, (R, …), prepared; not before all paid steps have released their constants.
+        """Returns the public records' features, (R, …), prepared; only once all paid steps have released their constants.
 
         Raises:
-            DataFault: they have another shape than the recipe's.
+            DataFault: their shape is not the recipe's.
         """
         return features_of(self.public_records, self.shape)
 
     @property
     def device(self) -> torch.device:
-        """Where teachers and students learn."""
+        """Returns the device on which teachers and students learn."""
         return self.provenance.device
 
     def terms(self, plan: Plan, key: bytes) -> ShardTerms:
-        """What the votes of teachers that are trained here are a function of.
+        """Returns the terms that determine the votes of teachers trained on this machine.
 
         Raises:
-            UsageFault: they depend on paid steps, which only a run takes; or see `make_terms`.
+            UsageFault: the votes depend on paid steps, which only a run takes; or see `make_terms`.
         """
         ensemble = self.ensemble
         if isinstance(ensemble, Voted):
@@ -184,17 +189,17 @@ class PateProgram:
 
     @property
     def asked(self) -> Floats:
-        """The features of the queries, (Q, …)."""
+        """Returns the features of the queries, (Q, …)."""
         return self.public[self.queries.records]
 
 
 def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
-    """Try the program on synthetic records, and only then bring in its records.
+    """Tries the program on synthetic records, and only then reads its own records.
 
     Raises:
         DataFault: the data or the votes are not what the recipe declares.
-        UsageFault: there are training records, and votes that were cast elsewhere; or a student with tensors that the
-            recipe refuses.
+        UsageFault: training records are given although the votes come from a file; or the recipe refuses tensors of
+            the student.
         RunFailed: the program does not do what the accounting assumes.
     """
     if inputs.model is not None:
@@ -234,7 +239,7 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
 
 
 def _bring_machines(plan: Plan, program: PateProgram, ensemble: Trained, inputs: PythonInputs) -> PateProgram:
-    """The program, with the teachers that have voted elsewhere or are going to.
+    """Adds to the program the shards of teachers that have voted elsewhere, or the cluster that will train them.
 
     Raises:
         UsageFault, DataFault: see `ShardVotes.find` and `check_machines`.
@@ -249,16 +254,16 @@ def _bring_machines(plan: Plan, program: PateProgram, ensemble: Trained, inputs:
 
 
 def teachers_of(plan: Plan) -> Teachers:
-    """Who votes."""
+    """Returns the teachers of a plan."""
     return plan.as_plan_of(PatePlan).ensemble
 
 
 def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
-    """What every teacher of a plan is told."""
+    """Returns the public settings that the plan's teachers share."""
     result, training = describe_data(plan.data), teachers.training
     if teachers.model is None:
         raise ValueError("the votes come from a file: there are no teachers to train")
-    # As many steps for a small part as for a large one: the length is public.
+    # A small part takes as many steps as a large one: the length is public.
     an_epoch = 1 if training is None else math.ceil(plan.mechanism_plan.expected_batch / training.batch_size)
     steps = 1
     if training is not None:
@@ -277,11 +282,12 @@ def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
 
 
 def features_of(records: RecordSource, expected: tuple[int, ...]) -> Floats:
-    """The public records' features, (R, …), prepared: in memory, or mapped from a file where they take more than
-    `storage.IN_MEMORY_BYTES`. Of labels nothing is ever read.
+    """Returns the public records' features, (R, …), prepared; never uses their labels.
+
+    They are in memory, or mapped from a file if they take more than `storage.IN_MEMORY_BYTES`.
 
     Raises:
-        DataFault: they have another shape; the disk refuses.
+        DataFault: they have another shape, or can't be written to disk.
     """
     if isinstance(records, Records) and (records.pending or records.features.dtype != np.float32):
         records = records.prepared(math.inf)
@@ -319,10 +325,10 @@ def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, records: RecordSour
 
 
 def _hold_names(records: RecordSource, identities: Identities) -> None:
-    """Every record has a name, and those of a unit have one name: else a unit would go to several teachers.
+    """Refuses records without a name, and units with several names, which would go to several teachers.
 
     Raises:
-        DataFault: it is otherwise.
+        DataFault: a record has no name, or a unit has several.
     """
     names, units = identities.of_record, records.units
     if len(names) != len(records):

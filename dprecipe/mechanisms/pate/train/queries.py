@@ -1,4 +1,4 @@
-"""The queries: the first public records that differ. One that comes again is not asked again: its answer is replayed.
+"""The queries: the first distinct public records. A repeated record is not asked again: its answer is replayed.
 
 Axes: R public records, Q queries.
 """
@@ -23,23 +23,23 @@ NO_QUERY = -1
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ChosenQueries:
-    """Which public records are asked, and for which others their answers stand."""
+    """The public records that are asked, and the others to which their answers apply."""
 
     records: NDArray[np.int64]
-    """The public record that each query is: (Q,)."""
+    """Public record that each query is, (Q,)."""
     of_record: NDArray[np.int64]
-    """(R,): the query that each public record is, or equals byte for byte; `NO_QUERY` for those that are not asked."""
+    """Query that each public record is, or equals byte for byte, (R,); `NO_QUERY` for records that are not asked."""
 
     def labels(self, outcomes_Q: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The outcome of each public record's query, (R,); `NO_QUERY` where there is none."""
+        """Returns the outcome of each public record's query, (R,); `NO_QUERY` if it has no query."""
         return np.where(self.of_record == NO_QUERY, NO_QUERY, outcomes_Q[self.of_record])
 
 
 def digest_pending(records: object) -> NDArray[np.uint8] | None:
-    """What tells apart records on which a paid step is pending, (R, 32): digests of what is read of them, since what
-    they will be is not known before private records have paid for it; None where none is pending.
+    """Returns digests, (R, 32), that tell apart records on which a paid step is pending; None if none is pending.
 
-    Records that differ here and are alike afterwards are two queries, and each is paid for.
+    They are digests of the records as read: their prepared values are not known before the paid step. Records that
+    differ here and are equal afterwards are two queries, and each is paid for.
     """
     if not isinstance(records, Records) or records.next_stage is None:
         return None
@@ -52,10 +52,10 @@ def digest_pending(records: object) -> NDArray[np.uint8] | None:
 
 
 def choose_queries(public: Floats | NDArray[np.uint8], max_queries: int) -> ChosenQueries:
-    """The first `max_queries` different records of the public ones, (R, …).
+    """Chooses the first `max_queries` distinct records of the public ones, (R, …).
 
     Raises:
-        DataFault: there are fewer.
+        DataFault: there are fewer distinct records.
     """
     query_of_digest: dict[bytes, int] = {}
     firsts: list[int] = []

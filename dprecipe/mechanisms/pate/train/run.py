@@ -1,6 +1,6 @@
-"""PATE's program: train teachers on their parts, put the queries, train the student, publish.
+"""The runner of PATE: trains teachers on their parts, puts the queries, trains the student, publishes.
 
-From the ballot on, everything is computed from public records and released labels: the student's modules are handed
+From the ballot on, everything is computed from public records and released labels: the student's modules receive
 nothing else.
 
 Axes: R public records, Q queries, M classes.
@@ -55,7 +55,7 @@ from dprecipe.training.run.signals import stopping_on_signals
 from dprecipe.training.steps.step_failures import locate_failures
 
 REHEARSED = 100
-"""Queries that a rehearsal asks."""
+"""Largest number of queries that a rehearsal asks."""
 STUDENT_REMEDY = (
     "mend the module, and continue with --resume (resume=True): what was answered is kept, and costs no more"
 )
@@ -66,11 +66,11 @@ class VotingRunner(Runner[PateProgram]):
     """The runner of PATE."""
 
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
-        """See `program.prepare`."""
+        """Prepares the program: see `program.prepare`."""
         return prepare(plan, root, inputs)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: PateProgram, start: Start) -> Run:
-        """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
+        """Continues from the folder's state: teachers that have voted and queries that were put are not asked again."""
         planned, insecure = plan.as_plan_of(PatePlan), plan.runtime.insecure
         if isinstance(program.ensemble, Trained) and program.ensemble.shards is not None:
             program.ensemble.shards.keep_key(folder.private / "partition.key")
@@ -144,7 +144,7 @@ class VotingRunner(Runner[PateProgram]):
         return done
 
     def rehearse(self, plan: Plan) -> Rehearsal:
-        """A group of teachers on synthetic records, who vote on a few synthetic queries."""
+        """Trains a group of teachers on synthetic records, and takes their votes on a few synthetic queries."""
         teachers, device = teachers_of(plan), device_of(plan.runtime.device)
         tried = [checks.noise_scale(plan)]
         if teachers.votes is not None:
@@ -168,7 +168,7 @@ class VotingRunner(Runner[PateProgram]):
         return Rehearsal(done, seconds * teachers.count / beside, tuple(tried))
 
     def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
-        """See `audit.audit`."""
+        """Audits the program: see `audit.audit`."""
         from dprecipe.mechanisms.pate.train.audit import audit
 
         return audit(plan, request)
@@ -178,8 +178,11 @@ RUNNER = VotingRunner()
 
 
 def name_votes(constants: Sequence[StageConstants]) -> str:
-    """The folder in `private/` of the teachers' votes: of its own for each set of constants that teachers learned
-    behind, so that votes from before a lost step was drawn again are not used."""
+    """Names the folder in `private/` for the teachers' votes.
+
+    Each set of preprocessing constants has a folder of its own: if a paid step was lost and drawn again, votes from
+    before are not used.
+    """
     if not constants:
         return "teachers"
     digest = hashlib.sha256("".join(map(digest_constants, constants)).encode()).hexdigest()
@@ -188,7 +191,7 @@ def name_votes(constants: Sequence[StageConstants]) -> str:
 
 @final
 class _Student:
-    """The student, as far as answers have come; trained again where it is asked for."""
+    """The student of the answers so far, trained from scratch on each call of `learned`."""
 
     def __init__(self, plan: Plan, program: PateProgram, stopped: threading.Event) -> None:
         self._plan = plan
@@ -199,10 +202,10 @@ class _Student:
         self._stopped = stopped
 
     def learned(self, ballot: Ballot) -> nn.Module | None:
-        """The student of all labels so far; None where a stop came first.
+        """Trains the student on all labels so far; returns None if a stop came first.
 
         Raises:
-            NothingLearned: there is no label, or the training left the finite numbers.
+            NothingLearned: there is no label, or the training diverged to numbers that are not finite.
         """
         labels_R = self._queries.labels(ballot.outcomes)
         with nullcontext() if self._model is None else locate_failures(self._model, "it learned", STUDENT_REMEDY):
@@ -211,7 +214,7 @@ class _Student:
             )
 
     def expects(self, module: nn.Module, queries: range) -> Scores:
-        """What it expects of these queries."""
+        """Returns the scores that the student `module` gives these queries."""
         features = self._public[self._queries.records[queries.start : queries.stop]]
         return score_student(module, features, self._device, self._plan.runtime.physical_batch_size)
 
@@ -219,8 +222,11 @@ class _Student:
 def _put(
     plan: Plan, ballot: Ballot, student: _Student, stopped: threading.Event, judge: Callable[[nn.Module], object]
 ) -> None:
-    """Put all queries, as far as the budget goes: at once, or in rounds with a student's expectations in between, which
-    `judge` is shown. A student without a label expects nothing."""
+    """Puts all queries, as far as the budget goes: at once, or in rounds.
+
+    Before each further round a student is trained, shown to `judge`, and scores the round's queries. While there is no
+    label there is no student, and no scores.
+    """
     for part, aggregator in list_rounds(plan.as_plan_of(PatePlan)):
         expected = None
         waiting = ballot.stop_reason is None and bool((ballot.outcomes[part.start : part.stop] == UNASKED).any())
@@ -256,7 +262,7 @@ def _score(
 
 
 def _write_labels(plan: Plan, program: PateProgram, ballot: Ballot, folder: Path) -> None:
-    """`labels.csv`: a row for each answer. Records that equal one that was asked are left to whoever has them."""
+    """Writes `labels.csv`, a row for each answer; records equal to an asked one have no row of their own."""
     if not plan.release.labels:
         return
     first, names = labels.first_record(plan, program.inputs.public is not None), labels.label_names(plan)
