@@ -1,4 +1,4 @@
-"""What carries out the plans of a mechanism, as the trunk calls it; and what goes in and comes out. No torch."""
+"""The interface of runners, which carry out the plans of a mechanism, with its inputs and results. Imports no torch."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Run:
     score: Score | None
     seconds: float
     remarks: tuple[str, ...] = ()
-    """What else there is to say of it, in words."""
+    """Further remarks on the run, in words."""
     verified: bool = True
-    """The release verifies. Not so where an attempt's randomness was fixed: it is none, and says so."""
+    """True if the release verifies; false if an attempt's randomness was fixed, so that it is no release."""
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}: {self.stop_reason}, ε = {self.epsilon:g})"
@@ -54,12 +54,12 @@ class Run:
 
     @property
     def has_model(self) -> bool:
-        """Whether there is a model in the release (see `dprecipe.release.no_model`)."""
+        """Returns whether the release has a model (see `dprecipe.release.no_model`)."""
         return self.stop_reason != NO_MODEL
 
 
 def show_run(plan: Plan, folder: Path, release: Path, epsilon: float, remarks: Sequence[str], verified: bool) -> str:
-    """A finished run as a card of a notebook. A notebook may be passed on: it has the released score alone."""
+    """Renders a finished run as a notebook card. A notebook may be passed on, so it shows only the released score."""
     score = _read_released_score(release)
     kind, text = "good", "The release verifies from its folder alone."
     if not verified:
@@ -86,7 +86,7 @@ def show_run(plan: Plan, folder: Path, release: Path, epsilon: float, remarks: S
 
 
 def _read_released_score(release: Path) -> list[tuple[str, str]]:
-    """The score that the release has, as a tile; none where it has none."""
+    """Reads the score in the release, as a tile; returns no tile if there is none."""
     try:
         content = json.loads((release / "metrics.json").read_bytes())["public_evaluation"]
         name, value = next((name, value) for name, value in content.items() if name != "records")
@@ -106,22 +106,22 @@ class EndedWithoutModel(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How an attempt begins."""
+    """Start of an attempt: its moment, its options and its inputs from outside the folder."""
 
     moment: datetime
     accept_lost_steps: bool = False
-    """Release a model that lacks most of the steps charged, rather than none: see `training.lost_steps`."""
+    """True to release a model that lacks most of the steps charged, rather than none: see `training.lost_steps`."""
     trial: bool = False
-    """It is one of several runs of which the best is released: what it made is kept, and no release is made."""
+    """True for one of several runs, the best of which is released: its results are kept, and it makes no release."""
     constants: tuple[StageConstants, ...] = ()
-    """Of a trial: what the paid steps of preprocessing released, once, before all runs."""
+    """For a trial: the constants that the paid steps of preprocessing released, once, before all runs."""
     data: bytes | None = None
-    """What an account knows the data by (`account_run.digest_data`); None where the plan names no account."""
+    """Digest by which an account knows the data (`account_run.digest_data`); None if the plan names no account."""
 
 
 @dataclass(frozen=True, slots=True)
 class PythonInputs:
-    """What came from Python in the place of what the recipe names, and all records, wherever they came from."""
+    """Inputs from Python that replace those of the recipe, and all records, wherever they came from."""
 
     model: nn.Module | None = None
     train: object | None = None
@@ -129,15 +129,15 @@ class PythonInputs:
     test: object | None = None
     gathered: Gathered | None = None
     teachers: tuple[Path, ...] = ()
-    """Folders of teachers that have voted elsewhere; of a mechanism with teachers alone."""
+    """Folders of teachers that have voted elsewhere; only for a mechanism with teachers."""
     cluster: Cluster | None = None
-    """Machines that train teachers."""
+    """Cluster that trains teachers."""
 
     def check_used(self, plan: Plan) -> None:
-        """The mechanism of the plan has a use for what was given.
+        """Refuses inputs that the mechanism of the plan does not use.
 
         Raises:
-            UsageFault: it has none.
+            UsageFault: there is such an input.
         """
         mechanism = mechanism_of(plan.mechanism)
         if self.model is not None and mechanism.is_convex:
@@ -149,7 +149,7 @@ class PythonInputs:
             raise UsageFault(f"mechanism {plan.mechanism} uses no public records", "leave `public` out")
 
     def records(self, role: Role, plan: Plan, root: Path) -> RecordSource | None:
-        """The records of a role, prepared; read now where that has not been done.
+        """Returns the records of a role, prepared; reads them now if they have not been gathered.
 
         Raises:
             UsageFault, DataFault: see `dprecipe.training.program.gather.gather_records`.
@@ -162,7 +162,7 @@ class PythonInputs:
 
 
 def check_has_teachers(plan: Plan) -> None:
-    """The run of a plan trains teachers, which can be trained elsewhere.
+    """Refuses a plan whose run trains no teachers, so that none can be trained elsewhere.
 
     Raises:
         UsageFault: it trains none.
@@ -181,33 +181,32 @@ def check_has_teachers(plan: Plan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """What a rehearsal found out."""
+    """Findings of a rehearsal."""
 
     done: str
-    """What was tried, and how fast it was, in words."""
+    """Description of the trial and its speed, in words."""
     seconds: float
-    """How long the whole run will take."""
+    """Estimated seconds of the whole run."""
     checks: tuple[Check, ...]
     remarks: tuple[str, ...] = ()
-    """How gradients are taken, where it makes a difference, in words."""
+    """Remarks on how gradients are computed, if it makes a difference, in words."""
 
 
 P = TypeVar("P")
-"""What a runner's `prepare` makes, and its `attempt` takes."""
+"""The program that a runner's `prepare` makes and its `attempt` takes."""
 
 
 class Runner(Protocol[P]):
-    """Runs exactly the events of a plan, each recorded in the ledger before its noise is drawn.
+    """The runner of a mechanism: runs exactly the events of a plan, each on the ledger before its noise is drawn.
 
-    A mechanism's is `RUNNER` of its module `train.run`.
+    A mechanism's runner is `RUNNER` in its module `train.run`.
     """
 
     @abstractmethod
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> P:
-        """Try the program on synthetic records, and only then bring in the run's own. Nothing is spent, no file is
-        written.
+        """Tries the program on synthetic records, and only then reads the run's own. Spends nothing, writes no file.
 
-        `root`: where relative paths of data start. `inputs`: what came from Python.
+        `root`: the folder at which relative paths of data start. `inputs`: those from Python.
 
         Raises:
             UsageFault: no certificate could state this run.
@@ -217,40 +216,43 @@ class Runner(Protocol[P]):
 
     @abstractmethod
     def attempt(self, plan: Plan, folder: RunFolder, program: P, start: Start) -> Run:
-        """Go on from where the folder is to the end of the plan or of the budget, and publish: see
-        `dprecipe.training.run.attempt.open_attempt`.
+        """Continues from the folder's state to the end of the plan or of the budget, and publishes.
+
+        See `dprecipe.training.run.attempt.open_attempt`.
 
         Raises:
             Interrupted: the user stopped it; `resume` continues.
-            RunFailed, BudgetSpent, UsageFault: the ledger says what was spent.
+            RunFailed, BudgetSpent, UsageFault: the attempt failed; the ledger says how much was spent.
         """
 
     def follow(self, plan: Plan, program: P) -> Run:
-        """Take part in an attempt that another process leads; only of a mechanism that `several` processes can run."""
+        """Takes part in an attempt that another process leads; only if `several` processes can run the mechanism."""
         raise InternalFault(f"{plan.mechanism} runs in one process")
 
     @abstractmethod
     def rehearse(self, plan: Plan) -> Rehearsal:
-        """Try a little of a run on synthetic records: reads no data, spends nothing, leaves nothing.
+        """Tries a little of a run on synthetic records; reads no data, spends nothing, leaves nothing.
 
         Raises:
             PlanRefused, RunFailed: as `prepare` would.
         """
 
     def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
-        """Attack the program of a plan with synthetic records, at the depths that are asked for: reads no data, spends
-        nothing, leaves nothing. Only of a mechanism with `audit_depths`, and asked for no other depth.
+        """Attacks the program of a plan with synthetic records, at the depths of the request.
+
+        Reads no data, spends nothing, leaves nothing. Called only for a mechanism with `audit_depths`, and for no other
+        depth.
 
         Raises:
-            PlanRefused, RunFailed: as `prepare` would: the probe is part of the program.
+            PlanRefused, RunFailed: as `prepare` would, since the probe is part of the program.
         """
         raise InternalFault(f"{plan.mechanism} has no audit")
 
 
 def runner_of(plan: Plan) -> Runner[object]:
-    """The runner of a plan; imports torch.
+    """Returns the runner of a plan; imports torch.
 
     Raises:
-        RunFailed: a library that it needs can't be imported.
+        RunFailed: a library that the runner needs can't be imported.
     """
     return cast("Runner[object]", mechanism_of(plan.mechanism).import_runner())

@@ -1,4 +1,5 @@
-"""The part of PATE that runs: deal records, train teachers, put queries, train the student.
+"""The part of PATE that runs: deals records, trains teachers, puts queries, trains the student.
 
-`ballot` is the only place where votes meet noise. What votes cost lies in `theory`, which never imports this package.
+`ballot` is the only place where votes meet noise. The cost of votes is computed in `theory`, which never imports this
+package.
 """

@@ -183,9 +183,9 @@ def _read_saved(path: Path, before: Ledger | None) -> Sanitised | None:
         content = json.loads(durable.read_bytes(path))
         head, result = content["ledger"], Sanitised(float(content["value"]), float(content["log_sensitivity"]))
     except (OSError, ValueError, KeyError, TypeError):
-        raise RunFailed(f"{path}: damaged", "start the run anew in another folder") from None
+        raise RunFailed(f"{path}: damaged", "start the run again in another folder") from None
     if before is None or head not in before.heads:
-        raise RunFailed(f"{path}: not of this ledger", "put the run's own ledger back, or start anew")
+        raise RunFailed(f"{path}: not of this ledger", "put the run's own ledger back, or start again")
     return result
 
 

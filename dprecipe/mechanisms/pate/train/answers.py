@@ -97,11 +97,11 @@ class AnswersFile:
         except (ValueError, TypeError, KeyError, OverflowError):
             sound = False
         if not sound:
-            raise RunFailed(f"{self._path}: damaged", "start the run anew in another folder")
+            raise RunFailed(f"{self._path}: damaged", "start the run again in another folder")
         if head not in heads:
             raise RunFailed(
                 "the answers are not of this ledger: what they say would be left out of the certificate",
-                "put the run's own ledger back, or start anew in another folder",
+                "put the run's own ledger back, or start again in another folder",
             )
         return AnswerEntry(numbers, outcomes, is_answer)
 

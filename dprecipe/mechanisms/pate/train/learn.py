@@ -179,7 +179,7 @@ def list_groups(teachers: Iterable[int], size: int) -> list[list[int]]:
 
 
 def _list_rows(teacher: int, size: int, count: int) -> range:
-    """Returns the teachers, of `count` in all, that learn together with this one: their numbers alone decide."""
+    """Returns those of the `count` teachers that learn together with this one: their numbers alone decide."""
     first = teacher // size * size
     return range(first, min(first + size, count))
 

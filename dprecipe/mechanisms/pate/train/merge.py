@@ -127,7 +127,7 @@ class ShardVotes:
         if load_key(path) != self.key:
             raise UsageFault(
                 "this run has dealt its records with another key than the teachers of --teachers",
-                "resume it with the folders that it was started with, or start anew with --out",
+                "resume it with the folders that it was started with, or start again with another --out",
             )
 
     def keep_votes(self, store: VoteStore) -> None:

@@ -67,7 +67,7 @@ def load_key(path: Path, insecure_seed: int | None = None) -> bytes:
     except OSError as error:
         raise RunFailed(f"{path}: can't keep the partition's key: {error.strerror}", "make room on the disk") from None
     if len(key) != KEY_BYTES:
-        raise RunFailed(f"{path}: not a partition's key", "start the run anew in another folder")
+        raise RunFailed(f"{path}: not a partition's key", "start the run again in another folder")
     return key
 
 

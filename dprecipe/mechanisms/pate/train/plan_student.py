@@ -53,7 +53,7 @@ def train_plan_student(
     if not len(labelled):
         raise NothingLearned(
             "no query was answered, so there is nothing to learn from",
-            "lower mechanism.aggregator.selection.threshold, and start anew: what was spent stays spent",
+            "lower mechanism.aggregator.selection.threshold, and start again: what was spent stays spent",
         )
     features, labels, seed, result = public[labelled], labels_R[labelled], plan.runtime.seed, describe_data(plan.data)
     if module is None and plan.training.optimizer is None:

@@ -158,7 +158,7 @@ class PateProgram:
 
     @cached_property
     def public(self) -> Floats:
-        """Returns the public records' features, (R, …), prepared; only once all paid steps have released their constants.
+        """Returns the public records' features, (R, …), prepared; only after all paid steps have released constants.
 
         Raises:
             DataFault: their shape is not the recipe's.

@@ -1,6 +1,7 @@
-"""The real ballot on synthetic votes, in a folder that is thrown away: its ledger, its filter and its answers file are
-those of a run, and so is the order in which they are written. For audits alone: no vote is anybody's, and nothing is
-spent.
+"""The real ballot on synthetic votes, in a temporary folder, for audits.
+
+Its ledger, its filter and its answers file are those of a run, and so is the order in which they are written. No vote
+comes from private records, and nothing is spent.
 
 Axes: Q queries, M classes, N teachers.
 """
@@ -31,21 +32,21 @@ from dprecipe.privacy.events import Charge, charge_from_json
 from dprecipe.privacy.ledger import LedgerWriter
 
 Rounds = Sequence[tuple[range, Aggregator, Scores | None]]
-"""The queries of each round, how they are answered, and what a student expects of them."""
+"""For each round: its queries, its aggregator, and a student's scores of the queries."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PutEntry:
-    """A line of the answers file, the noise it had, and the ledger line that paid for it."""
+    """A line of the answers file, the noise of its outcomes, and the ledger line that paid for it."""
 
     queries: NDArray[np.int64]
     outcomes: NDArray[np.int64]
     is_answer: bool
     stream: Stream
-    """The same draws again."""
+    """Stream that repeats the draws of the outcomes' noise."""
     paid: Charge | None
-    """None: no reservation of the ledger."""
+    """Charge of the ledger line; None if the line is no reservation of one event."""
 
 
 @final
@@ -57,15 +58,17 @@ class ScratchBallot:
     counts: Counts
     folder: Path
     draws: int = 0
-    """How often noise was drawn."""
+    """Number of draws of noise."""
     unpaid: int = 0
-    """How often of these no reservation was on disk that nothing had been drawn for."""
+    """Number of draws for which no new reservation was on disk."""
     secrets: Secrets = field(default_factory=Secrets)
-    """Of the last attempt."""
+    """Secrets of the last attempt."""
 
     def put(self, rounds: Rounds | None = None, stop: Callable[[], bool] = lambda: False, rest: bool = False) -> Ballot:
-        """One attempt: put the queries of all rounds, as far as the budget goes or until `stop`. `rest`: charge what
-        the filter has left, as a run does at its end."""
+        """Makes one attempt: puts the queries of all rounds, as far as the budget goes or until `stop`.
+
+        `rest`: also charges the rest of the filter, as a run does at its end.
+        """
         planned = self.plan.as_plan_of(PatePlan)
         ledger_file = LedgerWriter(self.folder / "ledger.jsonl", self.plan.digest)
         before = ledger_file.before
@@ -85,8 +88,10 @@ class ScratchBallot:
         return ballot
 
     def list_entries(self) -> list[PutEntry]:
-        """What the last attempt has written, with the noise that it must have had: the n-th draw is that of the n-th
-        line, and of its ledger line."""
+        """Lists the entries that the last attempt has written, each with the stream that its noise must have come from.
+
+        The n-th draw belongs to the n-th line, and to the ledger line that it names.
+        """
         lines = (self.folder / "ledger.jsonl").read_bytes().splitlines()
         starts = [number for number, line in enumerate(lines) if json.loads(line)["type"] == "open"]
         heads = {_digest(line): json.loads(line) for line in lines[starts[-1] :]}
@@ -112,11 +117,14 @@ class ScratchBallot:
 
     @property
     def charges(self) -> tuple[Charge, ...]:
-        """What the ledger says was spent."""
+        """Returns the charges that the ledger records."""
         return ledger.read(self.folder / "ledger.jsonl").charges
 
     def _watched(self, spent: int) -> Iterator[Stream]:
-        """The streams of an attempt that found so many reservations; at each the ledger on disk is looked at."""
+        """Yields the streams of an attempt, and at each draw looks for a new reservation in the ledger on disk.
+
+        `spent`: the reservations that the attempt found.
+        """
         for stream in noise_streams(self.secrets):
             reserved = self._count_reservations()
             self.draws += 1
@@ -129,7 +137,7 @@ class ScratchBallot:
 
 
 def rounds_of(plan: Plan, seed: int = 0) -> list[tuple[range, Aggregator, Scores | None]]:
-    """The rounds of a plan, with synthetic expectations of a student from the second on."""
+    """Returns the rounds of a plan, with a student's synthetic scores from the second on."""
     planned, generator = plan.as_plan_of(PatePlan), np.random.default_rng(seed)
     result: list[tuple[range, Aggregator, Scores | None]] = []
     for part, aggregator in list_rounds(planned):
@@ -140,13 +148,13 @@ def rounds_of(plan: Plan, seed: int = 0) -> list[tuple[range, Aggregator, Scores
 
 @contextmanager
 def open_scratch(plan: Plan, counts_QM: Counts) -> Iterator[ScratchBallot]:
-    """A ballot on these votes."""
+    """Opens a ballot on these votes, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="dprecipe-audit-") as folder:
         yield ScratchBallot(plan, np.ascontiguousarray(counts_QM, dtype=np.int32), Path(folder))
 
 
 def with_queries(plan: Plan, queries: int, number: int = 0) -> Plan:
-    """The plan with so many queries in one round, that of this number, all of which may be checked and answered."""
+    """Returns the plan with `queries` queries, all in round `number`; every one may be checked and answered."""
     planned = plan.as_plan_of(PatePlan)
     _, aggregator = list_rounds(planned)[number]
     check = () if aggregator.check is None else (Charge(aggregator.check, queries),)

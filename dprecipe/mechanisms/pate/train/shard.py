@@ -1,4 +1,4 @@
-"""One shard of the teachers, trained: as the run would train them, in a folder of their own."""
+"""Training of one shard of the teachers before the run: as the run would train them, in a folder of their own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dprecipe.training.run.signals import stopping_on_signals
 
 @dataclass(frozen=True, slots=True)
 class TrainedShard:
-    """A shard that is complete."""
+    """A shard whose votes are complete."""
 
     file: Path
     teachers: range
@@ -27,7 +27,7 @@ class TrainedShard:
 
 
 def prepare_folder(plan: Plan, path: Path) -> ShardFolder:
-    """The folder of all shards, with its key.
+    """Opens or makes the folder of all shards, with its key.
 
     Raises:
         UsageFault, RunFailed: see `ShardFolder`.
@@ -37,13 +37,13 @@ def prepare_folder(plan: Plan, path: Path) -> ShardFolder:
 
 
 def train_shard(plan: Plan, shard: TeacherShard, path: Path, root: Path) -> TrainedShard:
-    """Train the teachers of a shard and keep their votes in `path`; those that an earlier process trained are kept.
+    """Trains the teachers of a shard and keeps their votes in `path`; does not retrain those of an earlier process.
 
-    Guarantees: the votes are those that the run itself would count, on machines of one kind; nothing is spent.
+    Guarantees: on machines of one kind, the votes are those that the run itself would count; nothing is spent.
 
     Raises:
-        UsageFault: the plan's teachers can't be trained before the run; or the folder is of another plan, version or
-            kind of machine, or of other records.
+        UsageFault: the plan's teachers can't be trained before the run; or the folder belongs to another plan, version
+            or kind of machine, or to other records.
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`.
         Interrupted: stopped by the user; the next call continues.
     """

@@ -1,4 +1,4 @@
-"""The folder of `dprecipe teachers`: the key of the partition, what all shards have in common, and their votes.
+"""The folder of `dprecipe teachers`: the key of the partition, the terms that all shards share, and their votes.
 
 All of it is private, and none of it may be published: the votes of single teachers have no noise.
 """
@@ -36,11 +36,11 @@ class ShardFolder:
     """A folder of shards, in which any number of processes train shards of their own."""
 
     def __init__(self, path: Path, insecure_seed: int | None = None) -> None:
-        """Made where it is missing, with a key that is drawn by the first process to come.
+        """Opens the folder, or makes it; the first process draws its key.
 
         Raises:
-            UsageFault: it is a folder of something else.
-            RunFailed: the disk refuses.
+            UsageFault: it is no folder, or one of something else.
+            RunFailed: it can't be read or written.
         """
         self.path = path
         if path.exists() and not path.is_dir():
@@ -61,11 +61,11 @@ class ShardFolder:
                 keep_content(path / README, NOTE)
 
     def check_terms(self, terms: ShardTerms) -> None:
-        """All shards in this folder have these terms; the first one records them.
+        """Refuses terms that differ from those of the folder's shards; the first shard records its own.
 
         Raises:
-            UsageFault: others have other terms; says which.
-            RunFailed: the disk refuses.
+            UsageFault: they differ; names the field that does.
+            RunFailed: they can't be written.
         """
         place = self.path / TERMS
         try:
@@ -78,10 +78,11 @@ class ShardFolder:
         terms.check_same(before, place)
 
     def find(self, terms: ShardTerms, shard: TeacherShard) -> bool:
-        """Whether the votes of a shard are here, whole and with these terms.
+        """Returns whether the folder has the votes of a shard, whole and with these terms.
 
         Raises:
-            UsageFault, DataFault: there is a file, and it is not that.
+            UsageFault: the file's terms are others.
+            DataFault: the file is damaged, or no shard.
         """
         file = self.path / shard.file
         if not os.path.lexists(file):
@@ -90,13 +91,14 @@ class ShardFolder:
         return True
 
     def train(self, terms: ShardTerms, shard: TeacherShard, train: Callable[[VoteStore], bool]) -> Path:
-        """Have a shard trained and its votes sealed; `train` is told where to keep each teacher's. What an earlier
-        process kept of them is used.
+        """Has a shard trained by `train`, and seals its votes; returns the file.
+
+        `train` gets the store for each teacher's votes, with those that an earlier process kept.
 
         Raises:
             UsageFault: another process trains this shard.
             Interrupted: `train` was stopped.
-            RunFailed: the disk refuses.
+            RunFailed: the folder can't be written.
         """
         file, partial = self.path / shard.file, self.path / f"partial-{shard.number}-of-{shard.count}"
         with durable.writing(self.path, "make room on the disk; the same command continues"):
@@ -113,7 +115,7 @@ class ShardFolder:
 
 @contextmanager
 def _locking(folder: Path, shard: TeacherShard) -> Iterator[None]:
-    """Inside the block no other process trains this shard. (On Windows, nobody looks.)"""
+    """Keeps other processes from training this shard inside the block; does nothing on Windows."""
     if sys.platform == "win32":
         yield
         return
@@ -133,7 +135,7 @@ def _locking(folder: Path, shard: TeacherShard) -> Iterator[None]:
 
 
 def read_key(folder: Path) -> bytes:
-    """The key of a folder of shards that is there.
+    """Reads the key of an existing folder of shards.
 
     Raises:
         UsageFault: it is no such folder.
@@ -146,7 +148,7 @@ def read_key(folder: Path) -> bytes:
 
 
 def list_files(folder: Path) -> list[tuple[TeacherShard, Path]]:
-    """The shard files of a folder.
+    """Lists the shard files of a folder.
 
     Raises:
         DataFault: a folder, a link or anything else has the name of one; or the folder can't be read.

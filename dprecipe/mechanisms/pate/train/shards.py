@@ -1,8 +1,8 @@
-"""A shard of the teachers: which of them it has, what its votes are bound to, and the file that holds them.
+"""A shard of the teachers: its teachers, the terms of their votes, and the file that holds them.
 
-A shard file is four bytes with the length of a header, the header (JSON) and the votes, teacher by teacher. A keyed
-digest covers all of it, so a file that was damaged, or made by somebody without the key of the partition, is refused.
-It is read as a stranger's: its size is known before it is read, and nothing in it is run.
+A shard file is four bytes with the length of a header, the header (JSON), the votes, teacher by teacher, and a keyed
+digest of all of it. So a file that was damaged, or made by someone without the key of the partition, is refused. The
+file is read as untrusted input: its largest size is known before it is read, and nothing in it is run.
 
 Axes: T teachers of a shard, Q queries.
 """
@@ -45,10 +45,10 @@ class TeacherShard:
 
     @staticmethod
     def parse(text: str) -> TeacherShard:
-        """From "3/40".
+        """Parses a shard such as "3/40".
 
         Raises:
-            UsageFault: it is no shard.
+            UsageFault: the text is no shard.
         """
         known = re.fullmatch(r"([0-9]{1,5})/([0-9]{1,5})", text)
         shard = TeacherShard(int(known[1]), int(known[2])) if known else TeacherShard(0, 0)
@@ -58,20 +58,20 @@ class TeacherShard:
 
     @staticmethod
     def named(name: str) -> TeacherShard | None:
-        """Whose votes a file of this name holds; None where it is no shard's."""
+        """Returns the shard whose file has this name; None if it is no shard's."""
         known = NAMED.fullmatch(name)
         return TeacherShard(int(known[1]), int(known[2])) if known else None
 
     @property
     def file(self) -> str:
-        """The name of its file."""
+        """Returns the name of its file."""
         return f"shard-{self.number}-of-{self.count}.votes"
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
 
     def teachers(self, teachers: int) -> range:
-        """Its part of so many teachers: consecutive ones, as many as in any other shard or one more.
+        """Returns the shard's part of `teachers` teachers: consecutive ones. Shards differ in size by at most one.
 
         Raises:
             UsageFault: there are more shards than teachers.
@@ -87,30 +87,30 @@ class TeacherShard:
 @final
 @dataclass(frozen=True, slots=True)
 class ShardTerms:
-    """What the votes of all shards of a run are a function of. Every field is the same in all of them."""
+    """Terms that determine the votes of all shards of a run. Every field is the same in all of them."""
 
     plan: str
     version: str
     lesson: str
-    """A digest of what every teacher is told."""
+    """Digest of the settings that every teacher shares."""
     records: str
-    """A keyed digest of the training records and of the teacher of each."""
+    """Keyed digest of the training records and of the teacher of each."""
     queries: str
-    """A keyed digest of the public records that are asked about."""
+    """Keyed digest of the public records that are asked about."""
     device: str
     machine: str
-    """The kind of machine, which decides how sums are rounded."""
+    """Kind of machine, which decides how sums are rounded."""
     teachers: int
     asked: int
-    """Queries."""
+    """Number of queries."""
     classes: int
 
     @staticmethod
     def read(content: Mapping[str, Any]) -> ShardTerms:
-        """From JSON.
+        """Reads the terms from a JSON object.
 
         Raises:
-            ContentError: it is not of this form.
+            ContentError: the object does not have this form.
         """
         names = {field.name: field.type for field in fields(ShardTerms)}
         if content.keys() != names.keys():
@@ -124,15 +124,15 @@ class ShardTerms:
         return ShardTerms(**content)
 
     def find_difference(self, other: ShardTerms) -> str | None:
-        """The first field that differs; None where none does."""
+        """Returns the name of the first field that differs; None if none does."""
         mine, theirs = asdict(self), asdict(other)
         return next((name for name, value in mine.items() if theirs[name] != value), None)
 
     def check_same(self, other: ShardTerms, place: Path) -> None:
-        """What was found in `place` has these terms.
+        """Refuses `other`, the terms found in `place`, if they differ.
 
         Raises:
-            UsageFault: it has others; says which.
+            UsageFault: they differ; names the field that does.
         """
         name = self.find_difference(other)
         if name is not None:
@@ -161,21 +161,21 @@ DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "asked": ("votes on another number of queries", _SAME),
     "classes": ("votes for another number of classes", _SAME),
 }
-"""What it means that a field differs, and what to do."""
+"""For each field of the terms: the meaning of a difference, and the remedy."""
 
 
 def vote_type(classes: int) -> np.dtype[Any]:
-    """The numbers that votes are kept in."""
+    """Returns the integer type that votes are kept in."""
     return np.dtype("<u2" if classes <= 1 << 16 else "<u4")
 
 
 def derive_key(key: bytes, purpose: str) -> bytes:
-    """A key of the partition's key, for one purpose."""
+    """Derives a key for one purpose from the partition's key."""
     return hmac.digest(key, f"dprecipe teachers, {purpose}".encode(), "sha256")
 
 
 def seal_votes(terms: ShardTerms, shard: TeacherShard, votes_TQ: NDArray[Any], key: bytes) -> bytes:
-    """The content of a shard file. `key`: of the partition."""
+    """Returns the content of a shard file. `key` is that of the partition."""
     header = {"schema": SCHEMA, "shard": shard.number, "shards": shard.count, **asdict(terms)}
     text = json.dumps(header).encode()
     content = b"".join([len(text).to_bytes(4, "big"), text, votes_TQ.astype(vote_type(terms.classes)).tobytes()])
@@ -183,21 +183,22 @@ def seal_votes(terms: ShardTerms, shard: TeacherShard, votes_TQ: NDArray[Any], k
 
 
 def read_terms(path: Path, shard: TeacherShard) -> ShardTerms:
-    """What the header of a shard file states; its digest is not checked.
+    """Reads the terms in the header of a shard file; does not check the digest.
 
     Raises:
-        DataFault: it is no such file, or not the shard of its name.
+        DataFault: it is no shard file, or not the shard of its name.
     """
     return _parse_terms(path, shard, _read_start(path, 4 + MAX_HEADER))
 
 
 def read_votes(path: Path, shard: TeacherShard, terms: ShardTerms, key: bytes) -> NDArray[Any]:
-    """The votes of a shard, (T, Q), of teachers with these terms. The file is read once: what is checked is what is
-    used, whatever takes its place meanwhile.
+    """Reads and checks the votes of a shard with these terms, (T, Q).
+
+    The file is read once, so the content that is checked is used, even if the file is replaced meanwhile.
 
     Raises:
-        UsageFault: they have other terms.
-        DataFault: it is no such file, or it is damaged.
+        UsageFault: the file's terms differ.
+        DataFault: it is no shard file, or it is damaged.
     """
     votes = len(shard.teachers(terms.teachers)), terms.asked
     kind = vote_type(terms.classes)
@@ -216,7 +217,7 @@ def read_votes(path: Path, shard: TeacherShard, terms: ShardTerms, key: bytes) -
 
 
 def _read_start(path: Path, size: int) -> bytes:
-    """At most so many bytes of a file."""
+    """Reads at most the first `size` bytes of a file."""
     try:
         with open(durable.open_regular(path, os.O_RDONLY), "rb") as file:
             return file.read(size)
@@ -225,7 +226,7 @@ def _read_start(path: Path, size: int) -> bytes:
 
 
 def _parse_terms(path: Path, shard: TeacherShard, content: bytes) -> ShardTerms:
-    """What the header of a file states, whose first bytes are `content`."""
+    """Parses the terms in the header of a shard file that begins with `content`."""
     length = int.from_bytes(content[:4], "big")
     try:
         header = parse_object(content[4 : 4 + length] if 2 <= length <= MAX_HEADER else b"", "the header")

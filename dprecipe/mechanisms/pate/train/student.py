@@ -1,7 +1,7 @@
 """The student: a network that learns from public records, and from the labels that were released for some of them.
 
-Guarantees: a function of its arguments, on a CPU; among them is nothing private, so all that is done here is
-post-processing of what the ledger holds. The global generator of random numbers is left as it was found.
+Guarantees: on a CPU, the student is a function of the arguments. None of them is private, so everything here is
+post-processing of the events on the ledger. The global random number generator is left as it was found.
 
 Axes: R public records, L labelled ones, B records of a batch.
 """
@@ -30,13 +30,16 @@ Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
 
 BATCH = 32
-"""Labelled records of an update where the recipe does not say."""
+"""Number of labelled records in an update if the recipe does not say."""
 CHECK_EVERY = 100
-"""Updates between two looks at whether the loss is still finite."""
+"""Number of updates between two checks that the loss is finite."""
 
 
 def student_length(spec: Training, labelled: int, public: int) -> Length:
-    """How long a student learns: an epoch is a pass over what it learns from, the public records if they all count."""
+    """Returns the length of the student's training.
+
+    An epoch is a pass over the labelled records; in semi-supervised training, over all public records.
+    """
     semi = spec.semi_supervised
     size = labelled / (spec.batch_size or BATCH) if semi is None else public / semi.batch_size
     an_epoch = max(1, math.ceil(size))
@@ -55,18 +58,18 @@ def train_student(
     progress: Callable[[int, int], None] = lambda done, steps: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> nn.Module | None:
-    """The model, trained and in evaluation mode, with the weights that are released; None where `stop` came first.
+    """Trains the model; returns it in evaluation mode, with the weights that are released. None if `stop` came first.
 
-    `features` (L, …) and `labels` (L,) are what was answered; `public` (R, …) is read by semi-supervised training only.
-    `progress` is told the updates that are done, and how many there will be.
+    `features` (L, …) and `labels` (L,) are those of the answered queries; only semi-supervised training reads `public`
+    (R, …). `progress` is called with the number of updates done and their total.
 
     Raises:
-        NothingLearned: there is no label, or the training left the finite numbers.
+        NothingLearned: there is no label, or the training diverged to numbers that are not finite.
     """
     if not len(labels):
         raise NothingLearned(
             "no query was answered, so there is nothing to learn from",
-            "lower mechanism.aggregator.selection.threshold, and start anew: what was spent stays spent",
+            "lower mechanism.aggregator.selection.threshold, and start again: what was spent stays spent",
         )
     with drawing_from(seed, device), flushing_denormals():
         return _trained(model.to(device), features, labels, public, spec, seed, device, progress, stop)
@@ -124,12 +127,12 @@ def _trained(
 def _diverged(step: int, steps: int) -> NothingLearned:
     return NothingLearned(
         f"the student's training left the finite numbers, by update {step} of {steps}",
-        "lower training.optimizer.lr, and start anew: what was spent stays spent",
+        "lower training.optimizer.lr, and start again: what was spent stays spent",
     )
 
 
 def _shuffled(count: int, size: int, seed: int, purpose: str) -> Iterator[NDArray[np.int64]]:
-    """Numbers below `count`, (size,) at a time: one random order of all of them after the other."""
+    """Yields numbers below `count`, (size,) at a time, from random orders of all of them in a row."""
     generator = np.random.default_rng([seed, *purpose.encode()])
     order = np.empty(0, np.int64)
     while True:
@@ -141,7 +144,7 @@ def _shuffled(count: int, size: int, seed: int, purpose: str) -> Iterator[NDArra
 
 @contextmanager
 def flushing_denormals() -> Iterator[None]:
-    """Numbers below 1e-38 count as zero: gradients of confident predictions hold many, and CPUs are slow at them."""
+    """Treats numbers below 1e-38 as zero: gradients of confident predictions hold many, and CPUs are slow at them."""
     before = float(torch.full((1,), 1e-30) * 1e-10) == 0.0
     torch.set_flush_denormal(True)
     try:

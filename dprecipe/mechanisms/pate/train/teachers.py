@@ -1,7 +1,7 @@
-"""The ensemble: every teacher trained on its part and asked once, its votes kept and nothing else of it.
+"""The ensemble: every teacher is trained on its part and asked once, and only its votes are kept.
 
-A few teachers show how long all will take; where that is long, processes of their own train the rest, or a cluster
-trains all.
+The first few teachers show how long all will take; if that is long, separate processes train the rest. Or a cluster
+trains them all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dprecipe.mechanisms.pate.train.worker import Job
 from dprecipe.progress import Progress
 
 MAX_REMAINING_SECONDS = 15.0
-"""Seconds that the teachers which are left may take in this process: starting others takes a few."""
+"""Seconds that the remaining teachers may take in this process: starting other processes takes a few."""
 
 
 def train_teachers(
@@ -37,12 +37,13 @@ def train_teachers(
     teachers: Sequence[int] | None = None,
     machines: TeacherMachines | None = None,
 ) -> bool:
-    """Whether all of these teachers (None: every one) have voted on every query, or `stop` said so before.
+    """Trains these teachers (None: all) and keeps their votes on every query; returns false if `stop` came first.
 
-    Teachers whose votes are in the store are not trained again. `machines`: where they are trained; None: here.
+    Teachers whose votes are in the store are not trained again. `machines`: the cluster that trains them; None: this
+    machine does.
 
     Raises:
-        RunFailed: the disk refuses, or a process or a machine failed; the votes of the others are kept.
+        RunFailed: the disk can't be written, or a process or a machine failed; the votes of the others are kept.
     """
     wanted = range(len(parts)) if teachers is None else teachers
     missing = store.missing(wanted)
@@ -73,11 +74,11 @@ def _trained(
     device: torch.device,
     stop: Callable[[], bool],
 ) -> Iterator[Sequence[int]]:
-    """The groups, each when its votes are in the store."""
+    """Trains the groups on this machine; yields each once its votes are in the store."""
     workers = 1 if device.type != "cpu" and lesson.training is not None else count_cpus()
     started = time.monotonic()
     for number, group in enumerate(groups):
-        # The first group warms up, and does not count where there is a second.
+        # The first group includes the warm-up, so the clock starts again at the second.
         left = (time.monotonic() - started) / max(1, number - 1) * (len(groups) - number)
         if number > 1 and workers > 1 and left > MAX_REMAINING_SECONDS:
             yield from _by_workers(lesson, groups[number:], parts, take, queries, store, workers, stop)
@@ -109,7 +110,7 @@ def _by_workers(
 
 @contextmanager
 def _work_folder(path: Path) -> Iterator[Path]:
-    """A folder in `private/` that is gone afterwards; what a killed run left is removed first."""
+    """Removes the folder `path` before the block, in case a killed run left it, and after it."""
     shutil.rmtree(path, ignore_errors=True)
     try:
         yield path
@@ -119,7 +120,7 @@ def _work_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch on one thread: teachers are too small for more."""
+    """Limits torch to one thread inside the block: teachers are too small for more."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

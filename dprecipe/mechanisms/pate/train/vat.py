@@ -1,8 +1,8 @@
-"""Virtual adversarial training: what a model predicts for a record shall not change nearby.
+"""Virtual adversarial training: a model's prediction for a record should not change nearby.
 
-Nearby is a ball around the record, or around a moved copy of it, and in the ball the direction that changes the
-prediction most, found by power iteration on the divergence. No label is needed. What is smoothed is the function that
-is released: layers that draw (dropout) are still.
+Nearby means in a ball around the record, or around an augmented copy of it. In the ball, the direction that changes the
+prediction most is found by power iteration on the divergence. No label is needed. The released function is smoothed, so
+random layers (dropout) are in evaluation mode.
 
 Source: T. Miyato, S. Maeda, M. Koyama, S. Ishii, "Virtual Adversarial Training: A Regularization Method for Supervised
 and Semi-Supervised Learning", IEEE TPAMI 41(8), 2019, algorithm 1 and section 3.3.
@@ -27,10 +27,10 @@ Move = Callable[[Tensor], Tensor]
 def unsupervised_loss(
     model: nn.Module, features: Tensor, spec: Vat, generator: torch.Generator, move: Move | None = None
 ) -> Tensor:
-    """The mean over records (B, …) of `weight` × divergence + `entropy` × entropy; its gradient reaches the weights.
+    """Returns the mean over records (B, …) of `weight` × divergence + `entropy` × entropy, differentiable in the weights.
 
-    The divergence is between the prediction for the record, taken as given, and that for the worst neighbour of the
-    record as `move` leaves it. `generator` is on the device of the features.
+    The divergence is between the prediction for the record, as a constant, and that for the worst neighbour of the
+    record after `move`. `generator` is on the device of the features.
     """
     with _still(model):
         log_p = log_softmax(model(features), 1)
@@ -43,9 +43,9 @@ def unsupervised_loss(
 def find_adversarial_shift(
     model: nn.Module, features: Tensor, log_p: Tensor, spec: Vat, generator: torch.Generator
 ) -> Tensor:
-    """The change of each record, of L2 length `radius`, that moves the prediction furthest from `log_p` (B, M).
+    """Finds the change of each record, of L2 length `radius`, that moves the prediction furthest from `log_p` (B, M).
 
-    Only the gradient for the features is worked out: those of the weights stay as they are.
+    Only the gradient with respect to the features is computed: gradients stored for the weights are unchanged.
     """
     direction = _unit(torch.randn(features.shape, generator=generator, device=features.device, dtype=features.dtype))
     for _ in range(spec.power_iterations):
@@ -53,19 +53,19 @@ def find_adversarial_shift(
         with torch.enable_grad():
             divergence = measure_divergence(log_p, model(features.detach() + probe)).sum()
         (steepest,) = torch.autograd.grad(divergence, probe)
-        # Where the prediction does not move at all, one direction is as good as another.
+        # Where the prediction does not change at all, one direction is as good as another.
         still = (steepest.flatten(1) == 0).all(1).view(-1, *[1] * (features.ndim - 1))
         direction = torch.where(still, direction, _unit(steepest))
     return spec.radius * direction
 
 
 def measure_divergence(log_p: Tensor, outputs: Tensor) -> Tensor:
-    """KL(p ‖ softmax(outputs)) of each record, (B,); both arguments are (B, M)."""
+    """Returns KL(p ‖ softmax(outputs)) of each record, (B,); both arguments are (B, M)."""
     return (log_p.exp() * (log_p - log_softmax(outputs, 1))).sum(1)
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Each record scaled to L2 length 1; by its largest entry first, or the squares of a tiny gradient vanish."""
+    """Scales each record to L2 length 1: by its largest entry first, or the squares of a tiny gradient would vanish."""
     flat = x.flatten(1)
     tiny = torch.finfo(x.dtype).tiny
     flat = flat / flat.abs().amax(1, keepdim=True).clamp_min(tiny)
@@ -75,7 +75,7 @@ def _unit(x: Tensor) -> Tensor:
 
 @contextmanager
 def _still(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode, and back as it was."""
+    """Puts the model in evaluation mode inside the block, and restores each module's mode after it."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

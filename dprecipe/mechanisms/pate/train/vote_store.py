@@ -1,4 +1,4 @@
-"""`private/teachers/`: each teacher's votes in a file of its own, so that a resumed run trains none twice."""
+"""`private/teachers/`: each teacher's votes in a separate file, so that a resumed run trains no teacher twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dprecipe.mechanisms.pate.train.shards import vote_type
 
 @final
 class VoteStore:
-    """`<teacher>.npy`: the class that it votes for on each of Q queries."""
+    """The folder of votes: `<teacher>.npy` holds the class that a teacher votes for on each of Q queries."""
 
     def __init__(self, folder: Path, queries: int, classes: int) -> None:
         self.folder = folder
@@ -31,15 +31,15 @@ class VoteStore:
         self._header = whole.getvalue()[: whole.tell() - queries * self._dtype.itemsize]
 
     def missing(self, teachers: Iterable[int]) -> list[int]:
-        """Those of the teachers whose votes are not there."""
+        """Lists those of the teachers whose votes are absent or damaged."""
         names = {entry.name for entry in os.scandir(self.folder)} if self.folder.exists() else set()
         return [teacher for teacher in teachers if f"{teacher}.npy" not in names or self._read(teacher) is None]
 
     def put(self, teacher: int, votes_Q: NDArray[Any]) -> None:
-        """Keep a teacher's votes, whole or not at all.
+        """Keeps a teacher's votes, whole or not at all.
 
         Raises:
-            RunFailed: the disk refuses.
+            RunFailed: they can't be written.
         """
         target = self.folder / f"{teacher}.npy"
         try:
@@ -53,7 +53,11 @@ class VoteStore:
             ) from None
 
     def counts(self, teachers: int) -> Counts:
-        """How many teachers vote for each class: (Q, M). All of them have to be there."""
+        """Counts the teachers that vote for each class, (Q, M).
+
+        Raises:
+            RunFailed: the votes of a teacher are gone.
+        """
         counts_QM = np.zeros((self._queries, self._classes), np.int32)
         queries = np.arange(self._queries)
         for teacher in range(teachers):
@@ -61,10 +65,10 @@ class VoteStore:
         return counts_QM
 
     def votes(self, teachers: Sequence[int]) -> NDArray[Any]:
-        """What each of them votes: (T, Q). All of them have to be there.
+        """Reads the votes of these teachers, (T, Q).
 
         Raises:
-            RunFailed: the votes of one are gone.
+            RunFailed: the votes of a teacher are gone.
         """
         votes_TQ = np.zeros((len(teachers), self._queries), self._dtype)
         for row, teacher in enumerate(teachers):
@@ -78,8 +82,8 @@ class VoteStore:
         return votes_Q
 
     def _read(self, teacher: int) -> NDArray[Any] | None:
-        """The votes; None where they are not there or are damaged."""
-        # The one content that `put` writes: a header that says otherwise is not followed.
+        """Reads a teacher's votes, (Q,); returns None if they are absent or damaged."""
+        # Only the exact header that `put` writes is accepted: no other header is parsed.
         start, size = self._header, self._queries * self._dtype.itemsize
         try:
             with open(durable.open_regular(self.folder / f"{teacher}.npy", os.O_RDONLY), "rb") as file:
@@ -93,6 +97,6 @@ class VoteStore:
 
 
 def save_votes(store: VoteStore, teachers: Sequence[int], votes_TQ: NDArray[Any]) -> None:
-    """Keep the votes of several teachers."""
+    """Keeps the votes of several teachers, (T, Q)."""
     for teacher, votes_Q in zip(teachers, votes_TQ, strict=True):
         store.put(teacher, votes_Q)

@@ -1,8 +1,8 @@
 """A process that trains teachers: `python -c "from dprecipe.mechanisms.pate.train.worker import main; main()"`.
 
-It reads lines of JSON: a job, then lists of teachers; after each list it writes the list back. It ends when its input
-does, in the middle of a teacher too: so it never outlives the process that started it. Torch is imported after the
-first line, and draws on one thread.
+It reads lines of JSON: a job, then lists of teachers. Once the teachers of a list are trained, it writes the list back.
+It ends when its input ends, even in the middle of a teacher, so it never outlives the process that started it. Torch is
+imported after the first line, and runs on one thread.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take
 
 _PREPARED = 4096
-"""Records that are brought to disk at once."""
+"""Number of records that are written to disk at a time."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A folder of arrays that workers map into memory, and what they are to do with them."""
+    """A folder with the arrays that workers map into memory, and the lesson."""
 
     folder: Path
 
     @staticmethod
     def write(folder: Path, lesson: Lesson, parts: DealtParts, take: Take, queries: Floats) -> Job:
-        """Put on disk what a worker needs. Raises `OSError`."""
+        """Writes to disk everything that a worker needs. Raises `OSError`."""
         folder.mkdir(mode=FOLDER_MODE, parents=True)
         count = len(parts.order)
         first, _ = take(np.arange(min(1, count)))
@@ -57,7 +57,7 @@ class Job:
         return Job(folder)
 
     def run(self, store: Path, teachers: Sequence[int]) -> None:
-        """Train these teachers and keep their votes."""
+        """Trains these teachers and keeps their votes in the folder `store`."""
         with importing_libraries():
             import torch
 
@@ -82,11 +82,11 @@ class Job:
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the worker: see the module."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # keeps the output of libraries out of the answers
     job = json.loads(lines.get())
     with importing_libraries():
         import torch
