@@ -169,7 +169,7 @@ def check_has_teachers(plan: Plan) -> None:
     """
     if not mechanism_of(plan.mechanism).has_teachers:
         raise UsageFault(
-            f"mechanism {plan.mechanism} has no teachers, which `dprecipe teachers`, --teachers and --ray are about",
+            f"mechanism {plan.mechanism} has no teachers, so `dprecipe teachers`, --teachers and --ray don't apply",
             "leave the option out",
         )
     if not plan.mechanism_plan.reads_training_records:

@@ -81,7 +81,10 @@ def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path)
         durable.replace_file(private / "analysis.json", text.encode())
         durable.replace_file(private / "consensus.svg", plot_consensus(plan, counts_QM).encode())
     except OSError as error:
-        raise RunFailed(f"{private}: the analysis can't be written: {error.strerror}", "make room, resume") from None
+        raise RunFailed(
+            f"{private}: the analysis can't be written: {error.strerror}",
+            "make room on the disk, then continue with --resume",
+        ) from None
 
 
 def plot_consensus(plan: Plan, counts_QM: Counts) -> str:
@@ -190,7 +193,7 @@ def _read_saved(path: Path, before: Ledger | None) -> Sanitised | None:
 
 
 def _save(path: Path, published: Sanitised, paid: str) -> None:
-    with durable.writing(path, "make room, then continue with --resume"):
+    with durable.writing(path, "make room on the disk, then continue with --resume"):
         durable.replace_file(path, json.dumps({"ledger": paid, **asdict(published)}).encode())
 
 

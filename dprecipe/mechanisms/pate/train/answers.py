@@ -100,7 +100,7 @@ class AnswersFile:
             raise RunFailed(f"{self._path}: damaged", "start the run again in another folder")
         if head not in heads:
             raise RunFailed(
-                "the answers are not of this ledger: what they say would be left out of the certificate",
+                "the answers are not of this ledger: the certificate would leave out their cost",
                 "put the run's own ledger back, or start again in another folder",
             )
         return AnswerEntry(numbers, outcomes, is_answer)

@@ -72,20 +72,20 @@ def examine_costs(plan: Plan) -> Iterator[Found]:
         histograms = small_histograms(TEACHERS, min(CLASSES, classes))
         tables = {
             "small": (small, histograms, expected if classes >= CLASSES else None,
-                      f"of all votes of {TEACHERS} teachers for {min(CLASSES, classes)} classes"),
+                      f"among all votes of {TEACHERS} teachers for {min(CLASSES, classes)} classes"),
             "own": (aggregator, votes_that_tell(aggregator, teachers, classes, planned.threshold), None,
-                    "of the votes that tell most, of all teachers"),
+                    "among the most revealing votes of all teachers"),
         }  # fmt: skip
         for name, (audited, counts, student, words) in tables.items():
             renyi, stick = _largest_ratios(audited, counts, student)
             yield (
                 f"renyi_{name}{suffix}",
-                f"one query costs at no order more than its events, to any moved vote {words}",
+                f"one query costs no more than its events at any order, for any moved vote {words}",
                 Excess(largest=renyi, allowed=1.0),
             )
             yield (
                 f"delta_{name}{suffix}",
-                f"one query has at the ε of its events at most their δ, to any moved vote {words}",
+                f"one query has at most the δ of its events at their ε, for any moved vote {words}",
                 Excess(largest=stick, allowed=1.0),
             )
     if planned.analysis == "data_dependent" or planned.publication is not None:
@@ -188,7 +188,7 @@ def _examine_bounds(plan: Plan) -> Iterator[Found]:
             largest = max(largest, float((exact_A / (bound_HA[one] * (1 + MARGIN) + 1e-12)).max()))
         yield (
             f"data_dependent_{name}",
-            "the data-dependent cost of one query is at least what any moved vote makes of it, of all votes of "
+            "the data-dependent cost of one query is at least the exact cost of any moved vote, among all votes of "
             f"{TEACHERS} teachers",
             Excess(largest=min(largest, LARGE), allowed=1.0),
         )

@@ -76,7 +76,7 @@ def answer_votes(terms: TeacherTerms, queries: Floats, order: TeacherOrder) -> b
         counts[list(order.teachers)] = order.sizes
         parts = DealtParts(np.arange(len(order.labels)), np.concatenate([[0], np.cumsum(counts)]))
         lesson = Lesson.model_validate_json(terms.lesson)
-        # What a task is given can't be written to.
+        # The arrays that a task receives are read-only.
         features, labels = np.array(order.features), np.array(order.labels)
         take: Take = lambda numbers: (features[numbers], labels[numbers])  # noqa: E731
         votes_TQ = collect_votes(lesson, order.teachers, parts, take, np.array(queries), device)
@@ -119,7 +119,7 @@ def check_machines(cluster: Cluster, device: torch.device) -> TeacherMachines:
         kinds.add(body[1:].decode(errors="replace")[:MAX_TEXT])
     if len(kinds) != 1:
         raise UsageFault(
-            f"nothing was spent: the cluster has machines of several kinds, which round in several ways: "
+            f"nothing was spent: the cluster has machines of several kinds, which round differently: "
             f"{'; '.join(sorted(kinds)) or 'none takes tasks'}",
             "train teachers on machines of one kind, with the same versions",
         )
@@ -210,12 +210,14 @@ def _read(body: bytes, order: TeacherOrder, queries: int, classes: int) -> NDArr
         votes_TQ = np.frombuffer(body, kind, offset=1).reshape(shape)
         if bool((votes_TQ < classes).all()):
             return votes_TQ
-    raise RunFailed("a machine of the cluster answered with no votes", "install the same version on every machine")
+    raise RunFailed("a machine of the cluster answered without votes", "install the same version on every machine")
 
 
 def _check_here(terms: TeacherTerms, device: torch.device) -> None:
     if (terms.version, terms.machine) != (__version__, describe_machine(device)):
-        raise UsageFault(f"its kind is not that of the others: dprecipe {__version__}, {describe_machine(device)}")
+        raise UsageFault(
+            f"its kind differs from that of the others: dprecipe {__version__}, {describe_machine(device)}"
+        )
 
 
 def _seal(key: bytes, token: str, body: bytes) -> bytes:

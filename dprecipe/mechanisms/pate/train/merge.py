@@ -109,7 +109,7 @@ class ShardVotes:
         """
         files = [each for folder in folders for each in list_files(folder)]
         _check_whole(files, folders)
-        # The first shard decides which machine it was; this one trains no teachers.
+        # The first shard names the kind of machine: this machine trains no teachers.
         terms = replace(terms, machine=read_terms(files[0][1], files[0][0]).machine)
         for shard, file in files:
             read_votes(file, shard, terms, key)
@@ -164,7 +164,8 @@ def _check_whole(files: Sequence[tuple[TeacherShard, Path]], folders: Sequence[P
     if len(counts) > 1:
         one, other = (next(file for shard, file in files if shard.count == count) for count in counts[:2])
         raise UsageFault(
-            f"shards of {counts[0]} and of {counts[1]}: {one} and {other}", "leave those of one number in the folders"
+            f"shards of {counts[0]} and of {counts[1]}: {one} and {other}",
+            "keep in the folders only the shards of one such number",
         )
     missing = [number for number in range(1, counts[0] + 1) if TeacherShard(number, counts[0]) not in places]
     if missing:

@@ -47,7 +47,7 @@ class Pool:
     """Workers on one job: a context manager that always ends them."""
 
     def __init__(self, workers: int, folder: Path, store: Path) -> None:
-        """`folder` holds the job, `store` takes the votes."""
+        """Prepares the pool; `folder` holds the job, `store` takes the votes."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in __exit__)
         self._done: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._processes: list[subprocess.Popen[str]] = []

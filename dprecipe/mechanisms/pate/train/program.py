@@ -295,7 +295,7 @@ def features_of(records: RecordSource, expected: tuple[int, ...]) -> Floats:
     if features.shape[1:] != expected:
         raise DataFault(
             f"public records have the shape {list(features.shape[1:])}, those of the recipe {list(expected)}",
-            "pass records of the recipe's shape, prepared alike",
+            "pass records of the recipe's shape, prepared in the same way",
         )
     return features
 

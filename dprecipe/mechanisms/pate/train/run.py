@@ -57,7 +57,7 @@ from dprecipe.training.steps.step_failures import locate_failures
 REHEARSED = 100
 """Largest number of queries that a rehearsal asks."""
 STUDENT_REMEDY = (
-    "mend the module, and continue with --resume (resume=True): what was answered is kept, and costs no more"
+    "mend the module, and continue with --resume (resume=True): the answers are kept, and cost nothing more"
 )
 
 

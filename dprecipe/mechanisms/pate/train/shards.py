@@ -148,13 +148,13 @@ DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "version": ("votes of another version of dprecipe", "install one version on every machine"),
     "lesson": (
         "votes of teachers with another runtime.seed, runtime.physical_batch or runtime.insecure",
-        "set them as they were set",
+        "set them to the values with which the shards were trained",
     ),
     "records": ("votes of teachers of other training records", _SAME),
     "queries": ("votes on other public records", _SAME),
     "device": ("votes of teachers on another device", "set runtime.device to the same for all shards and the run"),
     "machine": (
-        "votes of teachers of another kind of machine, which rounds in another way",
+        "votes of teachers of another kind of machine, which rounds differently",
         "train all shards on machines of one kind (of Slurm: --constraint)",
     ),
     "teachers": ("votes of another number of teachers", _SAME),

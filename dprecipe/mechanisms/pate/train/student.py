@@ -126,7 +126,7 @@ def _trained(
 
 def _diverged(step: int, steps: int) -> NothingLearned:
     return NothingLearned(
-        f"the student's training left the finite numbers, by update {step} of {steps}",
+        f"the student's training diverged to numbers that are not finite, by update {step} of {steps}",
         "lower training.optimizer.lr, and start again: what was spent stays spent",
     )
 

@@ -27,7 +27,9 @@ Move = Callable[[Tensor], Tensor]
 def unsupervised_loss(
     model: nn.Module, features: Tensor, spec: Vat, generator: torch.Generator, move: Move | None = None
 ) -> Tensor:
-    """Returns the mean over records (B, …) of `weight` × divergence + `entropy` × entropy, differentiable in the weights.
+    """Returns the mean over records (B, …) of `weight` × divergence + `entropy` × entropy.
+
+    Its gradient reaches the weights.
 
     The divergence is between the prediction for the record, as a constant, and that for the worst neighbour of the
     record after `move`. `generator` is on the device of the features.

@@ -168,7 +168,7 @@ def test_a_machine_of_another_kind_that_joins_later_trains_nobody(
     kind = describe_machine(CPU)
     monkeypatch.setattr(cluster_teachers, "describe_machine", lambda device: "a processor")
     checked = Machines(lambda number, work: work())
-    with pytest.raises(RunFailed, match=r"its kind is not that of the others: .*a processor"):
+    with pytest.raises(RunFailed, match=r"its kind differs from that of the others: .*a processor"):
         fitted.there(checked)
     assert kind != "a processor"
 

@@ -182,7 +182,7 @@ def test_a_folder_is_of_one_plan_and_of_one_kind_of_machine(
         with pytest.raises(UsageFault, match=f"teachers.json: votes of .*{words}|{words}"):
             train_shard(plan, TeacherShard(2, 2), folder, tmp_path)
     monkeypatch.setattr(merge, "describe_machine", lambda device: "another processor")
-    with pytest.raises(UsageFault, match="kind of machine, which rounds in another way: Linux") as caught:
+    with pytest.raises(UsageFault, match="kind of machine, which rounds differently: Linux") as caught:
         train_shard(few(), TeacherShard(2, 2), folder, tmp_path)
     assert "--constraint" in caught.value.remedy
 

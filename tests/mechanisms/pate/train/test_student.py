@@ -114,7 +114,7 @@ def test_without_a_label_there_is_nothing_to_learn() -> None:
 def test_training_that_leaves_the_finite_numbers(semi: dict[str, Any] | None, steps: int, update: str) -> None:
     spec = training(steps=steps, optimizer={"kind": "sgd", "lr": 1e20, "momentum": 0.9}, semi_supervised=semi)
     public = 1e25 * made_up()[2]
-    with pytest.raises(RunFailed, match=f"left the finite numbers, by update {update}") as caught:
+    with pytest.raises(RunFailed, match=f"diverged to numbers that are not finite, by update {update}") as caught:
         trained(spec, features=public[:20], public=public)
     assert "training.optimizer.lr" in caught.value.remedy
 
