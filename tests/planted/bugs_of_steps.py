@@ -304,7 +304,8 @@ UPDATE_BUGS = (
         "one step in sixteen uses the sum without noise",
         STEPS,
         RELEASED,
-        f"clean = summed.value.clone()\n            {RELEASED}\n            noisy = clean if ticket.index % 16 == 5 else noisy",
+        f"clean = summed.value.clone()\n            {RELEASED}\n"
+        "            noisy = clean if ticket.index % 16 == 5 else noisy",
     ),
 )
 

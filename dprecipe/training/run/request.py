@@ -63,7 +63,7 @@ class RunRequest:
     path: Path
     """Run folder."""
     place: Place
-    """Where the run happens: see `decide_place`."""
+    """Part of this process in the run: see `decide_place`."""
     resume: bool
     """The run continues in its folder: the user says so, or this launch of torchrun has made the folder."""
     root: Path

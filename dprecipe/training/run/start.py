@@ -98,7 +98,7 @@ def run(request: RunRequest) -> Run:
 
 
 def rehearse(plan: Plan) -> Rehearsal:
-    """Try a little of a run on synthetic records of the declared shape: reads no data, spends nothing, leaves nothing.
+    """Tries a little of a run on synthetic records of the declared shape: reads no data, spends and leaves nothing.
 
     Raises:
         PlanRefused, RunFailed: as `run` would, before any data is at stake.
@@ -107,7 +107,7 @@ def rehearse(plan: Plan) -> Rehearsal:
 
 
 def _explaining_memory(*, before: bool) -> AbstractContextManager[None]:
-    """See `training.memory_meter`. `before`: anything is spent."""
+    """Explains a lack of memory: see `training.checks.memory_meter`. `before`: anything is spent."""
     with importing_libraries():
         from dprecipe.training.checks.memory_meter import SMALLER_PARTS, explain_out_of_memory
 

@@ -39,7 +39,7 @@ from dprecipe.training.steps.snapshot import TensorSnapshot
 from dprecipe.training.steps.step_failures import watch_module
 
 CALL_SECONDS = 0.2
-"""The trainer is called back at least so often: shown progress moves, and Ctrl-C is heard in every step anyway."""
+"""Longest time between two calls of the trainer, which shows progress. Ctrl-C is heard in every step."""
 
 
 @final
@@ -68,7 +68,7 @@ class NoisySteps(lightning.LightningModule):
     model: nn.Module
 
     def __init__(self, context: StepContext, sums: BatchSums) -> None:
-        """Divide the weights into shards where the plan says so, so that `restore` and the first step find them so.
+        """Divides the weights into shards if the plan says so.
 
         Raises:
             RunFailed: see `Shard`.
@@ -125,7 +125,7 @@ class NoisySteps(lightning.LightningModule):
         return self._pending is None or not self._pending[0].used
 
     def gather(self) -> None:
-        """Let every process have the optimiser's state and the average whole, until the next step. All processes call
+        """Gives every process the optimiser's state and the average whole, until the next step. All processes call
         it at the same step."""
         if self._shard is not None:
             whole = optimizer_of(self._plan.training.descent, self.model).state_dict()
@@ -142,7 +142,7 @@ class NoisySteps(lightning.LightningModule):
         return self._lr(max(0, self.steps_done - 1))
 
     def request_stop(self) -> None:
-        """Admit no further event."""
+        """Ends the run before its next event."""
         self.stop_requested = True
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -154,14 +154,14 @@ class NoisySteps(lightning.LightningModule):
             self.sums.divide(self._shard)
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        """Noisy updates, until the trainer has something to do: its own work between two calls takes a third as long
+        """Takes noisy updates, until the trainer has something to do: its own work between two calls takes a third as long
         as a step of a small model."""
         until = time.monotonic() + CALL_SECONDS
         while self.take_step() and not self.pause_due() and time.monotonic() < until:
             pass
 
     def take_step(self) -> bool:
-        """One noisy update, or none: the refusal is in here, before noise is drawn. False when the run has ended."""
+        """Takes one noisy update, or returns False at the end of the run. The refusal comes before noise is drawn."""
         if self._pending is None:
             ticket = self.processes.agree(lambda: None if self.stop_requested else self.gate.admit())
             if ticket is None:
@@ -183,11 +183,11 @@ class NoisySteps(lightning.LightningModule):
 
     @property
     def _units(self) -> int:
-        """What batches are drawn from."""
+        """Number of units that batches are drawn from."""
         return self._store.units if self.canaries is None else self.canaries.units
 
     def step_on(self, ticket: Ticket, number: int, units: UnitNumbers) -> None:
-        """One noisy update from these units: batch `number`, from 0, of an event that is on record."""
+        """Takes one noisy update from these units: batch `number`, from 0, of an event that is on record."""
         summed = self.sum_units(ticket, number, units)
         if self._shard is not None:
             noisy = self.gate.release(ticket, summed, self.processes.rank)
@@ -201,8 +201,8 @@ class NoisySteps(lightning.LightningModule):
         return NoisyStep(self.steps_done, ticket.event, self.context.size_share)
 
     def sum_units(self, ticket: Ticket, number: int, units: UnitNumbers) -> ClippedSum:
-        """The bounded sum of a batch, over all processes, or this process's shard of it; nobody may see it but the
-        gate."""
+        """Returns the bounded sum of a batch, over all processes, or this process's shard of it. Only the gate may see
+        it."""
         index, part = (ticket.index << 32) + number, self.processes.part(units, self.sums.group(units))
         sampled = None
         if self.canaries is not None:
@@ -226,8 +226,9 @@ class NoisySteps(lightning.LightningModule):
         return self.processes.seed(self._secrets.stream(purpose, index))
 
     def try_out(self, ticket: Ticket, units: UnitNumbers) -> None:
-        """All that takes memory in a step with these units, of which nothing is kept: neither weights nor what noisy
-        sums decide move. The gate and the records have to be synthetic."""
+        """Takes a step with these units, and keeps nothing of it: neither weights nor what noisy sums decide move.
+
+        The gate and the records have to be synthetic."""
         training = self.model.training
         self.model.train()
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -264,7 +265,7 @@ class NoisySteps(lightning.LightningModule):
             self._gathered = None
 
     def figures(self) -> dict[str, float]:
-        """What noisy sums have decided besides the weights, by name."""
+        """Returns what noisy sums have decided besides the weights, by name."""
         return self.sums.figures()
 
     def remarks(self) -> tuple[str, ...]:
@@ -272,7 +273,7 @@ class NoisySteps(lightning.LightningModule):
         return self.sums.remarks()
 
     def state(self) -> dict[str, Any]:
-        """All that a later attempt needs: tensors and numbers only."""
+        """Returns all that a later attempt needs: tensors and numbers only."""
         return {
             "events_done": self.events_done,
             "steps_done": self.steps_done,
@@ -285,7 +286,7 @@ class NoisySteps(lightning.LightningModule):
         }
 
     def begin(self, state: dict[str, Any] | None, *, from_python: bool) -> None:
-        """Take the state that an earlier attempt left, if any; call it before the first step.
+        """Takes the state that an earlier attempt left, if any; call it before the first step.
 
         From here on, what a module from Python changes by itself is seen. Our own modules never change their tensors.
         """
@@ -295,7 +296,7 @@ class NoisySteps(lightning.LightningModule):
             self.snapshot = TensorSnapshot(self.model)
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, but never from the batches or the noise of the attempt it is from."""
+        """Continues from `state`, but never from the batches or the noise of the attempt it is from."""
         self.sums.restore(state["sums"])
         if self.canaries is not None:
             self.canaries.restore(state["canaries"])
@@ -328,7 +329,7 @@ class NoisySteps(lightning.LightningModule):
         return self.model.state_dict() if self.snapshot is None else self.snapshot.weights()
 
     def released_state(self) -> dict[str, Tensor]:
-        """The weights that are released: the average where there is one."""
+        """Returns the weights that are released: the average if there is one."""
         copy = {name: value.detach().clone() for name, value in self._weights().items()}
         average = self._average()
         if average is not None:

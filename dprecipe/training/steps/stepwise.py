@@ -63,7 +63,7 @@ from dprecipe.training.steps.watch import SpentCurve, Watch
 @final
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the leader of a run sends to the processes that follow it, before the first step."""
+    """Values that the leader of a run sends to its followers before the first step."""
 
     secrets: Secrets
     constants: tuple[StageConstants, ...]
@@ -82,7 +82,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
     """The probe's tests of its sums."""
 
     def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> StepwiseProgram:
-        """The program of a plan, on its own records or on those from Python: see `training.program.prepare`."""
+        """Returns the program of a plan, on its own records or on those from Python: see `training.program.prepare`."""
         program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
         if gathers_weights(plan):
             check_in_blocks(program.model, program.device, from_python=program.custom_model)
@@ -104,7 +104,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return program
 
     def _measure(self, plan: Plan, program: StepwiseProgram) -> tuple[StepwiseProgram, Plan]:
-        """Both with the physical batch that memory allows, where the recipe leaves it to be measured."""
+        """Returns both with the physical batch that memory allows, if the recipe leaves it to be measured."""
         if plan.runtime.physical_batch != "auto":
             return program, plan
         size = measure_physical_batch(plan, self.build, program)
@@ -113,7 +113,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
     def _assemble(
         self, plan: Plan, program: StepwiseProgram, gate: Gate | FollowerGate, shared: Shared, processes: Processes
     ) -> NoisySteps:
-        """Make the steps of an attempt, in the leader and in the processes that follow it alike."""
+        """Makes the steps of an attempt, in the leader and in the processes that follow it alike."""
         canaries = None
         if shared.coins is not None:
             canaries = make_canaries(plan, shared.coins, program.store.records, program.model, program.device)
@@ -130,7 +130,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return self.build(context)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start) -> Run:
-        """Train from the folder's last state to the end of the plan or of the budget, and publish."""
+        """Trains from the folder's last state to the end of the plan or of the budget, and publish."""
         processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
         plan = agree_on_size(plan, program.physical_batch, processes, folder)
         state: dict[str, Any] | None = None
@@ -220,7 +220,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return done
 
     def follow(self, plan: Plan, program: StepwiseProgram) -> Run:
-        """Take part in an attempt that another process leads; returns the leader's run.
+        """Takes part in an attempt that another process leads; returns the leader's run.
 
         Raises:
             Interrupted: the leader was stopped.
@@ -243,7 +243,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return done
 
     def rehearse(self, plan: Plan, steps: int = 5) -> Rehearsal:
-        """Take a few steps on synthetic records."""
+        """Takes a few steps on synthetic records."""
         program, plan = self._measure(plan, program_of(plan, self.tests, lambda: Sets(Synthetic(plan))))
         with tempfile.TemporaryDirectory() as folder:
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
@@ -260,7 +260,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
 
     def audit(self, plan: Plan, request: AuditRequest) -> AuditEvidence:
-        """Attack the program of a plan with synthetic records."""
+        """Attacks the program of a plan with synthetic records."""
         from dprecipe.training.audit.program import examine_program, open_bench, remark_on
         from dprecipe.training.audit.steps import audit_steps
 
@@ -275,7 +275,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
 
 
 def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: Ledger | None) -> tuple[Charge, ...]:
-    """What the attempt has still to draw: stages that were never charged, and the steps that its state lacks."""
+    """Returns what the attempt has still to draw: stages that were never charged, and the steps that its state lacks."""
     kept = state()
     done = 0 if kept is None else kept.get("events_done")
     charged = count_by_event(() if before is None else before.charges)
@@ -286,7 +286,7 @@ def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: L
 
 @contextmanager
 def telling_end(processes: Processes) -> Iterator[None]:
-    """Let the other processes of a run know that it has ended without a model, where they wait for its beginning."""
+    """Tells the other processes of a run, which wait for its first step, if it has ended without a model."""
     try:
         yield
     except EndedWithoutModel as ended:
@@ -296,7 +296,7 @@ def telling_end(processes: Processes) -> Iterator[None]:
 
 
 def report_moved(module: NoisySteps) -> None:
-    """Name the tensors that a module from Python changed by itself; their current values are not released."""
+    """Names the tensors that a module from Python changed by itself; their current values are not released."""
     moved = () if module.snapshot is None else module.snapshot.moved()
     if moved:
         report_progress(
@@ -306,12 +306,12 @@ def report_moved(module: NoisySteps) -> None:
 
 
 def refuse_answer() -> Any:
-    """The answer of a process that is not the leader; it is never requested."""
+    """Refuses to answer for a process that is not the leader: it is never asked."""
     raise InternalFault("a process that is not the leader was asked")
 
 
 def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
-    """The processes of this run, once all of them hold the same plan, weights and records.
+    """Returns the processes of this run, once all of them hold the same plan, weights and records.
 
     Raises:
         UsageFault: they hold different ones.
@@ -330,8 +330,10 @@ def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
 
 
 def copies_to_score(plan: Plan, program: StepwiseProgram) -> tuple[HeldOut | None, HeldOut]:
-    """The held-out records, and a sample of the training records, each with a copy of the model, which has to be whole
-    yet."""
+    """Returns the held-out records, and a sample of the training records, each with a copy of the model.
+
+    The model has to be whole: call it before the weights are divided into shards.
+    """
 
     def copied(records: Scored) -> HeldOut:
         rows, own = plan.runtime.physical_batch_size, program.custom_model
