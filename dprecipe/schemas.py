@@ -8,12 +8,12 @@ from copy import deepcopy
 from typing import Any
 
 from dprecipe.account.schema import statement_schema
-from dprecipe.cli.audit import audit_schema
+from dprecipe.cli.audit import AuditDocument
 from dprecipe.cli.findings import Findings
 from dprecipe.contract.document import DIALECT, schema_of
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.nonprivate.documents import provenance_schema
-from dprecipe.nonprivate.plan import public_plan_schema
+from dprecipe.nonprivate.plan import PublicPlanDocument
 from dprecipe.planning.schema import plan_schema
 from dprecipe.policy.schema import policy_schema
 from dprecipe.recipe.root import PublicRecipe, Recipe
@@ -129,9 +129,9 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
     "plan.schema.json": plan_schema,
     **{name: make for m in MECHANISMS.values() if m.commands for name, make in m.commands.SCHEMAS.items()},
     "certificate.schema.json": certificate_schema,
-    "audit.schema.json": audit_schema,
+    "audit.schema.json": lambda: schema_of(AuditDocument),
     "policy.schema.json": policy_schema,
-    "public-plan.schema.json": public_plan_schema,
+    "public-plan.schema.json": lambda: schema_of(PublicPlanDocument),
     "provenance.schema.json": provenance_schema,
     "account-statement.schema.json": statement_schema,
 }
