@@ -67,9 +67,6 @@ class CostAlone:
         """As a table names it."""
         return self.kind if self.step is None else f"preprocess.{self.step}.{self.kind}"
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "step": self.step, "epsilon": self.epsilon}
-
 
 def list_paid_steps(data: Data) -> tuple[tuple[int, PaidStep], ...]:
     """The paid steps of `data.preprocess`, each with its number in the list, in order."""

@@ -107,22 +107,22 @@ class Comparison(Document):
     distributions: Annotated[tuple[Compared, ...], Field(min_length=1)]
     left_out: tuple[LeftOut, ...] = Field(description="distributions that this budget refuses")
 
-    @computed_field(return_type=NamedNoise)
+    @computed_field(return_type=NamedNoise)  # type: ignore[prop-decorator]
     @property
     def min_l1(self) -> Compared:
         return _select_smallest(self.distributions, lambda compared: compared.l1_ratio)
 
-    @computed_field(return_type=NamedNoise)
+    @computed_field(return_type=NamedNoise)  # type: ignore[prop-decorator]
     @property
     def min_l2(self) -> Compared:
         return _select_smallest(self.distributions, lambda compared: compared.l2_ratio)
 
-    @computed_field(description="a distribution beats gaussian noise by more than Fisher information alone allows")
+    @computed_field(description="a distribution gains more than Fisher information alone allows")  # type: ignore[prop-decorator]
     @property
     def matters(self) -> bool:
         return self.min_l2.l2_ratio < 1 - RESOLUTION or self.min_l1.l1_ratio < 1 - MAX_L1_GAIN - RESOLUTION
 
-    @computed_field(description="the conclusion, in plain words")
+    @computed_field(description="the conclusion, in plain words")  # type: ignore[prop-decorator]
     @property
     def verdict(self) -> str:
         best = f"Smallest L1 error: {_format_gain(self.min_l1, 'l1_ratio')}. "

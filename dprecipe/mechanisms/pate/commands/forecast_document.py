@@ -126,13 +126,13 @@ class Forecast(Document):
         """The recipe's own, else what is suggested."""
         return self.sanitised or self.suggested
 
-    @computed_field(description="what may be published is expected to be less than what is claimed without it")
+    @computed_field(description="what may be published is expected to be below `unpublished`")  # type: ignore[prop-decorator]
     @property
     def pays(self) -> bool:
         result = self.release
         return result is not None and result.worst_case is not None and result.epsilon < self.unpublished
 
-    @computed_field(description="whether a data-dependent ε is worth publishing, in plain words")
+    @computed_field(description="says whether to publish a data-dependent ε")  # type: ignore[prop-decorator]
     @property
     def verdict(self) -> str:
         release = self.release

@@ -25,6 +25,7 @@ from dprecipe.mechanisms.pnsgd.theory.paper import comparison_at, paper_contract
 from dprecipe.mechanisms.pnsgd.theory.positions import choose_positions
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import rounding
+from dprecipe.privacy.events import one_of
 from dprecipe.recipe.read import read
 from dprecipe.screen import show_document
 
@@ -61,8 +62,8 @@ class PositionRow(Part):
 class OwnGuarantee(Part):
     """The run as the recipe has it; its guarantee."""
 
-    order: Literal["sequential", "permuted"]
-    stop: Literal["last", "random"]
+    order: Annotated[str, one_of("sequential", "permuted")]
+    stop: Annotated[str, one_of("last", "random")]
     epsilon: NonNegativeFloat
     bound: str
     at: At

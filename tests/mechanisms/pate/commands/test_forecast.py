@@ -121,7 +121,7 @@ def test_rows_that_do_not_fit_and_noise_that_is_solved() -> None:
     assert {row.selection_multiplier for row in tight.rows if row.worst_case is None} == {25}
     assert {row.noise_multiplier for row in tight.rows if row.worst_case is None} == {None}
     solved = {row.selection_multiplier: row.noise_multiplier for row in tight.rows if row.noise_multiplier is not None}
-    assert solved[40] == tight.noise_multiplier > solved[50] > solved[75] > 0  # type: ignore[operator]
+    assert solved[40] == tight.noise_multiplier > solved[50] > solved[75] > 0
 
 
 def test_what_the_recipe_publishes_and_what_it_is_told_to() -> None:
