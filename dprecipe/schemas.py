@@ -8,19 +8,19 @@ from copy import deepcopy
 from typing import Any
 
 from dprecipe.account.schema import statement_schema
-from dprecipe.cli.audit import audit_schema
+from dprecipe.cli.audit import AuditDocument
+from dprecipe.cli.findings import Findings
+from dprecipe.contract.document import DIALECT, schema_of
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.nonprivate.documents import provenance_schema
-from dprecipe.nonprivate.plan import public_plan_schema
+from dprecipe.nonprivate.plan import PublicPlanDocument
 from dprecipe.planning.schema import plan_schema
 from dprecipe.policy.schema import policy_schema
 from dprecipe.recipe.root import PublicRecipe, Recipe
 from dprecipe.release.schema import certificate_schema
-from dprecipe.text.codes import CODES
 
 Schema = dict[str, Any]
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PART_SUFFIX = ".part"
 INHERITING = frozenset(("test", "public"))
 """Sources that take over from `train` what they do not state."""
@@ -123,50 +123,15 @@ def _make_optional(node: Any) -> Any:
     return part
 
 
-def findings_schema() -> Schema:
-    """Returns the document of `dprecipe validate --format json`."""
-    text = {"type": "string"}
-    position = {"type": "integer", "minimum": 1}
-    fields: Schema = {
-        "code": {"type": "string", "pattern": "^[YRPQT][0-9]{3}$", "examples": sorted(CODES)},
-        "severity": {"enum": ["error", "warning"]},
-        "file": text,
-        "line": position,
-        "column": position,
-        "path": text | {"description": "dotted path in the recipe; empty for findings about the text"},
-        "message": text,
-        "remedy": text,
-        "accepted": text | {"description": "the reason, where the recipe accepts the warning; else empty"},
-    }
-    finding = {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
-    return {
-        "$schema": DIALECT,
-        "title": "dprecipe findings",
-        "type": "object",
-        "properties": {
-            "schema": {"const": "dprecipe.findings/v1"},
-            "recipes": {"type": "integer", "minimum": 0},
-            "findings": {"type": "array", "items": finding},
-        },
-        "required": ["schema", "recipes", "findings"],
-        "additionalProperties": False,
-    }
-
-
 SCHEMAS: dict[str, Callable[[], Schema]] = {
     "recipe.schema.json": recipe_schema,
-    "findings.schema.json": findings_schema,
+    "findings.schema.json": lambda: schema_of(Findings),
     "plan.schema.json": plan_schema,
     **{name: make for m in MECHANISMS.values() if m.commands for name, make in m.commands.SCHEMAS.items()},
     "certificate.schema.json": certificate_schema,
-    "audit.schema.json": audit_schema,
+    "audit.schema.json": lambda: schema_of(AuditDocument),
     "policy.schema.json": policy_schema,
-    "public-plan.schema.json": public_plan_schema,
+    "public-plan.schema.json": lambda: schema_of(PublicPlanDocument),
     "provenance.schema.json": provenance_schema,
     "account-statement.schema.json": statement_schema,
 }

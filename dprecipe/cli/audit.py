@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pydantic import ConfigDict, Field
 
 from dprecipe import durable
+from dprecipe.contract.document import Document, RecipeName
+from dprecipe.contract.facts import Digest
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import RunFailed, UsageFault
@@ -18,14 +22,26 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_plan
 from dprecipe.privacy.audit.results import Audit, Depth
 from dprecipe.recipe.read import read
-from dprecipe.screen import as_json, show_document, write_output
+from dprecipe.screen import show_document, write_output
 
 if TYPE_CHECKING:
     from dprecipe.training.audit.run import Audited
 
-SCHEMA = "dprecipe.audit/v1"
 REFUTED = 4
 NOTHING_FOUND = "nothing was refuted; an audit can show a fault, never its absence"
+
+
+class AuditDocument(Document):
+    """The document that `--json` and `--out` write."""
+
+    model_config = ConfigDict(title="dprecipe audit", extra="forbid")
+
+    schema_: Literal["dprecipe.audit/v1"] = Field("dprecipe.audit/v1", alias="schema")
+    recipe: RecipeName
+    plan: Digest
+    refuted: bool = Field(description="a test failed, or a lower bound is above its claim")
+    audit: Audit
+    remarks: tuple[str, ...]
 
 
 def audit(
@@ -72,11 +88,11 @@ def audit(
         done = audit(plan, request)
     document = _make_document(plan, done)
     if json:
-        show_document(as_json(document))
+        show_document(document.to_text())
     else:
         write_output(_list_lines(plan, done, time.monotonic() - started))
     if out is not None:  # last: findings are shown even where they can't be written
-        _write(out, document, is_refuted=bool(done.audit.failed))
+        _write(out, document.to_text(), is_refuted=bool(done.audit.failed))
     return REFUTED if done.audit.failed else 0
 
 
@@ -93,46 +109,19 @@ def _check_depths(plan: Plan, depths: Sequence[str]) -> tuple[Depth, ...]:
     return tuple(depth for depth in every if depth in (depths or known))
 
 
-def _make_document(plan: Plan, done: Audited) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "recipe": {"name": plan.name, "digest": plan.source.digest},
-        "plan": plan.digest,
-        "refuted": bool(done.audit.failed),
-        "audit": done.audit.model_dump(mode="json"),
-        "remarks": list(done.remarks),
-    }
+def _make_document(plan: Plan, done: Audited) -> AuditDocument:
+    return AuditDocument(
+        recipe=RecipeName(name=plan.name, digest=plan.source.digest),
+        plan=plan.digest,
+        refuted=bool(done.audit.failed),
+        audit=done.audit,
+        remarks=tuple(done.remarks),
+    )
 
 
-def audit_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of the document that `--json` and `--out` write."""
-    content = Audit.model_json_schema(mode="serialization")
-    definitions = content.pop("$defs", {})
-    digest = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
-    text = {"type": "string"}
-    named = {"type": "object", "properties": {"name": text, "digest": digest}, "required": ["name", "digest"]}
-    fields: dict[str, Any] = {
-        "schema": {"const": SCHEMA},
-        "recipe": named,
-        "plan": digest,
-        "refuted": {"type": "boolean", "description": "a test failed, or a lower bound is above its claim"},
-        "audit": content,
-        "remarks": {"type": "array", "items": text},
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "dprecipe audit",
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-        "$defs": definitions,
-    }
-
-
-def _write(path: Path, document: dict[str, Any], *, is_refuted: bool) -> None:
+def _write(path: Path, document: str, *, is_refuted: bool) -> None:
     try:
-        durable.replace_file(path, as_json(document).encode())
+        durable.replace_file(path, document.encode())
     except OSError as error:
         fault = RunFailed if is_refuted else UsageFault  # exit code 4 is of what was refuted
         raise fault(f"{path}: can't be written: {error.strerror}", "name another file with --out") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", comp
         raise PlanRefused(loaded.located(findings))
     comparisons = _compare(result) if compare else ()
     if output == "json":
-        more = {"comparison": [row.to_json() for row in comparisons]} if compare else {}
+        more = {"comparison": [asdict(row) for row in comparisons]} if compare else {}
         show_document(as_json({**result.to_json(), **more}))
     else:
         write_output(

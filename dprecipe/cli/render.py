@@ -1,16 +1,15 @@
-"""Findings as text, JSON and GitHub annotations. Nothing else renders findings."""
+"""Findings as text and GitHub annotations."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from dprecipe.faults import Finding
+from dprecipe.faults import Finding, Place
 from dprecipe.screen import make_printable
 from dprecipe.text.load import split_lines
 
-SCHEMA = "dprecipe.findings/v1"
+NOWHERE = Place("", 1, 1)
+"""The place of findings that have none."""
 WINDOW = 120
 SECRET = frozenset({"R113"})
 """Findings whose line is not shown, by whatever finding: it has a secret, and the output may be kept in a log."""
@@ -80,28 +79,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def as_dict(finding: Finding) -> dict[str, Any]:
-    """Returns a finding as in the contract's JSON."""
-    place = finding.place
-    return {
-        "code": finding.code,
-        "severity": finding.severity.value,
-        "file": place.file if place else "",
-        "line": place.line if place else 1,
-        "column": place.column if place else 1,
-        "path": finding.path,
-        "message": finding.message,
-        "remedy": finding.remedy,
-        "accepted": finding.accepted,
-    }
-
-
-def as_json(findings: Sequence[Finding], recipes: int) -> str:
-    """Returns the document of schema `dprecipe.findings/v1`."""
-    content = {"schema": SCHEMA, "recipes": recipes, "findings": [as_dict(finding) for finding in findings]}
-    return json.dumps(content, indent=2) + "\n"  # ASCII: no terminal or pipe can garble it
-
-
 def as_github(findings: Sequence[Finding], recipes: int) -> str:
     """Renders workflow commands, errors first: GitHub shows only the first ten of a step. The last line is the
     summary."""
@@ -113,11 +90,11 @@ def as_github(findings: Sequence[Finding], recipes: int) -> str:
 
 
 def _annotation(finding: Finding) -> str:
-    content = as_dict(finding)
+    place = finding.place or NOWHERE
     properties = {
-        "file": content["file"],
-        "line": content["line"],
-        "col": content["column"],
+        "file": place.file,
+        "line": place.line,
+        "col": place.column,
         "title": f"{finding.code} {finding.path}".strip(),
     }
     listed = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in properties.items())

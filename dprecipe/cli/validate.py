@@ -140,7 +140,10 @@ def _absent_files(loaded: Loaded | LoadedPublic, root: Path) -> Iterator[Finding
 
 def _write(findings: Sequence[Finding], texts: dict[str, str], recipes: int, output: str) -> None:
     if output == "json":
-        show_document(render.as_json(findings, recipes))
+        from dprecipe.cli.findings import FindingEntry, Findings
+
+        entries = tuple(FindingEntry.of(finding) for finding in findings)
+        show_document(Findings(recipes=recipes, findings=entries).to_text())
     elif output == "github":
         show_document(render.as_github(findings, recipes))
     elif output == "sarif":

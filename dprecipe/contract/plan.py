@@ -10,7 +10,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -323,9 +323,9 @@ class Plan:
             "guarantee": self.guarantee.to_json(),
             "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
             "released": list(self.released),
-            "assumptions": [{"id": a.id, "text": a.text, "checked_by": a.checked_by} for a in self.assumptions],
+            "assumptions": [asdict(assumption) for assumption in self.assumptions],
             **({"stages": [stage.to_json(_places(self.events)) for stage in self.stages]} if self.stages else {}),
-            **({"spending": [part.to_json() for part in self.spending]} if self.spending else {}),
+            **({"spending": [asdict(part) for part in self.spending]} if self.spending else {}),
             "details": self._details(),
             **({} if self.tuning is None else {"one_run": {"epsilon": self.tuning.epsilon}}),
         }
@@ -350,7 +350,7 @@ class Plan:
             "recipe": {"name": self.name, "digest": self.source.digest},
             "digest": self.digest,
             **self._content(),
-            **({"policies": [{"name": p.name, "digest": p.digest} for p in self.policies]} if self.policies else {}),
+            **({"policies": [asdict(policy) for policy in self.policies]} if self.policies else {}),
         }
 
 

@@ -68,9 +68,6 @@ class CostAlone:
         """Its name in a table."""
         return self.kind if self.step is None else f"preprocess.{self.step}.{self.kind}"
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "step": self.step, "epsilon": self.epsilon}
-
 
 def list_paid_steps(data: Data) -> tuple[tuple[int, PaidStep], ...]:
     """Returns the paid steps of `data.preprocess`, each with its number in the list, in order."""

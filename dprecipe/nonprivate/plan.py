@@ -5,17 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import ConfigDict, Field
+
+from dprecipe.contract.document import Document, RecipeName
+from dprecipe.contract.facts import Digest
 from dprecipe.contract.plan import Length, RecipeSource, digest_of
 from dprecipe.data.schema import Data
 from dprecipe.faults import PlanRefused
+from dprecipe.language.base import PositiveInt
 from dprecipe.language.training import Training
 from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.models.schema import Model
 from dprecipe.nonprivate.rules import check
 from dprecipe.recipe.read import LoadedPublic
 from dprecipe.recipe.root import PublicRuntime
+
+
+class PublicPlanDocument(Document):
+    """A plan without privacy: `plan.json`, and what `dprecipe plan --format json` prints."""
+
+    model_config = ConfigDict(title="dprecipe plan without privacy", extra="forbid")
+
+    schema_: Literal["dprecipe.public-plan/v1"] = Field("dprecipe.public-plan/v1", alias="schema")
+    recipe: RecipeName
+    digest: Digest
+    mechanism: Literal["none"] = "none"
+    guarantee: None = None
+    notice: Annotated[str, Field(json_schema_extra={"const": NO_GUARANTEE})] = NO_GUARANTEE
+    steps: PositiveInt
+    batch_size: PositiveInt
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +62,12 @@ class PublicPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the plan as `dprecipe plan --format json` prints it."""
-        return {
-            "schema": "dprecipe.public-plan/v1",
-            "recipe": {"name": self.name, "digest": self.source.digest},
-            "digest": self.digest,
-            "mechanism": "none",
-            "guarantee": None,
-            "notice": NO_GUARANTEE,
-            "steps": self.length.steps,
-            "batch_size": self.batch_size,
-        }
+        return PublicPlanDocument(
+            recipe=RecipeName(name=self.name, digest=self.source.digest),
+            digest=self.digest,
+            steps=self.length.steps,
+            batch_size=self.batch_size,
+        ).to_json()
 
     def describe(self) -> list[str]:
         """Returns the plan as lines of text."""
@@ -95,28 +111,3 @@ def make_plan(loaded: LoadedPublic) -> PublicPlan:
         batch_size=batch_size,
         length=length,
     )
-
-
-def public_plan_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of a plan without privacy: `plan.json`, and what `dprecipe plan --format json` prints."""
-    digest = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
-    count = {"type": "integer", "minimum": 1}
-    recipe = {"name": {"type": "string"}, "digest": digest}
-    fields: dict[str, Any] = {
-        "schema": {"const": "dprecipe.public-plan/v1"},
-        "recipe": {"type": "object", "properties": recipe, "required": list(recipe), "additionalProperties": False},
-        "digest": digest,
-        "mechanism": {"const": "none"},
-        "guarantee": {"type": "null"},
-        "notice": {"const": NO_GUARANTEE},
-        "steps": count,
-        "batch_size": count,
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "dprecipe plan without privacy",
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }

@@ -1,4 +1,4 @@
-"""The JSON Schema of `dprecipe plan --format json`."""
+"""Returns the JSON Schema of `dprecipe plan --format json`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from dprecipe.contract.document import DIALECT
 from dprecipe.contract.mechanism import MechanismPlan
-from dprecipe.contract.plan import plan_adapter
+from dprecipe.contract.plan import Assumption, PolicyRecord, plan_adapter
 from dprecipe.contract.stages import TRAINING
 from dprecipe.contract.table import MECHANISMS
 from dprecipe.data.paid.schema import PAID
 from dprecipe.privacy.charge_shapes import charge_schemas
+from dprecipe.privacy.comparison import AccountantRow
 
 Schema = dict[str, Any]
 DIGEST: Schema = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
@@ -35,9 +37,6 @@ def plan_schema() -> Schema:
         profile={"type": "array", "items": point},
     )
     guarantee["properties"]["by_position"] = {"type": "array", "items": at, "minItems": 1, "maxItems": 1000}
-    row = _object(
-        accountant=TEXT, epsilon={"type": ["number", "null"]}, holds={"type": "boolean"}, source=TEXT, note=TEXT
-    )
     kinds, definitions = _details()
     document = _object(
         schema={"const": "dprecipe.plan/v1"},
@@ -51,27 +50,24 @@ def plan_schema() -> Schema:
         guarantee=guarantee,
         budget=_object(epsilon=NUMBER, delta=NUMBER),
         released={"type": "array", "items": TEXT},
-        assumptions={
-            "type": "array",
-            "items": _object(id=TEXT, text=TEXT, checked_by={"enum": ["code", "test", "declaration"]}),
-        },
+        assumptions={"type": "array", "items": _written(Assumption)},
         details={"type": "object", "description": "the mechanism's own constants"},
     )
     document["properties"]["comparison"] = {
         "type": "array",
-        "items": row,
+        "items": _written(AccountantRow),
         "description": "with --compare-accountants: what others say of the same events; never the claim",
     }
     document["properties"] |= {"stages": _stages(), "spending": _spending()}
     document["properties"]["policies"] = {
         "type": "array",
-        "items": _object(name=TEXT, digest=DIGEST),
-        "description": "the policies that the recipe was checked against, where there are any",
+        "items": _written(PolicyRecord),
+        "description": "the policies that the recipe was checked against, if there are any",
     }
     one_run = _object(epsilon=NUMBER)
     document["properties"]["one_run"] = {**one_run, "description": "of a tuned run: what one of its runs costs"}
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": DIALECT,
         "title": "dprecipe plan",
         **document,
         "allOf": kinds,
@@ -110,6 +106,12 @@ def _details() -> tuple[list[Schema], Schema]:
         for kind, _ in kinds
     ]
     return rules, combined["$defs"]
+
+
+def _written(kind: type) -> Schema:
+    """Returns the schema of what `asdict` makes of a dataclass."""
+    schema = TypeAdapter(kind).json_schema(mode="serialization")
+    return {**schema, "required": list(schema["properties"])}
 
 
 def _object(**properties: Schema) -> Schema:

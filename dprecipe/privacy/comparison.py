@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dprecipe.privacy import accountants, conversion, rounding
 from dprecipe.privacy.adjacency import Neighbouring
@@ -39,15 +38,6 @@ class AccountantRow:
     holds: bool
     source: str
     note: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "accountant": self.accountant,
-            "epsilon": self.epsilon,
-            "holds": self.holds,
-            "source": self.source,
-            "note": self.note,
-        }
 
 
 def compare_accountants(

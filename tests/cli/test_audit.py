@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import jsonschema
 import pytest
 
-from dprecipe.cli.audit import _make_document, audit, audit_schema
+from dprecipe.cli.audit import _make_document, audit
 from dprecipe.faults import RecipeError, UsageFault
 from dprecipe.planning.audit import describe_audit
 from dprecipe.planning.make import plan
 from dprecipe.privacy.audit.results import Equality
 from dprecipe.recipe.read import read
+from dprecipe.schemas import SCHEMAS
 from dprecipe.training.audit.request import AuditEvidence, AuditFinding
 from dprecipe.training.audit.run import ClaimRefuted, judge, require_sound
+from tests.schemas import validator_of
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
@@ -48,8 +49,8 @@ def test_the_document_is_of_its_schema_and_says_what_was_refuted() -> None:
     planned = plan(read(QUICKSTART, ("audit={steps: 4000}",)))
     wrong = AuditFinding("program", "divisor", "it is a constant", Equality(differing=1, compared=2))
     done = judge(planned, AuditEvidence((wrong,), remarks=("steps: left out",)), 0.95)
-    document = _make_document(planned, done)
-    jsonschema.validate(document, audit_schema())
+    document = _make_document(planned, done).to_json()
+    validator_of(SCHEMAS["audit.schema.json"]).validate(document)
     assert document["refuted"]
     assert document["remarks"] == ["steps: left out"]
     with pytest.raises(ClaimRefuted, match="divisor: expected: it is a constant; 1 of 2 differ"):

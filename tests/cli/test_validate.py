@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from dprecipe.cli import render
@@ -20,7 +19,8 @@ from dprecipe.faults import Finding, Place, Severity, UsageFault
 from dprecipe.planning import rules
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.starters import make_starter
-from dprecipe.schemas import findings_schema
+from dprecipe.schemas import SCHEMAS
+from tests.schemas import validator_of
 from tests.text.reading import show
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 def test_folders_are_searched_and_recipes_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert validate([folder, folder / "good.yaml"], "json") == 1
     document = json.loads(capsys.readouterr().out)
-    Draft202012Validator(findings_schema()).validate(document)
+    validator_of(SCHEMAS["findings.schema.json"]).validate(document)
     assert document["schema"] == "dprecipe.findings/v1"
     assert document["recipes"] == 3
     of = [finding["file"] for finding in document["findings"]]

@@ -97,8 +97,8 @@ def test_sanitising_as_the_documents_show_it_pays() -> None:
     assert len({str(yaml.safe_load(block)["mechanism"]["sanitize"]) for block in blocks}) == 1
     values, spec, facts = read_block(blocks[0])
     forecast = forecast_plan(values, spec, facts, Agreement(0.5, 1.0), 0, lambda what: None)
-    assert forecast.own is not None
-    published = forecast.own.published.epsilon
+    assert forecast.sanitised is not None
+    published = forecast.sanitised.epsilon
     assert published < forecast.unpublished < forecast.worst_case
     page = (ROOT / "docs" / "explanation" / "pate.md").read_text("utf-8")
     assert f"ε = {forecast.worst_case:.2f} for\neveryone" in page

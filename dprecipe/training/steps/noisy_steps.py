@@ -154,8 +154,10 @@ class NoisySteps(lightning.LightningModule):
             self.sums.divide(self._shard)
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        """Takes noisy updates, until the trainer has something to do: its own work between two calls takes a third as long
-        as a step of a small model."""
+        """Takes noisy updates, until the trainer has something to do.
+
+        The trainer's own work between two calls takes a third as long as a step of a small model.
+        """
         until = time.monotonic() + CALL_SECONDS
         while self.take_step() and not self.pause_due() and time.monotonic() < until:
             pass

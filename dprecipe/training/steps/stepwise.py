@@ -275,7 +275,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
 
 
 def _find_rest(plan: Plan, state: Callable[[], dict[str, Any] | None], before: Ledger | None) -> tuple[Charge, ...]:
-    """Returns what the attempt has still to draw: stages that were never charged, and the steps that its state lacks."""
+    """Returns what the attempt has still to draw: stages never charged, and the steps that its state lacks."""
     kept = state()
     done = 0 if kept is None else kept.get("events_done")
     charged = count_by_event(() if before is None else before.charges)

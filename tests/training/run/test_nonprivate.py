@@ -27,10 +27,11 @@ from dprecipe.models.load import load
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.public_record import NO_GUARANTEE
 from dprecipe.nonprivate.documents import provenance_schema
-from dprecipe.nonprivate.plan import make_plan, public_plan_schema
+from dprecipe.nonprivate.plan import make_plan
 from dprecipe.planning.make import plan as private_plan
 from dprecipe.recipe.read import LoadedPublic, read, read_any
 from dprecipe.release.certificate import to_bytes
+from dprecipe.schemas import SCHEMAS
 from dprecipe.training.checks.initial_weights import check_initial_weights
 from dprecipe.training.run.nonprivate import PublicRun, draw_batches, train
 from dprecipe.training.steps.optimise import apply_weight_decay
@@ -104,7 +105,9 @@ def test_weights_provenance_and_the_words(recipes: Path) -> None:
     record = json.loads((done.weights / "provenance.json").read_text("utf-8"))
     assert record["guarantee"] == NO_GUARANTEE
     validator_of(provenance_schema).validate(record)
-    validator_of(public_plan_schema).validate(json.loads((done.folder / "plan.json").read_text("utf-8")))
+    validator_of(SCHEMAS["public-plan.schema.json"]).validate(
+        json.loads((done.folder / "plan.json").read_text("utf-8"))
+    )
     for change in ({"guarantee": "private"}, {"steps": 0}, {"more": 1}):
         with pytest.raises(jsonschema.ValidationError):
             validator_of(provenance_schema).validate({**record, **change})

@@ -42,9 +42,10 @@ def make_codebook(
 
 def schema_of_noise() -> dict[str, Any]:
     """Returns the JSON Schema of `dprecipe noise --format json`."""
-    from dprecipe.mechanisms.encoded.commands.noise_schema import noise_schema
+    from dprecipe.contract.document import schema_of
+    from dprecipe.mechanisms.encoded.commands.noise_document import Comparison
 
-    return noise_schema()
+    return schema_of(Comparison)
 
 
 COMMANDS = {"noise": compare_noise, "codebook": make_codebook}

@@ -14,24 +14,17 @@ from dprecipe.contract.table import list_kinds
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.encoded import account
-from dprecipe.mechanisms.encoded.commands.compare import (
-    MAX_L1_GAIN,
-    Compared,
-    Comparison,
-    compare_distributions,
-    name_of,
-)
+from dprecipe.mechanisms.encoded.commands.compare import compare_distributions, name_of
+from dprecipe.mechanisms.encoded.commands.noise_document import Compared, Comparison
 from dprecipe.mechanisms.encoded.commands.noise_plot import plot_noise
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noisy_sum.uniform import MayHaveUniformSteps
 from dprecipe.planning import rules
 from dprecipe.planning.paid import solve_prices
-from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded, read
-from dprecipe.screen import as_json, show_document, write_output
+from dprecipe.screen import show_document, write_output
 
-SCHEMA = "dprecipe.noise/v1"
 FORMATS = ("text", "json")
 
 
@@ -52,21 +45,12 @@ def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "te
     facts = Facts.of(loaded.recipe, loaded.source.attachments)
     try:
         facts, _ = solve_prices(loaded.recipe, facts)
-        result = compare_distributions(spec, facts, _report_progress())
+        result = compare_distributions(loaded, spec, facts, _report_progress())
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
-    document = {
-        "schema": SCHEMA,
-        "recipe": {"name": loaded.recipe.name, "digest": loaded.source.digest},
-        "mechanism": loaded.recipe.mechanism.kind,
-        "compared_as": spec.kind,
-        **result.to_json(),
-        "verdict": describe_verdict(result),
-    }
-    text = as_json(document)
     if out is not None:
-        write_documents(out, {"noise.json": text, "noise.svg": plot_noise(result)})
-    show_document(text if output == "json" else render_text(loaded.recipe.name, loaded.recipe.mechanism.kind, result))
+        write_documents(out, {"noise.json": result.to_text(), "noise.svg": plot_noise(result)})
+    show_document(result.to_text() if output == "json" else render_text(result))
     if out is not None and output == "text":
         write_output(["", f"wrote {out / 'noise.json'} and {out / 'noise.svg'}"])
 
@@ -112,19 +96,20 @@ def _refuse(loaded: Loaded, findings: Sequence[Any]) -> None:
         raise PlanRefused(loaded.located(findings))
 
 
-def render_text(name: str, kind: str, comparison: Comparison) -> str:
-    """Renders the table and its verdict as text."""
-    terms = comparison.terms
+def render_text(comparison: Comparison) -> str:
+    """The table and its verdict as text."""
+    budget = comparison.budget
     parts = [
         [
-            f"{name}: noise at ε = {terms.epsilon:g}, δ = {terms.delta:g} ({terms.accountant}), {terms.steps:,} steps, "
-            f"{terms.dimension:,} coordinates, codewords of norm {terms.norm:g}"
+            f"{comparison.recipe.name}: noise at ε = {budget.epsilon:g}, δ = {budget.delta:g} ({budget.accountant}), "
+            f"{comparison.steps:,} steps, {comparison.dimension:,} coordinates, codewords of norm "
+            f"{comparison.codebook.norm:g}"
         ],
         _format_table([HEAD, *(_format_row(row) for row in comparison.distributions)]),
-        [f"{name_of(distribution)} is left out: {reason}" for distribution, reason in comparison.left_out],
+        [f"{left.name} is left out: {left.reason}" for left in comparison.left_out],
         LEGEND,
-        () if kind == "encoded" else (AS_ENCODED[0].format(kind=kind), AS_ENCODED[1]),
-        [describe_verdict(comparison)],
+        () if comparison.mechanism == "encoded" else (AS_ENCODED[0].format(kind=comparison.mechanism), AS_ENCODED[1]),
+        [comparison.verdict],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -141,59 +126,9 @@ AS_ENCODED = (
 )
 
 
-def describe_verdict(comparison: Comparison) -> str:
-    """Describes the conclusion from the table, in plain words."""
-    terms = comparison.terms
-    best = f"Smallest L1 error: {_format_gain(comparison.min_l1, 'l1_ratio')}. "
-    best += f"Smallest L2 error: {_format_gain(comparison.min_l2, 'l2_ratio')}."
-    if comparison.matters:
-        lines = [
-            best,
-            "The choice matters here: with few coordinates, one unit moves single coordinates by a large part of the",
-            "noise's scale, so more than Fisher information counts. The gain shrinks with more coordinates.",
-        ]
-    else:
-        lines = [
-            best,
-            f"The choice hardly matters: over {terms.dimension:,} coordinates only Fisher information counts. At equal "
-            "Fisher information",
-            f"no distribution has a smaller L2 error than gaussian noise, nor an L1 error smaller by more than "
-            f"{MAX_L1_GAIN:.2%}. Use gaussian.",
-        ]
-    return "\n".join([*lines, *_explain_bounds(comparison)])
-
-
-def _explain_bounds(comparison: Comparison) -> list[str]:
-    """Explains differences that come from the bounds that can be proved, not from the distributions."""
-    terms, lines = comparison.terms, []
-    longer = terms.envelope - 1
-    if longer > 1e-3:
-        lines.append(
-            f"All others pay {longer:.1%} for the envelope of {terms.words:,} codewords; gaussian noise does not. With "
-            "one codeword none does."
-        )
-    if terms.neighbouring is Neighbouring.REPLACE_ONE:
-        lines.append(
-            "Under replace_one all others are charged for removing one unit and adding another; gaussian noise has a "
-            "tighter bound of its own."
-        )
-    if terms.exchanged:
-        lines.append("For micro-batches all others have looser bounds than gaussian noise.")
-    return lines
-
-
-def _format_gain(row: Compared, error: str) -> str:
-    gain = 1 - float(getattr(row, error))
-    return (
-        name_of(row.distribution)
-        if row.distribution.family == "gaussian"
-        else f"{name_of(row.distribution)}, {gain:.1%} below gaussian"
-    )
-
-
 def _format_row(row: Compared) -> tuple[str, ...]:
     return (
-        name_of(row.distribution) + (" *" if row.chosen else ""),
+        row.name + (" *" if row.chosen else ""),
         f"{row.multiplier:.5g}",
         f"{row.scale:.4g}",
         _format_number(row.l1, ".4g"),
@@ -203,7 +138,7 @@ def _format_row(row: Compared) -> tuple[str, ...]:
         f"{row.equal_fisher_scale:.4g}",
         f"{row.signal_to_noise:.3g}",
         f"{row.epsilon:g}",
-        f"{row.alternative_epsilon:g} {row.alternative_accountant}",
+        f"{row.alternative.epsilon:g} {row.alternative.accountant}",
     )
 
 

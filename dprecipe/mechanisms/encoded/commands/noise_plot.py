@@ -6,7 +6,7 @@ import math
 from html import escape
 
 from dprecipe.contract.drawing import CAP, INK, LINE, MARK, SOFT
-from dprecipe.mechanisms.encoded.commands.compare import Comparison, name_of
+from dprecipe.mechanisms.encoded.commands.noise_document import Comparison
 
 LEFT, WIDTH, RIGHT, ROW, TOP, BOTTOM = 140, 330, 150, 24, 60, 50
 MAX_RATIO = 1.5
@@ -36,13 +36,14 @@ def plot_noise(comparison: Comparison) -> str:
     parts.append(_line(x(1), TOP, x(1), bottom, INK, 1))
     for index, row in enumerate(comparison.distributions):
         y = TOP + ROW * index + ROW / 2
-        parts.append(_text(LEFT - 10, y + 4, name_of(row.distribution), INK, "end", bold=row.chosen))
+        parts.append(_text(LEFT - 10, y + 4, row.name, INK, "end", bold=row.chosen))
         for ratio, mark, column in ((row.l2_ratio, _square, 140), (row.l1_ratio, _disc, 70)):
             parts.append(mark(x(ratio), y) if ratio <= MAX_RATIO else _arrow(x(high), y))
             label = f"{ratio:.3f}" if math.isfinite(ratio) else "infinite"
             parts.append(_text(LEFT + WIDTH + column, y + 4, label, INK, "end"))
-    terms = comparison.terms
-    note = f"ε = {terms.epsilon:g}, δ = {terms.delta:g}, {terms.steps:,} steps, {terms.dimension:,} coordinates"
+    budget = comparison.budget
+    size = f"{comparison.steps:,} steps, {comparison.dimension:,} coordinates"
+    note = f"ε = {budget.epsilon:g}, δ = {budget.delta:g}, {size}"
     parts.append(_text(LEFT, bottom + 38, note, SOFT, "start"))
     width, height = LEFT + WIDTH + RIGHT, bottom + BOTTOM
     return (

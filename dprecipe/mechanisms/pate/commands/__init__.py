@@ -49,9 +49,10 @@ def train_teachers(
 
 def schema_of_votes() -> dict[str, Any]:
     """The JSON Schema of `dprecipe votes --format json`."""
-    from dprecipe.mechanisms.pate.commands.votes_schema import votes_schema
+    from dprecipe.contract.document import schema_of
+    from dprecipe.mechanisms.pate.commands.forecast_document import Forecast
 
-    return votes_schema()
+    return schema_of(Forecast)
 
 
 COMMANDS = {"votes": forecast_votes, "teachers": train_teachers}

@@ -16,7 +16,7 @@ from dprecipe.contract.mechanism import Facts
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.pate import account
 from dprecipe.mechanisms.pate.commands import suggest
-from dprecipe.mechanisms.pate.commands.forecast_document import ForecastRelease, Stop
+from dprecipe.mechanisms.pate.commands.forecast_document import ForecastRelease, Reason, Stop
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.schema import Pate, SmoothSensitivity
 from dprecipe.mechanisms.pate.theory import votes
@@ -70,7 +70,14 @@ class Alternatives:
             queries = plan.queries
             stop = expect_stop(plan, queries, self.answered)
         sums = suggest.simulate_sums(self.counts, voting, constants.order)
-        return ForecastRelease(sums.published(constants, voting, queries, self.facts.budget.delta), worst, stop)
+        result = sums.published(constants, voting, queries, self.facts.budget.delta)
+        figures = {name: getattr(result, name) for name in ("epsilon", "delta", "deviation", "total", "cost")}
+        return ForecastRelease(sanitize=sanitize, **figures, worst_case=worst, stop=stop)
+
+
+def sanitiser_of(block: SmoothSensitivity) -> Sanitiser:
+    """Returns the constants that a recipe's block states."""
+    return Sanitiser(block.order, block.beta, block.multiplier, block.scale_multiplier, block.delta)
 
 
 def count_first_round(plan: PatePlan) -> int:
@@ -96,10 +103,14 @@ def share_right(pass_Q: Array, right_Q: Array) -> float | None:
 def expect_stop(plan: PatePlan, queries: int, answered: float) -> Stop:
     """Where the mean spend has used the filter up; the last query needs room for its check and its answer."""
     max_answers = float(plan.answers)
-    ends = {"queries": float(queries), "answers": max_answers / answered if answered > 0 else math.inf}
+    ends: dict[Reason, float] = {
+        "queries": float(queries),
+        "answers": max_answers / answered if answered > 0 else math.inf,
+    }
     if plan.check is not None and plan.filter_limit is not None:
         check, answer = 1 / plan.check.noise_multiplier**2, 2 / plan.answer.noise_multiplier**2
         left = plan.filter_limit * (1 + 1e-9) - check - answer
         ends["filter"] = 1 + math.floor(left / (check + answered * answer)) if left >= 0 else 0.0
     reason = min(ends, key=lambda name: ends[name])
-    return Stop(ends[reason], min(answered * ends[reason], max_answers), reason, ends.get("filter"))
+    answers = min(answered * ends[reason], max_answers)
+    return Stop(queries=ends[reason], answers=answers, reason=reason, max_queries=ends.get("filter"))

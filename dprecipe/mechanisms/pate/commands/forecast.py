@@ -8,11 +8,10 @@ Axes: Q queries, M classes, A orders.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.contract.document import RecipeName
 from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.plan import Plan
 from dprecipe.mechanisms.pate.commands import simulate, suggest
@@ -22,15 +21,15 @@ from dprecipe.mechanisms.pate.commands.alternatives import (
     count_first_round,
     expect_stop,
     pass_chances,
+    sanitiser_of,
     share_right,
 )
-from dprecipe.mechanisms.pate.commands.forecast_document import Costs, Forecast
+from dprecipe.mechanisms.pate.commands.forecast_document import Costs, Forecast, Simulated
 from dprecipe.mechanisms.pate.commands.forecast_tables import tabulate_points, tabulate_rows, tabulate_thresholds
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.plan import PatePlan
-from dprecipe.mechanisms.pate.schema import Pate, SmoothSensitivity
+from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.pate.theory import exact_votes, vote_sensitivity, votes
-from dprecipe.mechanisms.pate.theory.sanitise import Sanitiser
 from dprecipe.mechanisms.pate.theory.votes import Voting
 from dprecipe.mechanisms.pate.train.analysis import voting_of
 from dprecipe.privacy import conversion
@@ -69,18 +68,23 @@ def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, se
     own = suggested = None
     if interaction is None and not facts.stages and voting.teachers <= vote_sensitivity.MAX_TEACHERS:
         failure = min(DELTA, delta / 10) if spec.sanitize is None else spec.sanitize.delta
-        own = None if spec.sanitize is None else look.release(_constants(spec.sanitize))
+        own = None if spec.sanitize is None else look.release(sanitiser_of(spec.sanitize))
         suggested = look.release(
             suggest.suggest_constants(counts_QM, voting, queries, delta, failure, epsilon.order, report)
         )
     unpublished = plan.guarantee.epsilon
     if spec.sanitize is not None:
         unpublished = look.planned(spec.model_copy(update={"sanitize": None}))[1] or unpublished
-    forecast = Forecast(
+    selection = voting.selection
+    return Forecast(
+        recipe=RecipeName(name=plan.name, digest=plan.source.digest),
         aggregator=spec.aggregator.kind,
-        voting=voting,
-        agreement=agreement,
-        seed=seed,
+        teachers=voting.teachers,
+        classes=voting.classes,
+        noise_multiplier=voting.multiplier,
+        threshold=None if selection is None else selection.threshold,
+        selection_multiplier=None if selection is None else selection.multiplier,
+        simulated=Simulated(agreement=(agreement.low, agreement.high), seed=seed),
         delta=delta,
         planned=planned.queries,
         queries=queries,
@@ -90,18 +94,13 @@ def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, se
         has_paid_steps=bool(facts.stages),
         worst_case=plan.guarantee.epsilon,
         unpublished=unpublished,
-        costs=costs,
-        own=own,
+        data_dependent=costs,
+        sanitised=own,
         suggested=suggested,
         rows=tabulate_rows(plan, look, right_Q, report),
         thresholds=tabulate_thresholds(counts_QM, voting, right_Q),
-        points=(),
+        points=tabulate_points(plan, look, own or suggested, bound_A, report),
     )
-    return replace(forecast, points=tabulate_points(plan, forecast, counts_QM, bound_A, report))
-
-
-def _constants(chosen: SmoothSensitivity) -> Sanitiser:
-    return Sanitiser(chosen.order, chosen.beta, chosen.multiplier, chosen.scale_multiplier, chosen.delta)
 
 
 def _exact(counts_QM: NDArray[np.int64], voting: Voting, queries: int, delta: float, report: Report) -> float | None:

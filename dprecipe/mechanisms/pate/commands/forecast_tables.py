@@ -18,9 +18,15 @@ from dprecipe.mechanisms.pate.commands.alternatives import (
     count_first_round,
     expect_stop,
     pass_chances,
+    sanitiser_of,
     share_right,
 )
-from dprecipe.mechanisms.pate.commands.forecast_document import Forecast, ForecastPoint, ForecastRow
+from dprecipe.mechanisms.pate.commands.forecast_document import (
+    ForecastPoint,
+    ForecastRelease,
+    ForecastRow,
+    ForecastThreshold,
+)
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.schema import Pate
@@ -63,7 +69,18 @@ def tabulate_rows(plan: Plan, look: Alternatives, right_Q: Array, report: Report
                 right = share_right(pass_Q, pluralities[multiplier])
                 stop = expect_stop(planned, count_first_round(planned), answered)
             chosen = is_own and threshold == selection.threshold
-            rows.append(ForecastRow(threshold, deviation, chosen, answered, multiplier, right, stop, worst))
+            rows.append(
+                ForecastRow(
+                    threshold=threshold,
+                    selection_multiplier=deviation,
+                    chosen=chosen,
+                    noise_multiplier=multiplier,
+                    answered=answered,
+                    right=right,
+                    stop=stop,
+                    worst_case=worst,
+                )
+            )
     return tuple(rows)
 
 
@@ -77,36 +94,41 @@ def _with_deviation(spec: Pate, deviation: float) -> Pate:
     return spec.model_copy(update={"aggregator": spec.aggregator.model_copy(update={"selection": selection})})
 
 
-def tabulate_thresholds(
-    counts_QM: NDArray[np.int64], voting: Voting, right_Q: Array
-) -> tuple[tuple[float, float, float | None], ...]:
+def tabulate_thresholds(counts_QM: NDArray[np.int64], voting: Voting, right_Q: Array) -> tuple[ForecastThreshold, ...]:
+    """What the plot draws; empty where every query is answered."""
     if voting.selection is None:
         return ()
     results = []
     for threshold in np.linspace(0.3, 1.1, 41) * voting.teachers:
         pass_Q = pass_chances(counts_QM, VoteSelection(float(threshold), voting.selection.multiplier))
-        results.append((float(threshold), float(pass_Q.mean()), share_right(pass_Q, right_Q)))
+        results.append(
+            ForecastThreshold(
+                threshold=float(threshold), answered=float(pass_Q.mean()), right=share_right(pass_Q, right_Q)
+            )
+        )
     return tuple(results)
 
 
 def tabulate_points(
-    plan: Plan, forecast: Forecast, counts_QM: NDArray[np.int64], bound_A: Array, report: Report
+    plan: Plan, look: Alternatives, release: ForecastRelease | None, bound_A: Array, report: Report
 ) -> tuple[ForecastPoint, ...]:
     """ε against queries; the worst case never above the plan's, for there its run would stop."""
-    voting, budget, release = forecast.voting, plan.budget, forecast.release
-    sums = None if release is None else suggest.simulate_sums(counts_QM, voting, release.published.constants.order)
+    voting, budget = look.voting, plan.budget
+    constants = None if release is None else sanitiser_of(release.sanitize)
+    sums = None if constants is None else suggest.simulate_sums(look.counts, voting, constants.order)
     answer = NoisyMax(voting.family, voting.multiplier)
     released = [charge for charge in plan.mechanism_plan.events if isinstance(charge.event, SanitisedCost)]
     points = []
-    for queries in sorted({max(1, round(forecast.queries * i / POINTS)) for i in range(1, POINTS + 1)}):
+    for queries in sorted({max(1, round(look.queries * i / POINTS)) for i in range(1, POINTS + 1)}):
         report(f"ε of {queries:,} queries")
         charges = [*plan.stage_charges, Charge(answer, min(queries, plan.as_plan_of(PatePlan).answers)), *released]
         if voting.selection is not None:
             charges.append(Charge(NoisyThreshold(voting.selection.multiplier), queries))
         worst = accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant)
         sanitised = None
-        if sums is not None and release is not None:
-            sanitised = sums.published(release.published.constants, voting, queries, budget.delta).epsilon
+        if sums is not None and constants is not None:
+            sanitised = sums.published(constants, voting, queries, budget.delta).epsilon
         data = conversion.epsilon(votes.ORDERS, queries * bound_A, budget.delta).value
-        points.append(ForecastPoint(queries, min(worst, forecast.worst_case), data, sanitised))
+        worst = min(worst, plan.guarantee.epsilon)
+        points.append(ForecastPoint(queries=queries, worst_case=worst, data_dependent=data, sanitised=sanitised))
     return tuple(points)

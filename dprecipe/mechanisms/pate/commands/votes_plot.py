@@ -19,13 +19,16 @@ Line = tuple[str, str, Sequence[tuple[float, float]]]
 def plot_votes(forecast: Forecast) -> str:
     """One panel below the other; the first is left out where every query is answered."""
     panels: list[tuple[str, list[Line], float | None]] = []
-    if forecast.voting.selection is not None:
-        right = [(threshold, value) for threshold, _, value in forecast.thresholds if value is not None]
+    if forecast.threshold is not None:
         lines: list[Line] = [
-            ("answered, of the queries", MARK, [(threshold, value) for threshold, value, _ in forecast.thresholds]),
-            ("right, of the answers", GREEN, right),
+            ("answered, of the queries", MARK, [(each.threshold, each.answered) for each in forecast.thresholds]),
+            (
+                "right, of the answers",
+                GREEN,
+                [(each.threshold, each.right) for each in forecast.thresholds if each.right is not None],
+            ),
         ]
-        panels.append(("Threshold, in votes", lines, forecast.voting.selection.threshold))
+        panels.append(("Threshold, in votes", lines, forecast.threshold))
     points = forecast.points
     lines = [
         ("worst case", CAP, [(point.queries, point.worst_case) for point in points]),

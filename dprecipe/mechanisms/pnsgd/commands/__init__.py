@@ -31,9 +31,10 @@ def show_positions(
 
 def schema_of_positions() -> dict[str, Any]:
     """Returns the JSON Schema of `dprecipe positions --format json`."""
-    from dprecipe.mechanisms.pnsgd.commands.positions_schema import positions_schema
+    from dprecipe.contract.document import schema_of
+    from dprecipe.mechanisms.pnsgd.commands.positions import Curve
 
-    return positions_schema()
+    return schema_of(Curve)
 
 
 COMMANDS = {"positions": show_positions}

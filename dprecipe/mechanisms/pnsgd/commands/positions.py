@@ -7,12 +7,17 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
+from pydantic import ConfigDict, Field
+
+from dprecipe.contract.document import Document, Part, RecipeName
+from dprecipe.contract.facts import Probability
 from dprecipe.contract.plan import Plan
 from dprecipe.faults import UsageFault
+from dprecipe.language.base import NonNegativeFloat, PositiveInt
 from dprecipe.libraries import importing_libraries
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
@@ -21,10 +26,10 @@ from dprecipe.mechanisms.pnsgd.theory.paper import comparison_at, paper_contract
 from dprecipe.mechanisms.pnsgd.theory.positions import choose_positions
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import rounding
+from dprecipe.privacy.events import one_of
 from dprecipe.recipe.read import read
-from dprecipe.screen import as_json, show_document
+from dprecipe.screen import show_document
 
-SCHEMA = "dprecipe.positions/v1"
 FORMATS = ("text", "json", "csv")
 PLOTS = (".svg", ".png")
 COMPARISONS = ("proposition_1", "theorem_4")
@@ -33,58 +38,55 @@ MAX_ROWS = 40
 MAX_EPSILONS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class PositionDelta:
+class PositionDelta(Part):
     """δ at one ε of the records at one place."""
 
-    epsilon: float
-    delta: float
-    """The smallest of the bounds."""
+    epsilon: NonNegativeFloat
+    delta: Probability = Field(description="the least of the bounds")
+    bound: str = Field(description="which of them it is")
+    bounds: dict[str, Probability] = Field(description="δ at `epsilon` by each bound that the noise has")
+    comparisons: dict[str, Probability] = Field(description="the paper's curves; no guarantee")
+
+
+At = Annotated[tuple[PositionDelta, ...], Field(min_length=1)]
+
+
+class PositionRow(Part):
+    """What protects the records at one place."""
+
+    position: PositiveInt
+    epsilon: NonNegativeFloat | None = Field(description="at `delta`; null: infinite")
+    bound: str = Field(description="which gives it")
+    at: At
+
+
+class OwnGuarantee(Part):
+    """The run as the recipe has it; its guarantee."""
+
+    order: Annotated[str, one_of("sequential", "permuted")]
+    stop: Annotated[str, one_of("last", "random")]
+    epsilon: NonNegativeFloat
     bound: str
-    """Name of the smallest bound."""
-    bounds: dict[str, float]
-    comparisons: dict[str, float]
+    at: At
 
 
-@dataclass(frozen=True, slots=True)
-class PositionRow:
-    """The guarantee of the records at one place."""
+class Curve(Document):
+    """The places of a recipe's run, had it gone through the file in order to its last step; and the run as it is."""
 
-    position: int
-    epsilon: float | None
-    """ε at the budget's δ; None: infinite."""
-    bound: str
-    at: tuple[PositionDelta, ...]
+    model_config = ConfigDict(title="dprecipe positions")
 
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """The guarantees by place, as if the run went through the file in order to its last step; and that of the run as it
-    is."""
-
-    plan: Plan
-    event: ProjectedDescent
-    rows: tuple[PositionRow, ...]
-    own: tuple[PositionDelta, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the document `dprecipe.positions/v1`, but for the schema and the recipe."""
-        guarantee = self.plan.guarantee
-        return {
-            "mechanism": self.plan.mechanism,
-            "size": self.event.size,
-            "steps": self.event.steps,
-            "steps_per_pass": self.event.batches,
-            "delta": guarantee.delta,
-            "own": {
-                "order": self.event.order,
-                "stop": self.event.stop,
-                "epsilon": guarantee.epsilon,
-                "bound": guarantee.accountant,
-                "at": [_without_comparisons(at) for at in self.own],
-            },
-            "positions": [asdict(row) for row in self.rows],
-        }
+    schema_: Literal["dprecipe.positions/v1"] = Field("dprecipe.positions/v1", alias="schema")
+    recipe: RecipeName
+    mechanism: Literal["pnsgd"] = "pnsgd"
+    size: PositiveInt
+    steps: PositiveInt
+    steps_per_pass: PositiveInt
+    delta: Probability = Field(description="the budget's")
+    has_paid_steps: bool = Field(description="paid steps of preprocessing: in `own.epsilon` alone")
+    own: OwnGuarantee
+    positions: Annotated[tuple[PositionRow, ...], Field(min_length=1)] = Field(
+        description="as if the run went through the file in order, to its last step"
+    )
 
 
 def show_positions(
@@ -117,12 +119,8 @@ def show_positions(
     result = trace_curve(plan, tuple(dict.fromkeys(epsilons)) or (plan.budget.epsilon,), every)
     if plot is not None:
         _draw(plot, result)
-    if output == "json":
-        recipe_facts = {"name": plan.name, "digest": plan.source.digest}
-        document = {"schema": SCHEMA, "recipe": recipe_facts, **result.to_json()}
-        show_document(as_json(document))
-    else:
-        show_document(render_text(result) if output == "text" else tabulate(result))
+    renderers = {"text": render_text, "json": Curve.to_text, "csv": tabulate}
+    show_document(renderers[output](result))
 
 
 def trace_curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:
@@ -137,13 +135,28 @@ def trace_curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> C
         if batch not in of_batch:
             tightest = last_iterate.epsilon_at(ordered, position, delta)
             of_batch[batch] = PositionRow(
-                position,
-                rounding.round_up(tightest.value) if tightest.value < math.inf else None,
-                tightest.name,
-                tuple(_at(ordered, position, epsilon, paper) for epsilon in epsilons),
+                position=position,
+                epsilon=rounding.round_up(tightest.value) if tightest.value < math.inf else None,
+                bound=tightest.name,
+                at=tuple(_at(ordered, position, epsilon, paper) for epsilon in epsilons),
             )
-        rows.append(replace(of_batch[batch], position=position))
-    return Curve(plan, event, tuple(rows), tuple(_at(event, None, epsilon, None) for epsilon in epsilons))
+        rows.append(of_batch[batch].model_copy(update={"position": position}))
+    return Curve(
+        recipe=RecipeName(name=plan.name, digest=plan.source.digest),
+        size=event.size,
+        steps=event.steps,
+        steps_per_pass=event.batches,
+        delta=plan.guarantee.delta,
+        has_paid_steps=bool(plan.stages),
+        own=OwnGuarantee(
+            order=event.order,
+            stop=event.stop,
+            epsilon=plan.guarantee.epsilon,
+            bound=plan.guarantee.accountant,
+            at=tuple(_at(event, None, epsilon, None) for epsilon in epsilons),
+        ),
+        positions=tuple(rows),
+    )
 
 
 def _paper_contraction(plan: Plan) -> float | None:
@@ -171,11 +184,11 @@ def _at(event: ProjectedDescent, position: int | None, epsilon: float, paper: fl
     if position is not None and paper is not None:
         compared = comparison_at(event, position, epsilon, paper)
     return PositionDelta(
-        epsilon,
-        _round_up(tightest.value),
-        tightest.name,
-        {name: _round_up(evaluate(name).value) for name in last_iterate.bounds(event)},
-        {name: _round_up(compared[name]) for name in COMPARISONS if name in compared},
+        epsilon=epsilon,
+        delta=_round_up(tightest.value),
+        bound=tightest.name,
+        bounds={name: _round_up(evaluate(name).value) for name in last_iterate.bounds(event)},
+        comparisons={name: _round_up(compared[name]) for name in COMPARISONS if name in compared},
     )
 
 
@@ -183,51 +196,43 @@ def _round_up(value: float) -> float:
     return min(1.0, rounding.round_up(value))
 
 
-def _without_comparisons(at: PositionDelta) -> dict[str, Any]:
-    return {key: value for key, value in asdict(at).items() if key != "comparisons"}
-
-
 def render_text(curve: Curve) -> str:
-    """Renders a table for each ε, and the guarantee of the recipe's own order."""
-    plan, event = curve.plan, curve.event
+    """A table for each ε, and what the recipe's own order gives."""
     lines = [
-        f"{plan.name}: δ by position, {event.steps:,} steps, {event.batches:,} a pass; "
-        f"ε at δ = {plan.budget.delta:g} in the last column"
+        f"{curve.recipe.name}: δ by position, {curve.steps:,} steps, {curve.steps_per_pass:,} a pass; "
+        f"ε at δ = {curve.delta:g} in the last column"
     ]
-    names, compared = (
-        last_iterate.bounds(event),
-        [name for name in COMPARISONS if name in curve.rows[0].at[0].comparisons],
-    )
-    for index, own in enumerate(curve.own):
-        head = ("position", *names, *(f"({name})" for name in compared), "least", "ε")
-        rows = [head, *(_cells(row, index, compared) for row in curve.rows)]
+    run, first = curve.own, curve.positions[0].at[0]
+    for index, own in enumerate(run.at):
+        head = ("position", *first.bounds, *(f"({name})" for name in first.comparisons), "least", "ε")
+        rows = [head, *(_cells(row, index) for row in curve.positions)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines += ["", f"at ε = {own.epsilon:g}"]
         lines += ["  " + "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        lines.append(f"  this recipe ({event.order} order, stop {event.stop}): δ = {own.delta:g}, by {own.bound}")
-    beside = ", with its paid steps of preprocessing, which the table leaves out" if plan.stages else ""
-    lines += ["", f"this recipe: ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g}{beside}"]
-    if len(curve.rows) < event.size:
-        lines.append(f"{len(curve.rows):,} of {event.size:,} positions are shown; --all shows every one")
-    if compared:
+        lines.append(f"  this recipe ({run.order} order, stop {run.stop}): δ = {own.delta:g}, by {own.bound}")
+    beside = ", with its paid steps of preprocessing, which the table leaves out" if curve.has_paid_steps else ""
+    lines += ["", f"this recipe: ε = {run.epsilon:g} at δ = {curve.delta:g}{beside}"]
+    if len(curve.positions) < curve.size:
+        lines.append(f"{len(curve.positions):,} of {curve.size:,} positions are shown; --all shows every one")
+    if first.comparisons:
         lines.append("in brackets: the curves that Asoodeh, Diaz & Calmon 2020 draw, with their M; not the guarantee")
     return "\n".join(lines) + "\n"
 
 
-def _cells(row: PositionRow, index: int, compared: Sequence[str]) -> tuple[str, ...]:
+def _cells(row: PositionRow, index: int) -> tuple[str, ...]:
     at = row.at[index]
-    deltas = [*at.bounds.values(), *(at.comparisons[name] for name in compared)]
+    deltas = [*at.bounds.values(), *at.comparisons.values()]
     epsilon = "infinite" if row.epsilon is None else f"{row.epsilon:g}"
     return (str(row.position), *(f"{delta:.4g}" for delta in deltas), at.bound, epsilon)
 
 
 def tabulate(curve: Curve) -> str:
-    """Returns CSV: a line for each position and ε."""
-    names = last_iterate.bounds(curve.event)
+    """CSV: a line for each position and ε."""
+    names = curve.own.at[0].bounds
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["position", "epsilon", "delta", "bound", *names, *COMPARISONS, "epsilon_at_budget_delta"])
-    for row in curve.rows:
+    for row in curve.positions:
         for at in row.at:
             compared = [at.comparisons.get(name, "") for name in COMPARISONS]
             last = "" if row.epsilon is None else row.epsilon

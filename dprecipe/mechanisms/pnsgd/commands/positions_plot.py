@@ -31,7 +31,7 @@ MIN_SHOWN = 1e-30
 def plot_positions(curve: Curve, kind: str) -> bytes:
     """Draws the picture, as `svg` or `png`."""
     with matplotlib.rc_context(plot_style("positions")):
-        panels = len(curve.own)
+        panels = len(curve.own.at)
         figure = Figure(figsize=(1.2 + 4.4 * panels, 4.2), layout="constrained")
         axes = figure.subplots(1, panels, squeeze=False, sharey=True)[0]
         for index, axis in enumerate(axes):
@@ -45,10 +45,10 @@ def plot_positions(curve: Curve, kind: str) -> bytes:
 
 
 def _panel(axis: Any, curve: Curve, index: int) -> None:
-    places = [row.position for row in curve.rows]
-    first = curve.rows[0].at[index]
+    places = [row.position for row in curve.positions]
+    first = curve.positions[0].at[index]
     for name in (*first.bounds, *first.comparisons):
-        values = [(row.at[index].bounds | row.at[index].comparisons)[name] for row in curve.rows]
+        values = [(row.at[index].bounds | row.at[index].comparisons)[name] for row in curve.positions]
         color, dashes = LINES[name]
         shown = [max(value, MIN_SHOWN**2) for value in values]  # a line that falls to 0 leaves the panel
         axis.plot(places, shown, color=color, linestyle=dashes, linewidth=1.8, label=name.replace("_", " "))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dprecipe.contract.document import RecipeName
 from dprecipe.contract.mechanism import Facts
 from dprecipe.contract.plan import canonical_json
 from dprecipe.faults import PlanRefused, UsageFault
@@ -19,12 +20,18 @@ from dprecipe.mechanisms.encoded.commands import compare as module
 from dprecipe.mechanisms.encoded.commands.compare import (
     DISTRIBUTIONS,
     GAUSSIAN,
-    MAX_L1_GAIN,
-    Compared,
-    Comparison,
     compare_distributions,
     name_of,
     noise_of,
+)
+from dprecipe.mechanisms.encoded.commands.noise_document import (
+    MAX_L1_GAIN,
+    RESOLUTION,
+    Alternative,
+    Compared,
+    ComparedBudget,
+    ComparedCodebook,
+    Comparison,
 )
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.noise.distributions import Distribution
@@ -56,7 +63,6 @@ training:
 """
 DRAWN = "{source: gaussian, size: 1}"
 STUDENT_T = Distribution("student_t", 9.0)
-TERMS = module.Terms(3.0, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld", 10, 0.01, 100.0, 10, 1.0, 1, 1.0, False)
 
 
 def loaded(
@@ -79,7 +85,7 @@ def loaded(
 def compared(comparison: Loaded) -> Comparison:
     assert isinstance(comparison.recipe.mechanism, Encoded)
     return compare_distributions(
-        comparison.recipe.mechanism, Facts.of(comparison.recipe, comparison.source.attachments)
+        comparison, comparison.recipe.mechanism, Facts.of(comparison.recipe, comparison.source.attachments)
     )
 
 
@@ -87,8 +93,12 @@ def only(monkeypatch: pytest.MonkeyPatch, *distributions: Distribution) -> None:
     monkeypatch.setattr(module, "DISTRIBUTIONS", (GAUSSIAN, *distributions))
 
 
+def distribution_of(row: Compared) -> Distribution:
+    return Distribution(row.family, row.shape)
+
+
 def of(comparison: Comparison, distribution: Distribution) -> Compared:
-    (row,) = (row for row in comparison.distributions if row.distribution == distribution)
+    (row,) = (row for row in comparison.distributions if distribution_of(row) == distribution)
     return row
 
 
@@ -111,7 +121,7 @@ def test_golden_errors_at_equal_privacy(record: dict[str, Any], monkeypatch: pyt
     distribution = Distribution(record["family"], 9.0 if record["family"] == "student_t" else None)
     only(monkeypatch, distribution)
     comparison = compared(loaded(codeword=codeword(record["codeword"]), steps=6000, epsilon=record["eps_pld"]))
-    assert (comparison.terms.steps, comparison.terms.sampling_rate) == (6000, record["q"])
+    assert (comparison.steps, comparison.sampling_rate) == (6000, record["q"])
     row = of(comparison, distribution)
     assert row.multiplier == pytest.approx(record["scale_equal_eps"], rel=3e-4)
     assert row.l1_ratio == pytest.approx(record["L1_ratio_vs_gauss"], rel=3e-4)
@@ -128,8 +138,8 @@ def test_what_is_compared_is_what_a_plan_solves(monkeypatch: pytest.MonkeyPatch)
         row = of(comparison, distribution)
         assert row.multiplier == result.solved["mechanism.noise.multiplier"]
         assert (row.epsilon, row.accountant) == (result.guarantee.epsilon, result.guarantee.accountant)
-        assert row.alternative_epsilon == result.guarantee.alternative_epsilon
-        assert row.alternative_accountant == result.guarantee.alternative_accountant
+        assert row.alternative.epsilon == result.guarantee.alternative_epsilon
+        assert row.alternative.accountant == result.guarantee.alternative_accountant
         assert row.scale == result.mechanism_plan.noises[-1].scale
         assert row.l2 == pytest.approx(result.mechanism_plan.noises[-1].deviation)
 
@@ -137,18 +147,16 @@ def test_what_is_compared_is_what_a_plan_solves(monkeypatch: pytest.MonkeyPatch)
 def test_figures_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, STUDENT_T)
     comparison = compared(loaded("mechanism.codebook.norm=0.5"))
-    row, terms = of(comparison, STUDENT_T), comparison.terms
+    row, codebook = of(comparison, STUDENT_T), comparison.codebook
     assert row.scale == pytest.approx(0.5 * row.multiplier)
     assert row.l1 == pytest.approx(0.873079 * row.scale, rel=1e-5)
     assert row.l2 == pytest.approx(math.sqrt(9 / 7) * row.scale)
     assert row.equal_fisher_scale == pytest.approx(math.sqrt(12 / 10) * row.scale)
     # A batch of 100 codewords of norm 0.5, all alike, against noise over 10 coordinates.
     assert row.signal_to_noise == pytest.approx(100 * 0.5 / (row.l2 * math.sqrt(10)))
-    assert (terms.dimension, terms.norm, terms.words, terms.codes) == (10, 0.5, 1, 100)
+    assert (comparison.dimension, codebook.norm, codebook.words, comparison.codes) == (10, 0.5, 1, 100)
     assert row.l1_ratio == row.l1 / of(comparison, GAUSSIAN).l1
-    assert [r.chosen for r in comparison.distributions] == [
-        r.distribution == GAUSSIAN for r in comparison.distributions
-    ]
+    assert [r.chosen for r in comparison.distributions] == [r.family == "gaussian" for r in comparison.distributions]
 
 
 def test_relative_noise_of_layers_is_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +171,7 @@ def test_relative_noise_of_layers_is_averaged(monkeypatch: pytest.MonkeyPatch) -
 def test_micro_batches_hold_fewer_codes(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch)
     one, four = (compared(loaded(f"mechanism.microbatch={size}")) for size in (1, 4))
-    assert (one.terms.codes, four.terms.codes) == (100, 25)
+    assert (one.codes, four.codes) == (100, 25)
     # A quarter of the codes, twice the noise.
     assert one.distributions[0].signal_to_noise == pytest.approx(8 * four.distributions[0].signal_to_noise, rel=1e-3)
 
@@ -173,16 +181,16 @@ def test_a_given_multiplier_sets_the_budget_to_compare_at(monkeypatch: pytest.Mo
     for budget in ("auto", "9.0"):
         recipe = loaded("mechanism.noise.multiplier=1.5", f"budget.epsilon={budget}")
         comparison = compared(recipe)
-        assert comparison.terms.epsilon == plan(recipe).guarantee.epsilon < 9
+        assert comparison.budget.epsilon == plan(recipe).guarantee.epsilon < 9
         assert comparison.distributions[0].multiplier == pytest.approx(1.5, rel=2e-4)
-        assert comparison.distributions[0].epsilon <= comparison.terms.epsilon
+        assert comparison.distributions[0].epsilon <= comparison.budget.epsilon
 
 
 def test_a_free_length_is_that_of_the_recipes_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch)
     recipe = loaded("mechanism.noise.multiplier=1.5", "training.steps=auto")
     comparison = compared(recipe)
-    assert comparison.terms.steps == plan(recipe).length.steps
+    assert comparison.steps == plan(recipe).length.steps
     assert comparison.distributions[0].multiplier == pytest.approx(1.5, rel=1e-3)
 
 
@@ -192,7 +200,7 @@ def test_phases_are_compared_as_one_noise(monkeypatch: pytest.MonkeyPatch) -> No
         "mechanism.noise=[{family: student_t, df: 4, multiplier: 3, steps: 10}, {family: gaussian, multiplier: auto}]"
     )
     comparison = compared(loaded(noise))
-    assert {name_of(row.distribution): row.chosen for row in comparison.distributions} == {
+    assert {row.name: row.chosen for row in comparison.distributions} == {
         "gaussian": True,
         "student_t(4)": True,
     }
@@ -203,10 +211,10 @@ def test_distributions_that_the_budget_refuses_are_left_out(monkeypatch: pytest.
     """At so large a budget a step over four coordinates needs hardly any noise with exponential tails."""
     only(monkeypatch, Distribution("variance_gamma", 4.0))
     comparison = compared(loaded("budget.epsilon=12", "training.steps=1", dimension=4))
-    ((distribution, why),) = comparison.left_out
-    assert distribution == Distribution("variance_gamma", 4.0)
-    assert "multiplier" in why
-    assert [row.distribution for row in comparison.distributions] == [GAUSSIAN]
+    (left,) = comparison.left_out
+    assert (left.family, left.shape) == ("variance_gamma", 4.0)
+    assert "multiplier" in left.reason
+    assert [row.name for row in comparison.distributions] == ["gaussian"]
 
 
 def test_what_can_not_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +226,22 @@ def test_what_can_not_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def row(distribution: Distribution, l1: float, l2: float) -> Compared:
-    return Compared(distribution, False, 1, 1, l1, l2, l1, l2, 1, 1, 1, "pld", 1, "rdp")
+    return Compared(
+        family=distribution.family,
+        shape=distribution.shape,
+        chosen=False,
+        multiplier=1,
+        scale=1,
+        l1=l1,
+        l2=l2,
+        l1_ratio=l1,
+        l2_ratio=l2,
+        equal_fisher_scale=1,
+        signal_to_noise=1,
+        epsilon=1,
+        accountant="pld",
+        alternative=Alternative(accountant="rdp", epsilon=1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,12 +258,20 @@ def row(distribution: Distribution, l1: float, l2: float) -> Compared:
 def test_the_choice_matters_where_more_than_information_counts(
     l1: float, l2: float, min_l1: str, min_l2: str, matters: bool
 ) -> None:
-    comparison = Comparison(TERMS, (row(GAUSSIAN, 1.0, 1.0), row(STUDENT_T, l1, l2)), ())
-    assert (name_of(comparison.min_l1.distribution), name_of(comparison.min_l2.distribution), comparison.matters) == (
-        min_l1,
-        min_l2,
-        matters,
+    comparison = Comparison(
+        recipe=RecipeName(name="small", digest="sha256:" + "0" * 64),
+        mechanism="encoded",
+        budget=ComparedBudget(epsilon=3.0, delta=1e-5, neighbouring=Neighbouring.ADD_OR_REMOVE_ONE, accountant="pld"),
+        steps=10,
+        sampling_rate=0.01,
+        codes=100.0,
+        dimension=10,
+        codebook=ComparedCodebook(words=1, norm=1.0, envelope=1.0),
+        exchanged=False,
+        distributions=(row(GAUSSIAN, 1.0, 1.0), row(STUDENT_T, l1, l2)),
+        left_out=(),
     )
+    assert (comparison.min_l1.name, comparison.min_l2.name, comparison.matters) == (min_l1, min_l2, matters)
 
 
 def test_the_bound_on_the_l1_gain_is_that_of_the_airy_density() -> None:
@@ -272,22 +303,24 @@ def test_every_distribution_is_compared_and_stays_within_the_budget() -> None:
     spec = recipe.recipe.mechanism
     assert isinstance(spec, Encoded)
     comparison = compare_distributions(
-        spec, Facts.of(recipe.recipe), lambda done, of_all, distribution: seen.append((done, of_all, distribution))
+        recipe,
+        spec,
+        Facts.of(recipe.recipe),
+        lambda done, of_all, distribution: seen.append((done, of_all, distribution)),
     )
     assert [distribution for _, _, distribution in seen] == list(DISTRIBUTIONS)
-    assert {row.distribution for row in comparison.distributions} == set(DISTRIBUTIONS)
+    assert set(map(distribution_of, comparison.distributions)) == set(DISTRIBUTIONS)
     assert comparison.left_out == ()
     assert all(0.999 * 2 <= row.epsilon <= 2 for row in comparison.distributions)
     errors = [(row.l2, row.l1) for row in comparison.distributions]
     assert errors == sorted(errors)
-    assert comparison.distributions[-1].distribution.family == "cauchy"
+    assert comparison.distributions[-1].family == "cauchy"
     assert comparison.to_json()["distributions"][-1]["l2"] is None
-    json.dumps(comparison.to_json(), allow_nan=False)
 
 
 def test_the_error_of_the_solver_is_below_the_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch)
     (row,) = compared(loaded()).distributions
-    recipe = loaded(f"mechanism.noise.multiplier={row.multiplier * (1 - module.RESOLUTION)}", "budget.epsilon=auto")
+    recipe = loaded(f"mechanism.noise.multiplier={row.multiplier * (1 - RESOLUTION)}", "budget.epsilon=auto")
     relation = Neighbouring.ADD_OR_REMOVE_ONE
     assert accountants.epsilon(plan(recipe).events, 1e-5, relation, "pld") > 2.0

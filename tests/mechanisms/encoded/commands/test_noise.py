@@ -10,16 +10,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from dprecipe.cli import documents
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.encoded.commands import compare
 from dprecipe.mechanisms.encoded.commands.noise import as_encoding, compare_noise
-from dprecipe.mechanisms.encoded.commands.noise_schema import noise_schema
 from dprecipe.noise.distributions import Distribution
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
+from dprecipe.schemas import SCHEMAS
+from tests.schemas import validator_of
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -101,7 +101,7 @@ def test_the_document_fits_its_schema_and_is_what_is_written(
     compare_noise(recipe, output="json", out=out)
     written = capsys.readouterr().out
     document = json.loads(written)
-    Draft202012Validator(noise_schema()).validate(document)
+    validator_of(SCHEMAS["noise.schema.json"]).validate(document)
     assert (out / "noise.json").read_text("utf-8") == written
     assert sorted(path.name for path in out.iterdir()) == ["noise.json", "noise.svg"]
     assert document["recipe"] == {"name": "small", "digest": read(recipe).source.digest}

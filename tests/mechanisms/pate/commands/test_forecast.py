@@ -52,9 +52,11 @@ def test_costs_are_those_of_the_analysis(overrides: tuple[str, ...]) -> None:
     actual, result = forecast_of(*overrides), planned(*overrides)
     counts_QM = simulate.simulate_counts(100, 10, result.mechanism_plan.queries, Agreement(), 0)
     expected = vote_analysis.analyse_votes(counts_QM, voting_of(result), 1e-5)
-    assert actual.costs.papers == pytest.approx(expected.expected_cost.classic.value, rel=1e-12)
-    assert actual.costs.bound == pytest.approx(expected.bound.improved.value, rel=1e-12)
-    assert actual.costs.exact == (None if expected.exact is None else pytest.approx(expected.exact.improved.value))
+    assert actual.data_dependent.papers == pytest.approx(expected.expected_cost.classic.value, rel=1e-12)
+    assert actual.data_dependent.bound == pytest.approx(expected.bound.improved.value, rel=1e-12)
+    assert actual.data_dependent.exact == (
+        None if expected.exact is None else pytest.approx(expected.exact.improved.value)
+    )
     assert actual.answered * actual.queries == pytest.approx(expected.expected_answers, rel=1e-12)
     assert actual.worst_case == actual.unpublished == result.guarantee.epsilon
 
@@ -63,8 +65,8 @@ def test_many_queries_cost_what_their_mean_says(monkeypatch: pytest.MonkeyPatch)
     """From 100 of 200 queries: within a sixth of what all of them say."""
     monkeypatch.setattr(module, "SIMULATED", 100)
     few, all_of_them = forecast_of.__wrapped__(), forecast_of()
-    assert few.costs.bound != all_of_them.costs.bound
-    assert few.costs.bound == pytest.approx(all_of_them.costs.bound, rel=0.15)
+    assert few.data_dependent.bound != all_of_them.data_dependent.bound
+    assert few.data_dependent.bound == pytest.approx(all_of_them.data_dependent.bound, rel=0.15)
     assert few.stop.answers == pytest.approx(all_of_them.stop.answers, rel=0.1)
 
 
@@ -72,7 +74,7 @@ def test_the_run_ends_where_its_filter_does() -> None:
     """2,000 runs of the rule of a ballot, query by query: their mean, within 1 %."""
     actual, own = forecast_of(), planned().mechanism_plan
     assert actual.stop.reason == "filter"
-    selection = actual.voting.selection
+    selection = voting_of(planned()).selection
     assert selection is not None
     counts_QM = simulate.simulate_counts(100, 10, 200, Agreement(), 0)
     pass_Q = np.exp(votes.log_pass(counts_QM.max(axis=1), selection)[0])
@@ -102,38 +104,38 @@ def test_other_ends() -> None:
 def test_rows_are_the_recipe_with_another_check() -> None:
     actual = forecast_of(FEW, "budget.epsilon=auto")
     (own,) = (row for row in actual.rows if row.chosen)
-    assert (own.threshold, own.deviation, own.multiplier) == (60, 40, 20)
+    assert (own.threshold, own.selection_multiplier, own.noise_multiplier) == (60, 40, 20)
     assert (own.answered, own.right, own.stop) == (actual.answered, actual.right, actual.stop)
     assert len(actual.rows) == 4 * len(forecast_tables.THRESHOLDS)
     other = "mechanism.aggregator.selection.noise.multiplier=25"
     expected = planned(FEW, "budget.epsilon=auto", other, "mechanism.aggregator.selection.threshold=75")
-    (row,) = (row for row in actual.rows if (row.threshold, row.deviation) == (75, 25))
+    (row,) = (row for row in actual.rows if (row.threshold, row.selection_multiplier) == (75, 25))
     assert row.worst_case == expected.guarantee.epsilon
     assert own.worst_case == actual.worst_case != row.worst_case
-    by_threshold = [row.answered for row in actual.rows if row.deviation == 25]
+    by_threshold = [row.answered for row in actual.rows if row.selection_multiplier == 25]
     assert by_threshold == sorted(by_threshold, reverse=True)
 
 
 def test_rows_that_do_not_fit_and_noise_that_is_solved() -> None:
     tight = forecast_of(FEW, "budget.epsilon=0.5", "mechanism.aggregator.noise.multiplier=auto")
-    assert {row.deviation for row in tight.rows if row.worst_case is None} == {25}
-    assert {row.multiplier for row in tight.rows if row.worst_case is None} == {None}
-    solved = {row.deviation: row.multiplier for row in tight.rows if row.multiplier is not None}
-    assert solved[40] == tight.voting.multiplier > solved[50] > solved[75] > 0  # type: ignore[operator]
+    assert {row.selection_multiplier for row in tight.rows if row.worst_case is None} == {25}
+    assert {row.noise_multiplier for row in tight.rows if row.worst_case is None} == {None}
+    solved = {row.selection_multiplier: row.noise_multiplier for row in tight.rows if row.noise_multiplier is not None}
+    assert solved[40] == tight.noise_multiplier > solved[50] > solved[75] > 0
 
 
 def test_what_the_recipe_publishes_and_what_it_is_told_to() -> None:
     actual = forecast_of(*SANITIZE, FEW, "budget.epsilon=auto")
-    assert actual.own is not None
+    assert actual.sanitised is not None
     assert actual.suggested is not None
-    assert actual.own.worst_case == actual.worst_case
+    assert actual.sanitised.worst_case == actual.worst_case
     assert actual.unpublished == planned(FEW, "budget.epsilon=auto").guarantee.epsilon < actual.worst_case
-    assert actual.release is actual.own
-    assert actual.suggested.published.epsilon < actual.own.published.epsilon
-    chosen = actual.suggested.published.constants
+    assert actual.release is actual.sanitised
+    assert actual.suggested.epsilon < actual.sanitised.epsilon
+    chosen = actual.suggested.sanitize
     block = (
-        f"mechanism.sanitize={{method: smooth_sensitivity, order: {chosen.order}, beta: {chosen.smoothness}, "
-        f"multiplier: {chosen.value_multiplier}, scale_multiplier: {chosen.sensitivity_multiplier}}}"
+        f"mechanism.sanitize={{method: smooth_sensitivity, order: {chosen.order}, beta: {chosen.beta}, "
+        f"multiplier: {chosen.multiplier}, scale_multiplier: {chosen.scale_multiplier}}}"
     )
     assert actual.suggested.worst_case == planned(SANITIZE[0], block, FEW, "budget.epsilon=auto").guarantee.epsilon
     assert actual.pays is False
@@ -149,7 +151,7 @@ def test_a_release_that_the_budget_does_not_hold() -> None:
 def test_of_interactive_runs_the_first_round() -> None:
     actual = forecast_of(INTERACTIVE)
     assert (actual.planned, actual.queries) == (200, 50)
-    assert actual.own is actual.suggested is actual.release is None
+    assert actual.sanitised is actual.suggested is actual.release is None
     assert actual.points[-1].queries == 50
     assert all(row.stop is not None and row.stop.queries <= 50 for row in actual.rows)
 
@@ -159,8 +161,8 @@ def test_points_end_in_the_figures() -> None:
     last = actual.points[-1]
     assert actual.suggested is not None
     assert (last.queries, last.worst_case) == (200, actual.worst_case)
-    assert last.data_dependent == actual.costs.bound
-    assert last.sanitised == pytest.approx(actual.suggested.published.epsilon, rel=1e-9)
+    assert last.data_dependent == actual.data_dependent.bound
+    assert last.sanitised == pytest.approx(actual.suggested.epsilon, rel=1e-9)
     for name in ("queries", "worst_case", "data_dependent", "sanitised"):
         values = [getattr(point, name) for point in actual.points]
         assert values == sorted(values), name

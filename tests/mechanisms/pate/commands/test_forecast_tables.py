@@ -15,16 +15,16 @@ RIGHT = np.array([1.0, 0.6, 0.8])
 
 def test_a_row_is_the_mean_over_the_queries() -> None:
     rows = tabulate_thresholds(COUNTS, Voting(100, 2, "gaussian", 10.0, VoteSelection(60.0, 20.0)), RIGHT)
-    assert [rows[0][0], rows[-1][0]] == pytest.approx([30.0, 110.0])
-    for threshold, answered, right in rows:
-        chances_Q = norm.sf((threshold - COUNTS.max(axis=1)) / 20.0)
-        assert answered == pytest.approx(chances_Q.mean(), rel=1e-9)
-        assert right == pytest.approx((chances_Q @ RIGHT) / chances_Q.sum(), rel=1e-9)
+    assert [rows[0].threshold, rows[-1].threshold] == pytest.approx([30.0, 110.0])
+    for row in rows:
+        chances_Q = norm.sf((row.threshold - COUNTS.max(axis=1)) / 20.0)
+        assert row.answered == pytest.approx(chances_Q.mean(), rel=1e-9)
+        assert row.right == pytest.approx((chances_Q @ RIGHT) / chances_Q.sum(), rel=1e-9)
 
 
 def test_a_higher_threshold_answers_fewer_queries() -> None:
     rows = tabulate_thresholds(COUNTS, Voting(100, 2, "gaussian", 10.0, VoteSelection(60.0, 20.0)), RIGHT)
-    shares = [answered for _, answered, _ in rows]
+    shares = [row.answered for row in rows]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] > shares[-1]
 

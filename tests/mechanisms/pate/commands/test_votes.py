@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -20,12 +19,12 @@ from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
 from dprecipe.mechanisms.pate.commands.forecast_document import Forecast
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
-from dprecipe.mechanisms.pate.commands.votes import describe_verdict, forecast_votes
+from dprecipe.mechanisms.pate.commands.votes import forecast_votes
 from dprecipe.mechanisms.pate.commands.votes_plot import plot_votes
-from dprecipe.mechanisms.pate.commands.votes_schema import votes_schema
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
+from dprecipe.schemas import SCHEMAS
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "rules"
 FINE = GOLDEN / "fine-pate.yaml"
@@ -91,20 +90,20 @@ def test_thousands_of_teachers_make_it_pay() -> None:
     actual = make_forecast(*MANY)
     assert actual.pays
     assert actual.release is not None
-    assert actual.release.published.epsilon < actual.worst_case
-    words = describe_verdict(actual)
+    assert actual.release.epsilon < actual.worst_case
+    words = actual.verdict
     assert words.startswith("Publishing a data-dependent ε would pay.\n")
     assert "its constants must be chosen before them" in words
     assert "Do not rely" not in words
-    few = replace(actual, voting=replace(actual.voting, teachers=999))
-    assert "Do not rely on it: below about 1,000 teachers" in describe_verdict(few)
-    dear = replace(actual, suggested=replace(actual.release, worst_case=None, stop=None))
+    few = actual.model_copy(update={"teachers": 999})
+    assert "Do not rely on it: below about 1,000 teachers" in few.verdict
+    dear = actual.model_copy(update={"suggested": actual.release.model_copy(update={"worst_case": None, "stop": None})})
     assert not dear.pays
-    assert describe_verdict(dear).startswith("Publishing a data-dependent ε does not fit this budget")
-    published = replace(actual.release.published, epsilon=actual.worst_case)
-    equal = replace(actual, suggested=replace(actual.release, published=published))
-    assert describe_verdict(equal).startswith("Publishing a data-dependent ε does not pay.")
-    assert "As a rule" not in describe_verdict(equal)
+    assert dear.verdict.startswith("Publishing a data-dependent ε does not fit this budget")
+    release = actual.release.model_copy(update={"epsilon": actual.worst_case})
+    equal = actual.model_copy(update={"suggested": release})
+    assert equal.verdict.startswith("Publishing a data-dependent ε does not pay.")
+    assert "As a rule" not in equal.verdict
 
 
 def test_interactive_runs_are_told_of_their_first_round(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +131,7 @@ def test_the_document_fits_its_schema_and_is_what_is_written(
     forecast_votes(FINE, overrides, output="json", out=out)
     written = capsys.readouterr().out
     document = json.loads(written)
-    Draft202012Validator(votes_schema()).validate(document)
+    Draft202012Validator(SCHEMAS["votes.schema.json"]()).validate(document)
     assert (out / "votes.json").read_text("utf-8") == written
     assert sorted(path.name for path in out.iterdir()) == ["votes.json", "votes.svg"]
     assert document["recipe"] == {"name": "example", "digest": read(FINE, overrides).source.digest}
@@ -156,7 +155,7 @@ def test_the_plot_stays_inside_its_frame() -> None:
         svg = ElementTree.fromstring(plot_votes(actual))
         width, height = float(svg.attrib["width"]), float(svg.attrib["height"])
         lines = list(svg.iter("{http://www.w3.org/2000/svg}polyline"))
-        assert len(lines) == 2 + 2 * (actual.voting.selection is not None) + (actual.release is not None)
+        assert len(lines) == 2 + 2 * (actual.threshold is not None) + (actual.release is not None)
         for line in lines:
             points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
             assert len(points) >= 5
@@ -225,8 +224,8 @@ def test_paid_steps_are_in_every_worst_case_and_nothing_is_suggested_beside_them
         assert bare.worst_case is not None
         assert row.worst_case > bare.worst_case
     assert all(a.worst_case > b.worst_case for a, b in zip(forecast.points, without.points, strict=True))
-    assert forecast.costs == without.costs
+    assert forecast.data_dependent == without.data_dependent
     assert forecast.release is None
-    assert "exclude each other" in describe_verdict(forecast)
+    assert "exclude each other" in forecast.verdict
     forecast_votes(FINE, (FEW, "budget.epsilon=auto", step))
     assert "of the votes alone" in capsys.readouterr().out

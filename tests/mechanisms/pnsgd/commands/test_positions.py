@@ -11,11 +11,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
-from dprecipe.mechanisms.pnsgd.commands.positions_schema import positions_schema
+from dprecipe.schemas import SCHEMAS
+from tests.schemas import validator_of
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -78,7 +78,7 @@ def run(*arguments: str, code: int = 0) -> str:
 
 def document(*arguments: str) -> dict[str, Any]:
     actual: dict[str, Any] = json.loads(print_positions(*arguments, "--format", "json"))
-    Draft202012Validator(positions_schema()).validate(actual)
+    validator_of(SCHEMAS["positions.schema.json"]).validate(actual)
     return actual
 
 
