@@ -84,7 +84,7 @@ def _assumptions(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> tuple[Assumption, 
 
 
 def _describe_sensitivity(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> str:
-    """What one unit can move, and by how much."""
+    """Returns what one unit can move, and by how much."""
     norm = "L1" if run.l1 else "L2"
     bound = f"at most {run.norm:g}" if isinstance(run.norm, float) else "at most the clip norm of the phase"
     start = f"one {facts.unit} more or less moves a sum of gradients by"

@@ -1,4 +1,4 @@
-"""Which charges a run of votes can have made.
+"""Checks of the charges that a run of votes can have made.
 
 Where votes decide which queries are answered, how much ran is no bound that was known in advance: the run stands under
 a filter, and is charged all that the filter allows. So the charges of such a run add up to the filter's limit, neither
@@ -23,7 +23,7 @@ ROUNDING = 1e-11
 
 
 def count_charges(charges: Sequence[Charge], kind: type[Event] | UnionType) -> int:
-    """How many events of a kind, or of several, there are."""
+    """Counts the events of one kind, or of several."""
     return sum(charge.count for charge in charges if isinstance(charge.event, kind))
 
 
@@ -34,7 +34,7 @@ def is_of_votes(event: Event) -> bool:
 
 
 def count_queries(charges: Sequence[Charge]) -> int:
-    """How many queries were put: checks, where there are any, else answers."""
+    """Counts the queries that were put: checks, where there are any, else answers."""
     return count_charges(charges, NoisyThreshold) or count_charges(charges, NoisyMax)
 
 
@@ -44,7 +44,7 @@ def is_filtered(plan: Plan) -> bool:
 
 
 def publishes_cost(plan: Plan) -> bool:
-    """Whether the run publishes what its votes cost, with noise."""
+    """Tells if the run publishes what its votes cost, with noise."""
     return plan.as_plan_of(PatePlan).publication is not None
 
 

@@ -90,7 +90,7 @@ def _count_label_rows(labels_QN: NDArray[Any], place: str, first: int, classes: 
 
 
 def count_labels(labels_QN: NDArray[Any], classes: int) -> Counts:
-    """How many of the labels of each row are each class: (Q, M)."""
+    """Counts the labels of each class in each row: (Q, M)."""
     queries, teachers = labels_QN.shape
     counts_QM = np.empty((queries, classes), np.int32)
     rows = max(1, BLOCK // max(teachers, classes))

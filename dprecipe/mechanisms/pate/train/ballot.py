@@ -76,12 +76,12 @@ class Ballot:
 
     @property
     def queries_put(self) -> int:
-        """How many queries have been put."""
+        """Returns the number of queries that have been put."""
         return int((self.outcomes != UNASKED).sum())
 
     @property
     def answered(self) -> int:
-        """How many the teachers have answered."""
+        """Returns the number of queries that the teachers have answered."""
         return int(self.answered_queries.sum())
 
     @property

@@ -39,11 +39,11 @@ class RemainingBudget:
         return tuple(Charge(event, count) for event, count in self._charged.items())
 
     def count(self, event: Event) -> int:
-        """How many of these events count as spent."""
+        """Counts those of these events that are spent."""
         return self._charged[event]
 
     def holds(self, wanted: Iterable[Charge]) -> bool:
-        """Whether all these events still fit."""
+        """Tells if all these events still fit."""
         after = self._charged + count_by_event(wanted)
         if self._filter is not None:
             return self._filter.holds(_votes(after)) and _others(after) <= _others(self._planned)

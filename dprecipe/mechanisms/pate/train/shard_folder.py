@@ -80,7 +80,7 @@ class ShardFolder:
         terms.check_same(before, place)
 
     def find(self, terms: ShardTerms, shard: TeacherShard) -> bool:
-        """Whether the votes of a shard are here, whole and with these terms.
+        """Tells if the votes of a shard are here, whole and with these terms.
 
         Raises:
             UsageFault, DataFault: there is a file, and it is not that.

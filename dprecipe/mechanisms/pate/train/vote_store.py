@@ -31,7 +31,7 @@ class VoteStore:
         self._header = whole.getvalue()[: whole.tell() - queries * self._dtype.itemsize]
 
     def missing(self, teachers: Iterable[int]) -> list[int]:
-        """Those of the teachers whose votes are not there."""
+        """Returns the teachers whose votes are not there."""
         names = {entry.name for entry in os.scandir(self.folder)} if self.folder.exists() else set()
         return [teacher for teacher in teachers if f"{teacher}.npy" not in names or self._read(teacher) is None]
 
@@ -53,7 +53,7 @@ class VoteStore:
             ) from None
 
     def counts(self, teachers: int) -> Counts:
-        """How many teachers vote for each class: (Q, M). All of them have to be there."""
+        """Counts the votes for each class: (Q, M). All teachers' votes have to be there."""
         counts_QM = np.zeros((self._queries, self._classes), np.int32)
         queries = np.arange(self._queries)
         for teacher in range(teachers):
