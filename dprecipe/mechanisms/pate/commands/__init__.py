@@ -1,4 +1,4 @@
-"""`dprecipe votes`: what a recipe brings on simulated votes; `dprecipe teachers`: train a shard of the teachers.
+"""The commands `dprecipe votes`, a forecast on simulated votes, and `dprecipe teachers`, which trains some teachers.
 
 `votes` simulates, plans and draws figures. It never reads private votes, and nothing it finds enters a certificate.
 `teachers` writes private files, and spends nothing: only a run puts queries.

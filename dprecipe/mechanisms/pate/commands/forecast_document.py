@@ -1,4 +1,4 @@
-"""A forecast: costs, the expected end of a run, the tables, and the document `dprecipe.votes/v1` of all of them."""
+"""A forecast: costs, the expected end of a run and the tables; and its document, `dprecipe.votes/v1`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from dprecipe.mechanisms.pate.theory.votes import Voting
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """ε of all queries, at the budget's δ. `papers` is the literature's expected cost, no bound, classic conversion;
-    `bound` is one, by a theorem; `exact` the same by integration, None where there are too many classes for that."""
+    """The ε of all queries, at the budget's δ.
+
+    `papers` is the literature's expected cost by the classic conversion, and not a bound. `bound` is a bound, by a
+    theorem. `exact` is a bound by integration; None where it is not computed: for Laplace noise, or too many classes.
+    """
 
     papers: float
     bound: float
@@ -23,8 +26,11 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Where a run is expected to end, on average. `reason`: `filter`, its limit is reached; `answers`, as many as
-    planned; `queries`, all were asked. `max_queries`: how many queries fit the filter alone; None: no filter."""
+    """The expected end of a run, on average.
+
+    `reason`: `filter`, its limit is reached; `answers`, as many were given as planned; `queries`, all were put.
+    `max_queries`: the queries that fit the filter, with no other limit; None: there is no filter.
+    """
 
     queries: float
     answers: float
@@ -34,8 +40,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class ForecastRelease:
-    """A data-dependent ε that may be published, and what publishing it makes of the run: None where no plan with it
-    keeps the budget."""
+    """A data-dependent ε that may be published, and the claim and the end of the run that publishes it.
+
+    The latter two are None where no plan with such a release keeps the budget.
+    """
 
     published: PublishedCost
     worst_case: float | None
@@ -44,13 +52,15 @@ class ForecastRelease:
 
 @dataclass(frozen=True, slots=True)
 class ForecastRow:
-    """The recipe with a threshold and a noise of the check. Nothing is known of what can't be planned, nor of answers
-    where there are none."""
+    """The recipe with a threshold and a noise of the check.
+
+    Fields are None where no such plan keeps the budget; `right` is None also where hardly any answer is given.
+    """
 
     threshold: float
     deviation: float
     chosen: bool
-    """It is the recipe's own."""
+    """True for the recipe's own threshold and noise."""
     answered: float
     multiplier: float | None
     right: float | None
@@ -60,7 +70,7 @@ class ForecastRow:
 
 @dataclass(frozen=True, slots=True)
 class ForecastPoint:
-    """ε of a plan for `queries` queries. What is sanitised has the constants of `Forecast.release`."""
+    """The ε of a plan for `queries` queries; `sanitised` is for the constants of `Forecast.release`."""
 
     queries: int
     worst_case: float
@@ -70,8 +80,8 @@ class ForecastPoint:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What to expect. `answered` is a share of the queries, `right` the share of answers that are the class with the
-    most votes. `worst_case` is the claim of the recipe, `unpublished` that of the recipe without `sanitize`."""
+    """A forecast. `answered` is a share of the queries, `right` the share of answers that are the class with the most
+    votes. `worst_case` is the claim of the recipe, `unpublished` that of the recipe without `sanitize`."""
 
     aggregator: str
     voting: Voting
@@ -80,12 +90,12 @@ class Forecast:
     delta: float
     planned: int
     queries: int
-    """Of which the simulation is: all that are planned, or those of the first round."""
+    """The queries that the simulation covers: all that are planned, or those of the first round."""
     answered: float
     right: float
     stop: Stop
     has_paid_steps: bool
-    """Whether steps of preprocessing pay too: they are in the worst case, and in nothing that depends on votes."""
+    """True if steps of preprocessing cost privacy too: only the worst case includes them."""
     worst_case: float
     unpublished: float
     costs: Costs
@@ -98,17 +108,17 @@ class Forecast:
 
     @property
     def release(self) -> ForecastRelease | None:
-        """The recipe's own, else what is suggested."""
+        """The release with the recipe's own constants, else the suggested one."""
         return self.own or self.suggested
 
     @property
     def pays(self) -> bool:
-        """Whether what may be published is expected to be smaller than what is claimed without it."""
+        """True if the ε that may be published is expected to be smaller than the claim of a run that publishes none."""
         result = self.release
         return result is not None and result.worst_case is not None and result.published.epsilon < self.unpublished
 
     def to_json(self) -> dict[str, Any]:
-        """The body of the document `dprecipe.votes/v1`."""
+        """Returns the body of the document `dprecipe.votes/v1`."""
         selection = self.voting.selection
         return {
             "aggregator": self.aggregator,
@@ -186,5 +196,5 @@ def _release_json(release: ForecastRelease | None) -> dict[str, Any] | None:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has no infinity."""
+    """Returns None for an infinite value: JSON has no infinity."""
     return value if value is not None and math.isfinite(value) else None

@@ -31,14 +31,14 @@ from dprecipe.privacy.divergence import Array
 from dprecipe.privacy.events import Charge
 
 THRESHOLDS = tuple(round(0.5 + 0.05 * i, 2) for i in range(10))
-"""What the table has beside the recipe's: shares of the teachers that have to agree."""
+"""Thresholds of the table besides the recipe's own, as shares of the teachers."""
 DEVIATIONS = (0.25, 0.5, 0.75)
-"""And standard deviations of the check's noise, as shares of the teachers."""
+"""Standard deviations of the check's noise besides the recipe's own, as shares of the teachers."""
 POINTS = 12
 
 
 def tabulate_rows(plan: Plan, look: Alternatives, right_Q: Array, report: Report) -> tuple[ForecastRow, ...]:
-    """The table over thresholds and the check's noise; empty where every query is answered."""
+    """Tabulates thresholds and noises of the check; empty where every query is answered."""
     selection = look.voting.selection
     if selection is None:
         return ()
@@ -68,7 +68,7 @@ def tabulate_rows(plan: Plan, look: Alternatives, right_Q: Array, report: Report
 
 
 def _with_deviation(spec: Pate, deviation: float) -> Pate:
-    """The recipe with another noise of the check."""
+    """Returns the recipe with another noise of the check."""
     selection = spec.selection
     if selection is None:
         return spec
@@ -92,7 +92,7 @@ def tabulate_thresholds(
 def tabulate_points(
     plan: Plan, forecast: Forecast, counts_QM: NDArray[np.int64], bound_A: Array, report: Report
 ) -> tuple[ForecastPoint, ...]:
-    """ε against queries; the worst case never above the plan's, for there its run would stop."""
+    """Tabulates ε over queries; the worst case is never above the plan's, because the run would stop there."""
     voting, budget, release = forecast.voting, plan.budget, forecast.release
     sums = None if release is None else suggest.simulate_sums(counts_QM, voting, release.published.constants.order)
     answer = NoisyMax(voting.family, voting.multiplier)

@@ -1,4 +1,4 @@
-"""`dprecipe votes`: what a PATE recipe will bring on simulated votes, so that nobody needs to look at private ones."""
+"""`dprecipe votes`: a forecast of a PATE recipe on simulated votes, so that no private vote has to be looked at."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def forecast_votes(
     output: str = "text",
     out: Path | None = None,
 ) -> None:
-    """Print what to expect of a recipe's queries; with `out`, also write `votes.json` and `votes.svg`.
+    """Prints a forecast of a recipe's queries; with `out`, also writes `votes.json` and `votes.svg`.
 
     Raises:
         RecipeError, PlanRefused: what is wrong with the recipe.
@@ -49,7 +49,7 @@ def forecast_votes(
     if seed < 0:
         raise UsageFault(f"{seed} is no seed", "give --seed a whole number >= 0")
     if out is not None:
-        write_documents(out, {})  # a folder that can't be written is known before the work
+        write_documents(out, {})  # fails before the work if the folder can't be written
     loaded = read(recipe, overrides)
     spec = loaded.recipe.mechanism
     if not isinstance(spec, Pate):
@@ -72,7 +72,7 @@ def forecast_votes(
 
 
 def render_text(name: str, forecast: Forecast) -> str:
-    """What to expect and what follows from it, as a person reads it."""
+    """Renders the forecast and its verdict as text."""
     parts = [_head(name, forecast), _expected(forecast)]
     if forecast.suggested is not None:
         parts.append(_suggestion(forecast.suggested))
@@ -156,7 +156,7 @@ def _suggestion(release: ForecastRelease) -> list[str]:
 
 
 def _price(release: ForecastRelease) -> str:
-    """What publishing makes of the claim and of the answers."""
+    """Describes the claim and the end of a run that publishes."""
     if release.worst_case is None or release.stop is None:
         return "the budget does not hold such a release beside the queries"
     stop = release.stop
@@ -189,7 +189,7 @@ def _row(row: ForecastRow, forecast: Forecast) -> tuple[str, ...]:
 
 
 def describe_verdict(forecast: Forecast) -> str:
-    """Whether a data-dependent ε is worth publishing, in plain words."""
+    """Says in plain words if a data-dependent ε is worth publishing."""
     release, teachers = forecast.release, forecast.voting.teachers
     if release is None:
         if forecast.queries < forecast.planned:

@@ -13,7 +13,7 @@ SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 
 
 def votes_schema() -> Schema:
-    """The document `dprecipe.votes/v1`. Additions are allowed; what is here keeps its name and meaning."""
+    """Returns the schema of `dprecipe.votes/v1`. Keys may be added; those here keep their names and meanings."""
     stop = _object(
         queries=AMOUNT,
         answers=AMOUNT,
@@ -28,7 +28,7 @@ def votes_schema() -> Schema:
         failure=POSITIVE | {"description": "`sanitize.delta`"},
         epsilon=_maybe(AMOUNT) | {"description": "expected, at `delta`; null: infinite"},
         delta=POSITIVE,
-        deviation=_maybe(AMOUNT) | {"description": "of ε, by the noise of the value"},
+        deviation=_maybe(AMOUNT) | {"description": "standard deviation of ε that the noise of the value causes"},
         total=_maybe(AMOUNT) | {"description": "Rényi, at `order`, before noise"},
         cost=_maybe(AMOUNT) | {"description": "of the release itself, Rényi, at `order`"},
         worst_case=_maybe(AMOUNT) | {"description": "the claim of a run that publishes; null: does not fit the budget"},
@@ -64,7 +64,7 @@ def votes_schema() -> Schema:
             delta=POSITIVE,
             planned=COUNT,
             queries=COUNT
-            | {"description": "of which the figures are: all, or those of an interactive run's first round"},
+            | {"description": "the queries that the figures cover: all, or those of an interactive run's first round"},
             answered=SHARE,
             right=SHARE | {"description": "share of the answers that are the class with the most votes"},
             stop=stop,
