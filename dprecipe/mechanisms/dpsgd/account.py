@@ -20,7 +20,7 @@ from dprecipe.noisy_sum.sampling import TruncatedPoissonSampling
 
 
 def check(spec: Dpsgd, facts: Facts) -> list[Finding]:
-    """Findings that make this block impossible or unaccountable."""
+    """Returns the findings that make this block impossible or unaccountable."""
     findings: list[Finding] = []
     for rule in RULES:
         findings += rule(spec, facts)
@@ -32,7 +32,7 @@ def check(spec: Dpsgd, facts: Facts) -> list[Finding]:
 
 
 def plan(spec: Dpsgd, facts: Facts) -> Planned[DpsgdPlan]:
-    """Solve the free variable.
+    """Plans the run and solves the free variable.
 
     Raises:
         PlanRefused: the budget can't hold the plan (P102, P106), or is so large that it protects nothing (P107); or the
