@@ -167,7 +167,7 @@ def check_interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def _check_rounds(rounds: Sequence[VotingRound], queries: Queries, path: str) -> Iterator[Finding]:
-    """All rounds but the last say how many queries they have, and leave one to the last."""
+    """All rounds but the last state their queries, and leave at least one query to the last."""
     for number, chosen in enumerate(rounds):
         last = number == len(rounds) - 1
         if last is (chosen.queries is not None):

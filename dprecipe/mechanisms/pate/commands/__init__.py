@@ -21,7 +21,7 @@ def forecast_votes(
         tuple[float, float],
         typer.Option(metavar="LOW HIGH", help="Shares of the teachers that agree on a query; uniform between them."),
     ] = (0.5, 1.0),
-    seed: Annotated[int, typer.Option(help="Of the simulated votes.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the simulated votes.")] = 0,
     output: Annotated[str, typer.Option("--format", help="text or json")] = "text",
     out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
 ) -> None:
@@ -48,7 +48,7 @@ def train_teachers(
 
 
 def schema_of_votes() -> dict[str, Any]:
-    """The JSON Schema of `dprecipe votes --format json`."""
+    """Returns the JSON Schema of `dprecipe votes --format json`."""
     from dprecipe.mechanisms.pate.commands.votes_schema import votes_schema
 
     return votes_schema()

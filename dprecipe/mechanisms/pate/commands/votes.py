@@ -197,7 +197,7 @@ def describe_verdict(forecast: Forecast) -> str:
         elif forecast.has_paid_steps:
             reason = "`sanitize` and paid steps of preprocessing exclude each other"
         else:
-            reason = "the sensitivity of so many teachers' votes is not worked out"
+            reason = "the sensitivity of this many teachers' votes is not worked out"
         return f"A data-dependent ε can't be published here: {reason}.\nThe claim is the worst case."
     published = release.published
     owner = "the recipe's constants" if forecast.own is not None else "the constants suggested"
