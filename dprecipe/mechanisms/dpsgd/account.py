@@ -20,7 +20,7 @@ from dprecipe.noisy_sum.sampling import TruncatedPoissonSampling
 
 
 def check(spec: Dpsgd, facts: Facts) -> list[Finding]:
-    """Findings that make this block impossible or unaccountable."""
+    """Returns the findings that make this block impossible or unaccountable."""
     findings: list[Finding] = []
     for rule in RULES:
         findings += rule(spec, facts)
@@ -32,7 +32,7 @@ def check(spec: Dpsgd, facts: Facts) -> list[Finding]:
 
 
 def plan(spec: Dpsgd, facts: Facts) -> Planned[DpsgdPlan]:
-    """Solve the free variable.
+    """Plans the run and solves the free variable.
 
     Raises:
         PlanRefused: the budget can't hold the plan (P102, P106), or is so large that it protects nothing (P107); or the
@@ -84,7 +84,7 @@ def _assumptions(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> tuple[Assumption, 
 
 
 def _describe_sensitivity(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> str:
-    """What one unit can move, and by how much."""
+    """Returns what one unit can move, and by how much."""
     norm = "L1" if run.l1 else "L2"
     bound = f"at most {run.norm:g}" if isinstance(run.norm, float) else "at most the clip norm of the phase"
     start = f"one {facts.unit} more or less moves a sum of gradients by"

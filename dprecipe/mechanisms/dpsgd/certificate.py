@@ -28,11 +28,11 @@ BOUNDS = {
     "automatic": "each unit's scaled to less than the norm",
     "adaptive": "each unit's clipped to the norm of the step",
 }
-"""What bounds a unit's gradient, by clipping mode."""
+"""The bound on a unit's gradient, in words, by clipping mode."""
 
 
 class CountFacts(Block):
-    """How the clip norm adapts: by a noisy count that is released together with the sum of gradients."""
+    """The adaptation of the clip norm, by a noisy count that is released together with the sum of gradients."""
 
     quantile: Probability = Field(description="target share of gradients within the norm")
     learning_rate: PositiveFloat
@@ -43,7 +43,7 @@ class CountFacts(Block):
 
 
 class ClippingFacts(Block):
-    """How far one unit can move what is released."""
+    """The clipping, which limits how far one unit can move what is released."""
 
     norm: PositiveFloat = Field(description="at the first step")
     mode: Word

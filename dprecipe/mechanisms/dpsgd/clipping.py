@@ -1,4 +1,4 @@
-"""Clipping as the run applies it, and the noise scale that follows from it."""
+"""Clipping as the run applies it, and the scale of noise that follows from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class PlannedAdaptation:
-    """How a clip norm follows a quantile of the gradients' norms."""
+    """The adaptation of a clip norm, which follows a quantile of the gradients' norms."""
 
     quantile: float
     learning_rate: float
@@ -19,7 +19,7 @@ class PlannedAdaptation:
 
 @dataclass(frozen=True, slots=True)
 class PlannedClip:
-    """How each unit's gradient is bounded; the phase has the clip norm itself."""
+    """The bound on each unit's gradient; the clip norm itself belongs to the phase."""
 
     mode: Literal["flat", "per_layer", "automatic", "adaptive"]
     norm_kind: Literal["l2", "l1"]
@@ -27,15 +27,15 @@ class PlannedClip:
     """The norm of each layer over the phase's clip norm; `None` if one norm holds for all parameters, or is split over
     layers that only the model knows."""
     groups: tuple[int, ...] | None = None
-    """How many layers each group has, if layers are clipped in groups; the norms are then those of groups."""
+    """The number of layers in each group, if layers are clipped in groups; `norms` are then those of groups."""
     stability: float | None = None
     """γ of automatic clipping."""
     adaptation: PlannedAdaptation | None = None
-    """Of an adaptive norm."""
+    """The adaptation of an adaptive norm; `None` for other clipping."""
 
     def noise_scale(self, clip_norm: float, multiplier: float) -> float:
-        """Scale of the noise on a coordinate of the gradients' sum, in the layer with the most noise; for Gaussian
-        noise, the standard deviation."""
+        """Returns the scale of the noise on a coordinate of the gradients' sum, in the layer with the most noise; for
+        Gaussian noise, the standard deviation."""
         if self.adaptation is not None:
             return gradient_multiplier(multiplier, self.adaptation.count_noise) * clip_norm
         if self.norms is None:
@@ -45,7 +45,7 @@ class PlannedClip:
 
 
 def gradient_multiplier(joint: float, count_noise: float) -> float:
-    """z_Δ, the noise multiplier of the gradients in a joint release with a count of units.
+    """Returns z_Δ, the noise multiplier of the gradients in a joint release with a count of units.
 
     1/z² = 1/z_Δ² + 1/(2 σ_b)². `joint` is z, the multiplier of the release; `count_noise` is σ_b, in units. The count
     adds ½ or -½ for each unit, so one unit moves it by ½. Source: Andrew et al. 2021, Theorem 1.

@@ -1,7 +1,7 @@
 """A recipe's run of DP-SGD as arithmetic: its schedules cut into phases.
 
-Noise, clip norm and batch size may follow schedules. Each is cut into pieces of constant value, and the account charges
-for the phases that result. The run uses exactly these phases.
+Noise, clip norm and batch size may follow schedules. Each schedule is cut into pieces of constant value, and the
+account charges for the phases that result. The run uses exactly these phases.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from dprecipe.privacy.noisy_sums import (
 from dprecipe.privacy.rounding import round_up
 
 MAX_PHASES = 64
-"""Half as many if the phases differ in cost: all of them are composed again for every multiplier that is tried."""
+"""The most phases; half as many if they differ in cost, because each multiplier tried composes them again."""
 COUNT_NOISE = 20
-"""The default noise on the count is the expected batch size over this."""
+"""The ratio of the expected batch size to the default noise on the count."""
 
 
 class DpsgdRun:
@@ -58,7 +58,7 @@ class DpsgdRun:
         self.pace = Pace.of(spec.sampling, facts.size, self._batch_events(), self.pieces)
 
     def _batch_events(self) -> int:
-        """Steps over which the batch size moves; 1 if it is constant, or if the length is not known yet."""
+        """Counts the steps over which the batch size moves; 1 if it is constant, or if the length is not known yet."""
         moving = getattr(self.spec.sampling, "batch_size", None)
         if not isinstance(moving, BatchSchedule):
             return 1
@@ -96,18 +96,20 @@ class DpsgdRun:
 
     @cached_property
     def opening(self) -> int:
-        """Events before all are equal, if no schedule extends over the whole run."""
+        """The number of events before all are equal, if no schedule extends over the whole run."""
         ends = [sum(self.lengths())]
         ends += [self._events_of(moving, 0) - 1 for moving in self.schedules.values() if moving.epochs is not None]
         return max(ends)
 
     def charges(self, multiplier: float, count: int) -> tuple[Charge, ...]:
-        """`count` events; `multiplier` is the solved one, or else the last phase's. A schedule is scaled in
-        proportion."""
+        """Returns the charges of `count` events.
+
+        `multiplier` is the solved one, or else the last phase's; a schedule is scaled in proportion.
+        """
         return run_lengths(phase.charge for phase in self.phases(multiplier, count))
 
     def phases(self, multiplier: float, events: int) -> tuple[Phase, ...]:
-        """At most `MAX_PHASES` phases of `events` events in total."""
+        """Returns at most `MAX_PHASES` phases, of `events` events in total."""
         cuts = {first for first, _ in self.pace.batches} | set(self._starts())
         for moving in self.schedules.values():
             if not isinstance(moving, BatchSchedule):
@@ -130,12 +132,12 @@ class DpsgdRun:
 
     @property
     def joint_weight(self) -> float:
-        """What the multiplier that is solved for is multiplied by to be that of all groups together."""
+        """The factor from the solved multiplier to that of all groups together."""
         weights = (1.0,) if self.weights is None else self.weights
         return 1 / math.sqrt(math.fsum(weight**-2 for weight in weights))
 
     def _event(self, z: float, batch: float) -> Event:
-        """The event of a step with noise multiplier `z` and a batch of this expected size."""
+        """Returns the event of a step with noise multiplier `z` and a batch of this expected size."""
         size, q = self.facts.size, batch / self.facts.size
         match self.spec.sampling:
             case TruncatedPoissonSampling(max_batch_size=cap) if cap < size:
@@ -151,18 +153,18 @@ class DpsgdRun:
         return PoissonGaussian(q, z) if self.pace.sampled and q < 1 else Gaussian(z)
 
     def _events_of(self, moving: Schedule, events: int) -> int:
-        """Events over which a schedule moves in a run of `events` events."""
+        """Counts the events over which a schedule moves in a run of `events` events."""
         if isinstance(moving, BatchSchedule):
             return self._batch_events()
         return events if moving.epochs is None else self.pace.events_for(moving.epochs, None)
 
     def lengths(self) -> list[int]:
-        """Events of every phase of noise but the last."""
+        """Counts the events of every phase of noise but the last."""
         noise = self.spec.noise
         return [self.pace.events_for(p.epochs, p.steps) for p in noise[:-1]] if isinstance(noise, tuple) else []
 
     def _starts(self) -> list[int]:
-        """First events of the noise phases."""
+        """Returns the number of the first event of each noise phase."""
         lengths = self.lengths()
         return [sum(lengths[:index]) for index in range(len(self.noises))]
 
@@ -194,7 +196,7 @@ class DpsgdRun:
         )
 
     def _norms(self) -> tuple[float, ...] | None:
-        """See `PlannedClip.norms`."""
+        """Returns the relative norms: see `PlannedClip.norms`."""
         clip = self.spec.clip
         if not isinstance(clip, PerLayerClip):
             return None
@@ -205,7 +207,7 @@ class DpsgdRun:
 
     @cached_property
     def adaptation(self) -> PlannedAdaptation | None:
-        """How an adaptive norm moves; `None` for other clipping."""
+        """The adaptation of an adaptive norm; `None` for other clipping."""
         clip = self.spec.clip
         if not isinstance(clip, AdaptiveClip):
             return None
@@ -213,7 +215,7 @@ class DpsgdRun:
         return PlannedAdaptation(clip.quantile, clip.learning_rate, noise)
 
     def check_count_noise(self, planned: Sequence[Phase]) -> Finding | None:
-        """P115 if the count by itself leaks more than a whole step may."""
+        """Returns P115 if the count by itself leaks more than a whole step may."""
         largest = max(phase.noise_multiplier for phase in planned)
         if self.adaptation is None or largest < 2 * self.adaptation.count_noise:
             return None
@@ -226,7 +228,7 @@ class DpsgdRun:
         )
 
     def check_truncation(self) -> Iterator[Finding]:
-        """A cap that batches reach so often that it costs privacy (P117)."""
+        """Warns of a cap that batches reach so often that it costs privacy (P117)."""
         sampling = self.spec.sampling
         if isinstance(sampling, TruncatedPoissonSampling):
             safe = math.ceil(sampling.batch_size + 8 * math.sqrt(sampling.batch_size))
@@ -243,7 +245,7 @@ class DpsgdRun:
 
 
 def _scale_schedule(path: str, moving: Schedule) -> Callable[[float], str]:
-    """The remedy for a schedule whose values have to be scaled by `multiplier` / from."""
+    """Returns the remedy for a schedule whose values have to be scaled by `multiplier` / from."""
     return lambda multiplier: (
         f"set {path}.from to {multiplier:.6g} and {path}.to to {round_up(moving.to * (multiplier / moving.from_)):.6g}"
     )

@@ -21,22 +21,22 @@ from dprecipe.privacy.grouped_sums import GroupedGaussian
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Equal steps."""
+    """A phase of equal steps."""
 
     charge: Recorded
-    """Their event, and its count."""
+    """The event of the steps, and its count."""
     clip_norm: float
     divisor: float
-    """Expected batch size in units: what each noisy sum is divided by."""
+    """The expected batch size in units, by which each noisy sum is divided."""
 
     @property
     def steps(self) -> int:
-        """The number of its steps."""
+        """The number of steps."""
         return steps.count_steps([self.charge])
 
     @property
     def noise_multiplier(self) -> float:
-        """The noise multiplier of its event."""
+        """The noise multiplier of the event."""
         return steps.noise_multiplier(self.charge.event)
 
 
@@ -49,7 +49,7 @@ class DpsgdPlan(UsualPlan):
     """Units in the data set."""
     scheme: str
     phases: tuple[Phase, ...]
-    """At least one, in order."""
+    """The phases in order, at least one."""
     steps_per_epoch: int
     clip: PlannedClip
     augmentations: int
@@ -92,23 +92,23 @@ class DpsgdPlan(UsualPlan):
 
     @property
     def noise_family(self) -> str:
-        """Gradients are clipped in L1 norm for Laplace noise, in L2 for Gaussian."""
+        """The family of the noise: Laplace if gradients are clipped in L1 norm, Gaussian if in L2."""
         return "laplace" if self.clip.norm_kind == "l1" else "gaussian"
 
     def noise_scale(self, phase: Phase) -> float:
-        """Scale of the noise on a coordinate of a sum, in the layer with the most noise."""
+        """Returns the scale of the noise on a coordinate of a sum, in the layer with the most noise."""
         multipliers = self.group_multipliers(phase)
         if multipliers is not None and self.clip.norms is not None:
             return phase.clip_norm * max(z * norm for z, norm in zip(multipliers, self.clip.norms, strict=True))
         return self.clip.noise_scale(phase.clip_norm, phase.noise_multiplier)
 
     def group_multipliers(self, phase: Phase) -> tuple[float, ...] | None:
-        """The noise multiplier of each group of layers in a phase; `None`: one noise for all."""
+        """Returns the noise multiplier of each group of layers in a phase; `None`: one noise for all."""
         event = phase.charge.event
         return event.group_multipliers if isinstance(event, GroupedGaussian) else None
 
     def noise_deviation(self, phase: Phase) -> float:
-        """Standard deviation of that noise."""
+        """Returns the standard deviation of the noise whose scale is `noise_scale`."""
         return self.noise_scale(phase) * (math.sqrt(2) if self.noise_family == "laplace" else 1.0)
 
     def describe(self) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Checks of the `dpsgd` block, one small function each: what can't be accounted for. No data is read."""
+"""Checks of the `dpsgd` block, one small function each, for what can't be accounted for. No data is read."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def check_groups(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Batches of a fixed size are accounted for data sets of one size alone."""
+    """Batches of a fixed size are accounted for only where neighbouring data sets have the same size."""
     if spec.sampling.scheme == "fixed_size" and facts.budget.neighbouring == "add_or_remove_one":
         yield Finding(
             "P118",
@@ -249,7 +249,7 @@ def check_count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 
 
 def check_runtime(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Where processes divide the noisy sum, none needs it whole; and what is to be compiled can be."""
+    """No process needs the whole of a noisy sum that processes divide, and what is to be compiled can be compiled."""
     runtime = facts.runtime
     if runtime is None:
         return

@@ -60,7 +60,7 @@ class PerLayerClip(Block):
 
 
 class AutomaticClip(Block):
-    """Scale every gradient to norm · ‖g‖ / (‖g‖ + stability), long or short (Bu et al. 2023, AUTO-S)."""
+    """A scaling of every gradient, long or short, to norm · ‖g‖ / (‖g‖ + stability) (Bu et al. 2023, AUTO-S)."""
 
     mode: Literal["automatic"]
     norm: Norm = Field(description=NORM)
@@ -82,7 +82,7 @@ class AdaptiveClip(Block):
 
 
 def _mode(value: Any) -> Any:
-    """The tag of a clip block; `flat` if it has none."""
+    """Returns the tag of a clip block; `flat` if it has none."""
     mode = value.get("mode", "flat") if isinstance(value, Mapping) else getattr(value, "mode", "flat")
     return mode if isinstance(mode, str) else None
 
@@ -128,7 +128,7 @@ class Dpsgd(Block):
         return {path: value for path, value in result.items() if not isinstance(value, Schedule)}
 
     def uniform_steps(self) -> UniformSteps | None:
-        """Its steps, if all are equal and the noise is Gaussian; else None."""
+        """Returns the steps, if all are equal and the noise is Gaussian; else None."""
         noise, norm, sampling = self.noise, self.clip.norm, self.sampling
         if (
             not isinstance(norm, float)

@@ -31,5 +31,5 @@ release: {report: true}
 
 
 def starter_text(source: str, data: str) -> str:
-    """A recipe without its name; `data` is the source's block."""
+    """Returns a recipe without its name; `data` is the source's block."""
     return f"{data}\nmodel: {_MODEL[source]}\n{_REST}"

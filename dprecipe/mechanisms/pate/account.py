@@ -1,16 +1,16 @@
 """PATE's accounting: from a recipe's constants to the events of a run, with the free variable solved.
 
 Guarantees: the events returned by `plan` spend at most the budget, by the accountant the budget names. Where the votes
-select queries, how many are answered is not known in advance: the run then stands under a Gaussian filter, and the
-events are as many as are sure to fit and what the filter leaves, so that the plan states the filter's own limit.
+select queries, how many are answered is not known in advance: a Gaussian filter then limits the run. The events are
+those that are sure to fit, and one for what the filter leaves, so the plan states the filter's own limit.
 
 Paid steps of preprocessing come first. Let A be what they release, and B_y the vote whose teachers, queries and student
-are prepared with A = y. A unit has its place with one teacher for every y, since the key and the unit's identity decide
-it and constants map records one by one; so one vote moves, and for every y the events of B_y are dominated by the same
-pairs: those of the answers, or under a filter the Gaussian of μ² = limit, whatever is asked (`theory.filter`). Pairs of
+are prepared with A = y. For every y, a unit belongs to one teacher: the key and the unit's identity decide which, and
+constants map records one by one. So one vote moves, and for every y the same pairs dominate the events of B_y: those of
+the answers, or under a filter the Gaussian of μ² = limit, whatever is asked (`theory.filter`). Pairs of
 A and of B_y multiply (Zhu, Dong & Wang 2022, Theorem 10), and the limit is solved for that product. Votes from a file
-are of another run's teachers, and a published data-dependent cost is a bound at the y that was drawn alone: both are
-refused beside paid steps (`rules.check_paid_steps`).
+come from another run's teachers, and a published data-dependent cost is a bound only at the y that was drawn. Both are
+refused together with paid steps (`rules.check_paid_steps`).
 
 Source: Papernot et al. 2018, Algorithms 1 and 2; the accountants and the filter cite theirs in `dprecipe.privacy`.
 """
@@ -34,7 +34,7 @@ from dprecipe.privacy.events import Charge
 
 
 def check(spec: Pate, facts: Facts) -> list[Finding]:
-    """What makes this block impossible or unaccountable."""
+    """Returns the findings that make this block impossible or unaccountable."""
     findings = rules.check(spec, facts)
     if any(finding.is_error for finding in findings):
         return findings
@@ -42,10 +42,10 @@ def check(spec: Pate, facts: Facts) -> list[Finding]:
 
 
 def plan(spec: Pate, facts: Facts) -> Planned[PatePlan]:
-    """Solve the free variable.
+    """Plans the run and solves the free variable.
 
     Raises:
-        PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107).
+        PlanRefused: the budget can't hold the plan (P102, P106), or is so large that it protects nothing (P107).
     """
     run = PateRun(spec, facts)
     multiplier, queries, solved = run.solve()
@@ -67,7 +67,7 @@ def plan(spec: Pate, facts: Facts) -> Planned[PatePlan]:
 
 
 def _identity(spec: Pate, facts: Facts) -> str:
-    """What names a unit for good: the column that does, or its records' number in the source."""
+    """Returns the permanent name of a unit: its column, or the number of its record in the source."""
     named = spec.teachers.identity or facts.data.unit_column
     return "record number" if named is None else quote_name(named)
 
@@ -98,8 +98,8 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
     if teachers.votes is None:
         named = f" of its {_identity(spec, facts)}" if unit == "record" else ""
         ensemble: tuple[Assumption, ...] = (
-            # Independent of one another: so parts are alike in distribution where a record that goes renumbers those
-            # behind it.
+            # Units are dealt independently, so the parts keep their distribution when a record that leaves renumbers
+            # those after it.
             Assumption(
                 "parts",
                 f"a hash{named} under a fresh, secret key assigns each {unit} to one of {teachers.count} parts, at "
@@ -113,7 +113,7 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         if teachers.identity is not None:
             stability = f"which records share a {_identity(spec, facts)} does not depend on other records"
             if Neighbouring(facts.budget.neighbouring) is Neighbouring.REPLACE_ONE:
-                # With a name that others have it would leave one part and enter another: two votes.
+                # If it took the name of another record, it would leave one part and enter another: two votes.
                 stability += (
                     f"; a record that replaces another has the {_identity(spec, facts)} of that one, or one of its own"
                 )

@@ -1,6 +1,6 @@
-"""How votes become an answer: the four aggregators, each with its events. No torch; nothing is recorded here.
+"""The four aggregators that turn votes into an answer, each with its events. No torch; nothing is recorded here.
 
-An aggregator is given the noise that it adds: it has no randomness of its own.
+An aggregator receives the noise that it adds, and has no randomness of its own.
 
 Axes: K queries, M classes.
 Source: Papernot et al. 2017 (LNMax); Papernot et al. 2018, Algorithms 1 and 2 (the others).
@@ -22,25 +22,25 @@ from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
 
 Counts = NDArray[np.int32]
-"""How many teachers vote for each class: (K, M), each row summing to the number of teachers."""
+"""Numbers of teachers that vote for each class: (K, M); each row sums to the number of teachers."""
 Scores = NDArray[np.float64]
-"""What a student expects of each class: (K, M), each row a distribution."""
+"""Probabilities that a student gives each class: (K, M); each row is a distribution."""
 Floats = NDArray[np.float64]
 
 NOTHING = -2
-"""In the place of a label: the query has none."""
+"""The value that stands for a missing label."""
 SUMS_TO_ONE = 1e-3
-"""How far a student's scores of a query may miss 1: single precision."""
+"""Tolerance for the sum of a student's scores on a query, which should be 1: scores are in single precision."""
 
 
 def noise(event: NoisyMax | NoisyThreshold, stream: Stream, count: int) -> Floats:
-    """`count` independent draws of an event's noise, in votes: float64. All noise that meets votes is drawn here."""
+    """Draws `count` independent values of an event's noise, in votes: float64. All noise on votes is drawn here."""
     family = event.family if isinstance(event, NoisyMax) else "gaussian"
     return event.noise_multiplier * draw_noise(Distribution(family), stream, count)
 
 
 def choose_class(counts_KM: Counts, noise_KM: Floats) -> NDArray[np.int64]:
-    """The class with the most votes, after noise: (K,). `NoisyMax` is what it costs."""
+    """Returns the class with the most votes after noise: (K,). It costs a `NoisyMax`."""
     labels: NDArray[np.int64] = np.argmax(counts_KM + noise_KM, axis=1)
     return labels
 
@@ -74,7 +74,7 @@ class GnMaxAggregator:
 @final
 @dataclass(frozen=True, slots=True)
 class ConfidentGnMaxAggregator:
-    """As `GnMaxAggregator`, for queries on which the teachers agree: the largest count, with noise, reaches the
+    """Gaussian noise, as in `GnMaxAggregator`; answers only queries whose largest count, with noise, reaches the
     threshold."""
 
     sigma: float
@@ -90,29 +90,29 @@ class ConfidentGnMaxAggregator:
         return NoisyThreshold(self.check_sigma)
 
     def passes(self, counts_KM: Counts, expected_KM: Scores | None, noise_K: Floats) -> NDArray[np.bool_]:
-        """Which queries are answered: (K,). `NoisyThreshold` is what it costs: one moved vote moves a largest count by
-        at most 1."""
+        """Decides for each query if it is answered: (K,). It costs a `NoisyThreshold`: one moved vote moves a largest
+        count by at most 1."""
         return _reaches(counts_KM.max(axis=1) + noise_K, self.threshold)
 
     def unanswered(self, expected_KM: Scores | None, count: int) -> NDArray[np.int64]:
-        """What the others are labelled, without a look at the votes: (K,)."""
+        """Returns the labels of the queries that are not answered, without looking at the votes: (K,)."""
         return np.full(count, NOTHING)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class InteractiveGnMaxAggregator:
-    """As `ConfidentGnMaxAggregator` where a student expects nothing; else for queries on which the votes exceed what it
-    expects.
+    """Gaussian noise for queries on which the votes exceed what a student expects.
 
-    Of the others, those that the student is confident of get its own prediction as a label.
+    Where a student expects nothing, it is a `ConfidentGnMaxAggregator`. A query that is not answered gets the student's
+    own prediction as its label if the student is confident of it.
     """
 
     sigma: float
     threshold: float
     check_sigma: float
     further: float
-    """By how many votes a class has to exceed what the student expects."""
+    """Votes by which a class must exceed what the student expects."""
     confidence: float
 
     @property
@@ -124,8 +124,8 @@ class InteractiveGnMaxAggregator:
         return NoisyThreshold(self.check_sigma)
 
     def passes(self, counts_KM: Counts, expected_KM: Scores | None, noise_K: Floats) -> NDArray[np.bool_]:
-        """Which queries are answered: (K,). One moved vote moves the largest n_j - N p_j, real numbers and never
-        rounded, by at most 1."""
+        """Decides for each query if it is answered: (K,). One moved vote moves the largest n_j - N p_j by at most 1:
+        these are real numbers and never rounded."""
         if expected_KM is None:
             return _reaches(counts_KM.max(axis=1) + noise_K, self.threshold)
         votes_K1 = counts_KM.sum(axis=1, keepdims=True)
@@ -133,7 +133,7 @@ class InteractiveGnMaxAggregator:
         return _reaches(beyond_K + noise_K, self.further)
 
     def unanswered(self, expected_KM: Scores | None, count: int) -> NDArray[np.int64]:
-        """What the others are labelled, without a look at the votes: (K,)."""
+        """Returns the labels of the queries that are not answered, without looking at the votes: (K,)."""
         if expected_KM is None:
             return np.full(count, NOTHING)
         return np.where(expected_KM.max(axis=1) > self.confidence, expected_KM.argmax(axis=1), NOTHING)
@@ -143,7 +143,7 @@ Aggregator = LnMaxAggregator | GnMaxAggregator | ConfidentGnMaxAggregator | Inte
 
 
 def list_rounds(plan: PatePlan) -> list[tuple[range, Aggregator]]:
-    """The queries of each round of a plan, and how they are answered."""
+    """Returns the queries of each round of a plan, and the aggregator that answers them."""
     if plan.interaction is None:
         return [(range(plan.queries), aggregator_of(plan))]
     rounds, start = [], 0
@@ -154,7 +154,7 @@ def list_rounds(plan: PatePlan) -> list[tuple[range, Aggregator]]:
 
 
 def aggregator_of(plan: PatePlan, number: int | None = None) -> Aggregator:
-    """The aggregator of a plan; of an interaction, of the round with this number from 0, by default of the second."""
+    """Returns a plan's aggregator; for an interaction, that of round `number` from 0, by default the second round."""
     sigma, check, interaction = plan.answer.noise_multiplier, plan.check, plan.interaction
     if plan.aggregator == "lnmax":
         return LnMaxAggregator(sigma)
@@ -173,7 +173,7 @@ def _reaches(noisy_K: Floats, threshold: float) -> NDArray[np.bool_]:
 
 
 def _check_scores(expected_KM: Scores, shape: tuple[int, ...]) -> Scores:
-    """The scores, if they are distributions.
+    """Returns the scores, if they are distributions.
 
     Raises:
         RunFailed: they are not.

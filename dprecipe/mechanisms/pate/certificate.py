@@ -1,4 +1,4 @@
-"""What a certificate says of votes: who voted, on how much, what decided which queries were answered."""
+"""PATE's part of a certificate: who voted, on how many queries, and what decided which of them were answered."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class VotingRoundFacts(Block):
 
 
 class InteractionFacts(Block):
-    """How a student took part in choosing which queries are answered."""
+    """The part that a student took in choosing which queries are answered."""
 
     rounds: Annotated[tuple[VotingRoundFacts, ...], Field(min_length=2, max_length=100)]
     confidence: Probability = Field(description="above it, the student's own prediction is the label")
@@ -183,7 +183,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
 
     def may_charge(self, plan: Plan, event: Event) -> bool:
         if votes.is_filtered(plan) and isinstance(event, FilterRest):
-            return True  # however much it is: the whole is held against the limit
+            return True  # of any size: the sum of all charges is compared with the limit
         return any(event == charge.event for charge in plan.events)
 
     def check_charges(self, plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
@@ -197,7 +197,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
         return []
 
     def may_end_early(self, facts: PateFacts) -> bool:
-        """A vote is over before its last query where the most answers were given."""
+        """Tells if a vote can end before its last query: it does once the most answers were given."""
         return facts.voting.answers_charged >= facts.voting.answers_planned
 
     def list_companions(self, plan: Plan) -> frozenset[str]:
@@ -229,7 +229,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
         )
 
     def list_sections(self, facts: PateFacts) -> Sequence[Section]:
-        """What decided which queries were answered, and what these very votes cost, where that is published."""
+        """Returns one section: what decided which queries were answered and, where published, what these votes cost."""
         stated = facts.data_dependent
         numbers: tuple[tuple[str, str], ...] = ()
         if stated is not None:
@@ -275,7 +275,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost, Sanitised]):
     def list_companion_notes(self, names: frozenset[str]) -> Sequence[str]:
         if labels.LABELS not in names:
             return ()
-        return ("which record has which label in labels.csv is taken as stated: no votes are here to hold it against",)
+        return ("which record has which label in labels.csv is taken as stated: no votes are here to compare it with",)
 
 
 def _voting(plan: Plan, charges: Sequence[Charge]) -> VotingFacts:
@@ -313,7 +313,7 @@ def _interaction(planned: PlannedInteraction) -> InteractionFacts:
 
 
 def _partition(plan: Plan) -> str:
-    """How private records came to teachers."""
+    """Describes how private records came to teachers."""
     planned = plan.as_plan_of(PatePlan)
     if not planned.reads_training_records:
         return "declared: the votes are of teachers that were trained elsewhere, on disjoint parts of the records"
@@ -357,7 +357,7 @@ def _rows(facts: PateFacts, noise: str) -> tuple[tuple[str, str], ...]:
 
 
 def count_answered(charges: Sequence[Charge]) -> list[tuple[int, int]]:
-    """(queries put, answers given) after each block of queries, in the ledger's order; what a crash lost included."""
+    """Counts (queries put, answers given) after each block of queries, in ledger order, losses in a crash included."""
     points = [(0, 0)]
     for index, charge in enumerate(charges, 1):
         if isinstance(charge.event, NoisyMax) or index == len(charges):
@@ -367,7 +367,7 @@ def count_answered(charges: Sequence[Charge]) -> list[tuple[int, int]]:
 
 
 def draw_answered(axes: Axes, points: Sequence[tuple[int, int]]) -> None:
-    """The part of the queries put that was answered, against how many had been put."""
+    """Draws the share of the queries put that was answered, against the number put."""
     parts = [(queries, answers / queries) for queries, answers in points if queries]
     axes.plot(parts, dots=True)
     axes.write(f"{points[-1][1]:,} of {points[-1][0]:,}", parts[-1], anchor="end", shift=(-4, -7))

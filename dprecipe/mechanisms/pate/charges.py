@@ -1,9 +1,9 @@
-"""Which charges a run of votes can have made.
+"""Checks of the charges that a run of votes can have made.
 
-Where votes decide which queries are answered, how much ran is no bound that was known in advance: the run stands under
-a filter, and is charged all that the filter allows. So the charges of such a run add up to the filter's limit, neither
-more nor less, whatever was answered and however often it crashed; less would be an odometer's reading in place of a
-guarantee.
+Where votes decide which queries are answered, the cost of what ran is not a bound that was known in advance. A filter
+limits the run, and the run is charged all that the filter allows. So the charges of such a run add up to exactly the
+filter's limit, whatever was answered and however often it crashed. A smaller sum would be the reading of an odometer,
+not a guarantee.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from dprecipe.mechanisms.pate.theory.filter import sum_filter
 from dprecipe.privacy.events import Charge, Event
 
 ROUNDING = 1e-11
-"""How far, relative, charges may lie from their filter's limit."""
+"""Relative tolerance between the charges and their filter's limit."""
 
 
 def count_charges(charges: Sequence[Charge], kind: type[Event] | UnionType) -> int:
-    """How many events of a kind, or of several, there are."""
+    """Counts the events of one kind, or of several."""
     return sum(charge.count for charge in charges if isinstance(charge.event, kind))
 
 
 def is_of_votes(event: Event) -> bool:
-    """Whether the filter of a run, where it has one, counts the event; it counts neither paid steps of preprocessing,
-    which come before the votes, nor the published cost of votes."""
+    """Tells if a run's filter counts the event. It counts neither paid steps of preprocessing, which come before the
+    votes, nor the published cost of votes."""
     return isinstance(event, NoisyMax | NoisyThreshold | FilterRest)
 
 
 def count_queries(charges: Sequence[Charge]) -> int:
-    """How many queries were put: checks, where there are any, else answers."""
+    """Counts the queries that were put: checks, where there are any, else answers."""
     return count_charges(charges, NoisyThreshold) or count_charges(charges, NoisyMax)
 
 
 def is_filtered(plan: Plan) -> bool:
-    """Whether a filter decides when the run ends, so that its charges are not those of the plan."""
+    """Tells if a filter decides when the run ends, so that its charges are not those of the plan."""
     return plan.as_plan_of(PatePlan).filter_limit is not None
 
 
 def publishes_cost(plan: Plan) -> bool:
-    """Whether the run publishes what its votes cost, with noise."""
+    """Tells if the run publishes what its votes cost, with noise."""
     return plan.as_plan_of(PatePlan).publication is not None
 
 
 def find_contradictions(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
-    """Why no run under the plan's filter can have charged these events of the plan, and ended as it says."""
+    """Returns the reasons why no run under the plan's filter can have charged these events and ended as stated."""
     votes = [charge for charge in charges if is_of_votes(charge.event)]
     planned, limit, total = plan.as_plan_of(PatePlan), _limit(plan), sum_filter(votes)
     path = "events.run_length"
@@ -67,7 +67,7 @@ def find_contradictions(plan: Plan, charges: Sequence[Charge], budget: BudgetFac
         ("answers than are planned", answers, max_answers),
         ("answers than queries", answers, checks),
     ):
-        if once and number > allowed:  # after a crash what was lost is paid for again, as far as the filter goes
+        if once and number > allowed:  # after a crash, what was lost is paid for again, up to the filter's limit
             lines.append(f"{path}: more {name}: {number:,} of {allowed:,}")
     costs = count_charges(charges, SanitisedCost)
     if publishes_cost(plan) and budget.stop_reason != NO_MODEL and (costs != 1 if once else costs < 1):
@@ -82,7 +82,7 @@ def find_contradictions(plan: Plan, charges: Sequence[Charge], budget: BudgetFac
 
 
 def _limit(plan: Plan) -> float:
-    """μ² at which the run stops."""
+    """Returns the μ² at which the run stops."""
     limit = plan.as_plan_of(PatePlan).filter_limit
     if limit is None:
         raise ValueError("no filter decides when the run ends")

@@ -1,6 +1,6 @@
-"""What these very votes cost, from noisy values that were published and paid for: a second statement beside the claim.
+"""The cost of these very votes, from noisy values that were published and paid for: a second statement, not the claim.
 
-It says how much these teachers agreed, not what holds for everyone: that is the claim.
+It says how much these teachers agreed. The claim says what holds for everyone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dprecipe.privacy.workload import summarise_charges
 
 
 class DataDependentFacts(Block):
-    """What these very votes cost, from noisy values that were published and paid for: no worst case, not the claim."""
+    """The cost of these very votes, from noisy values published and paid for: not a worst case, and not the claim."""
 
     epsilon: NonNegativeFloat
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="the claim's, and twice `failure`")
@@ -49,14 +49,14 @@ class DataDependentFacts(Block):
 
     @property
     def sanitised(self) -> Sanitised:
-        """What the run published."""
+        """The noisy values that the run published."""
         return Sanitised(self.noisy_cost, self.noisy_log_sensitivity)
 
 
 @dataclass(frozen=True, slots=True)
 class VotesCost:
-    """What a reader concludes from the published cost of votes: ε, the bound of the Rényi cost, and what the claim's
-    events cost in the worst case at the same δ."""
+    """The conclusions from the published cost of votes: ε, the bound on the Rényi cost, and the worst-case cost of the
+    claim's events at the same δ."""
 
     published: Sanitised
     epsilon: float
@@ -65,9 +65,9 @@ class VotesCost:
 
 
 def compute_cost(plan: Plan, charges: Sequence[Charge], published: Sanitised) -> VotesCost:
-    """What the published numbers say of the votes, by the constants of the plan alone.
+    """Computes the cost of the votes from the published numbers and the constants of the plan alone.
 
-    No list of queries costs more than the worst case of all that are planned.
+    No list of queries costs more than the worst case of all planned queries.
 
     Raises:
         RunFailed: the plan does not publish what votes cost, or it was not charged.
@@ -87,7 +87,7 @@ def compute_cost(plan: Plan, charges: Sequence[Charge], published: Sanitised) ->
 
 
 def sanitiser_of(plan: Plan) -> Sanitiser:
-    """The plan's constants of publishing what votes cost.
+    """Returns the plan's constants for publishing the cost of votes.
 
     Raises:
         RunFailed: there are none.
@@ -101,7 +101,7 @@ def sanitiser_of(plan: Plan) -> Sanitiser:
 
 
 def state_cost(plan: Plan, votes: VotesCost) -> DataDependentFacts:
-    """The statement about these very votes.
+    """Returns the statement about these very votes.
 
     Raises:
         RunFailed: the plan publishes none.
@@ -125,7 +125,7 @@ def state_cost(plan: Plan, votes: VotesCost) -> DataDependentFacts:
 
 
 def statement_sentence(votes: VotesCost, delta: float, failure: float, unit: str) -> str:
-    """The data-dependent statement in words."""
+    """Returns the data-dependent statement in words."""
     whole = delta + 2 * failure
     smaller = "this statement is" if votes.epsilon < votes.worst_case else "the claim is"
     return (
@@ -140,7 +140,7 @@ def statement_sentence(votes: VotesCost, delta: float, failure: float, unit: str
 
 
 def recompute_statement(stated: DataDependentFacts, plan: Plan, charges: Sequence[Charge]) -> list[str]:
-    """What the published cost of votes does not support."""
+    """Returns the stated values that the published cost of votes does not support."""
     if not count_charges(charges, SanitisedCost):
         return ["mechanism.data_dependent: published, and not among the events"]
     recomputed = compute_cost(plan, charges, stated.sanitised)

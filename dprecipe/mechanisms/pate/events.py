@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class VotesEvent(Event):
-    """What a unit can move by one vote, whichever way it changes."""
+    """An event in which a unit moves at most one vote, whichever way the unit changes."""
 
     __slots__ = ()
 
@@ -41,10 +41,10 @@ class NoisyMax(VotesEvent):
     `noise_multiplier` is the noise's scale in votes: for `gaussian` its standard deviation, for `laplace` its scale
     parameter.
 
-    Formal guarantee: that of the noisy counts, two of which a moved vote changes by 1: with Gaussian noise √2/σ-GDP,
-    with Laplace noise a box of two coordinates; the choice of the largest is post-processing. Source: Papernot et al.
-    2018, Proposition 8. Beside events that are accounted under replace-one it costs the same: whichever way a unit
-    changes, one vote moves, and the pair is its own mirror image.
+    Formal guarantee: that of the noisy counts. A moved vote changes two of them by 1: with Gaussian noise, that is
+    √2/σ-GDP; with Laplace noise, a box of two coordinates. The choice of the largest is post-processing. Source:
+    Papernot et al. 2018, Proposition 8. It costs the same together with events accounted under replace-one: whichever
+    way a unit changes, one vote moves, and the pair is its own mirror image.
     """
 
     kind: ClassVar[str] = "noisy_max"
@@ -125,7 +125,7 @@ class UnitGaussian(VotesEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class NoisyThreshold(UnitGaussian):
-    """Whether the largest count of votes, minus a public constant for each class, reaches a threshold after noise.
+    """A check if the largest count of votes, minus a public constant for each class, reaches a threshold after noise.
 
     *Guarantees*: 1/σ-GDP, because one moved vote moves the largest count by at most 1.
     """
@@ -148,7 +148,7 @@ class FilterRest(UnitGaussian):
     """The part of a filter's limit that a run did not use, charged as one Gaussian release.
 
     *Guarantees*: 1/σ-GDP, jointly with the events that ran. Earlier results decide which events come next, so the sum
-    of what ran is no bound that is known in advance; the filter's limit is, so the rest counts as spent
+    of what ran is not a bound that is known in advance. The filter's limit is one, so the rest counts as spent
     (`theory.filter`).
     """
 
@@ -164,8 +164,8 @@ class FilterRest(UnitGaussian):
 class SanitisedCost(VotesEvent):
     """A cost that depends on the votes, with Gaussian noise of `noise_multiplier` times its `beta`-smooth sensitivity.
 
-    And the logarithm of that sensitivity, which moves by at most `beta`, with Gaussian noise of `scale_multiplier`
-    times `beta`. The sensitivity is to one moved vote a query.
+    The logarithm of that sensitivity is released with it: it moves by at most `beta`, and gets Gaussian noise of
+    `scale_multiplier` times `beta`. The sensitivity is to one moved vote per query.
 
     Formal guarantee: the Rényi curve of both (`theory.sanitise.gnss`), finite below the order 1/(1 - exp(-2 beta)); no
     loss distribution is known.

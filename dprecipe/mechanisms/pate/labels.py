@@ -1,4 +1,4 @@
-"""`labels.csv`: the answers of a vote, one row each: the number of a public record in its source, and its label."""
+"""`labels.csv`, the answers of a vote. Each row has the number of a public record in its source, and its label."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_DIGITS = 18
 
 
 def label_lines(rows: Iterable[tuple[int, int | str]]) -> str:
-    """The content of the file."""
+    """Returns the content of the file."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(HEADER)
@@ -25,21 +25,22 @@ def label_lines(rows: Iterable[tuple[int, int | str]]) -> str:
 
 
 def label_names(plan: Plan) -> tuple[str, ...]:
-    """What a label is called, class by class."""
+    """Returns the name of each class, in order."""
     return plan.data.train.class_names or tuple(str(number) for number in range(describe_data(plan.data).outputs))
 
 
 def first_record(plan: Plan, from_python: bool) -> int:
-    """The number in their source of the first public record; 0 of records from Python, which have none."""
+    """Returns the number of the first public record in its source; 0 for records from Python, which have no numbers."""
     source = plan.data.public
     return 0 if from_python or source is None or source.records is None else source.records[0]
 
 
 def find_differences(content: bytes, plan: Plan, answers: int, from_python: bool) -> list[str]:
-    """What keeps a file from holding answers of this run: no more than the `answers` that were charged, of public
-    records that were declared, with labels that are classes, and not one character else.
+    """Returns the reasons why a file can't hold the answers of this run.
 
-    `content` is untrusted. `from_python`: records came from there, so that their numbers have no declared range.
+    A sound file has no more rows than the `answers` that were charged. Its records are declared public ones, its labels
+    are classes, and it has not one further character. `content` is untrusted. `from_python`: the records came from
+    Python, so their numbers have no declared range.
     """
     try:
         text = content.decode()

@@ -1,4 +1,4 @@
-"""PATE's plan: who votes, on how much, and what decides which queries are answered."""
+"""PATE's plan: who votes, on how many queries, and what decides which of them are answered."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ class PlannedRound:
     """A part of the queries."""
 
     check: Recorded
-    """Its checks: as many as the round has queries, at most."""
+    """Its checks: at most one for each query of the round."""
     answer: Recorded
-    """Its answers, as many."""
+    """Its answers: at most one for each query of the round."""
     threshold: float
-    """In votes beyond what the student expects; of the first round, and where it expects nothing, that of the plan."""
+    """Votes needed beyond what the student expects. The plan's own threshold in the first round, and where the student
+    expects nothing."""
 
     @property
     def queries(self) -> int:
-        """The most that are put."""
+        """The most queries that are put."""
         return self.check.count
 
     @property
     def multipliers(self) -> tuple[float, float]:
-        """Standard deviations of the noise of a check, and on each count of an answer.
+        """The standard deviations of the noise of a check, and of the noise on each count of an answer.
 
         Raises:
             TypeError: the charges are for something else.
@@ -45,7 +46,7 @@ class PlannedRound:
 
 @dataclass(frozen=True, slots=True)
 class PlannedInteraction:
-    """How a student takes part from the second round on."""
+    """The part that a student takes from the second round on."""
 
     rounds: tuple[PlannedRound, ...]
     confidence: float
@@ -53,7 +54,7 @@ class PlannedInteraction:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRelease:
-    """What the votes cost, published: one event."""
+    """The published cost of the votes: one event."""
 
     charge: Recorded
     order: float
@@ -63,7 +64,7 @@ class PlannedRelease:
 
     @property
     def event(self) -> SanitisedCost:
-        """Which noise it gets.
+        """The event of its noise.
 
         Raises:
             TypeError: the charge is for something else.
@@ -84,15 +85,15 @@ class PatePlan(UsualPlan):
     """Units in the data set."""
     ensemble: Teachers
     partition_by: str
-    """What names a unit for good: it decides which teacher the unit is dealt to."""
+    """The permanent name of a unit, which decides the teacher that the unit is dealt to."""
     classes: int
     aggregator: Literal["lnmax", "gnmax", "confident_gnmax", "interactive_gnmax"]
     queries: int
-    """The most that are put."""
+    """The most queries that are put."""
     answers: int
-    """The most that are answered."""
+    """The most queries that are answered."""
     votes: tuple[Recorded, ...]
-    """What checks and answers release: as many as are sure to fit, and what a filter leaves beyond them."""
+    """The events of checks and answers: those that are sure to fit, and what a filter leaves beyond them."""
     threshold: float | None
     """T, in votes; `None`: every query is answered."""
     interaction: PlannedInteraction | None
@@ -131,12 +132,12 @@ class PatePlan(UsualPlan):
 
     @property
     def answer(self) -> NoisyMax:
-        """What an answered query releases; where rounds differ, one of the first."""
+        """The event of an answered query; where rounds differ, of one in the first."""
         return next(charge.event for charge in self.votes if isinstance(charge.event, NoisyMax))
 
     @property
     def check(self) -> NoisyThreshold | None:
-        """What a check of the votes releases, where rounds differ one of the first; `None`: every query is answered."""
+        """The event of a check; where rounds differ, of one in the first. `None`: every query is answered."""
         return next((charge.event for charge in self.votes if isinstance(charge.event, NoisyThreshold)), None)
 
     @property
@@ -145,7 +146,7 @@ class PatePlan(UsualPlan):
         return self.answer.noise_multiplier * (math.sqrt(2) if self.answer.family == "laplace" else 1.0)
 
     def next_votes(self, queries_put: int) -> tuple[Event, ...]:
-        """The events of the query after so many."""
+        """Returns the events of the query that follows the first `queries_put`."""
         if self.interaction is not None:
             for voting_round in self.interaction.rounds:
                 if queries_put < voting_round.queries:
@@ -187,7 +188,7 @@ class PatePlan(UsualPlan):
         return rows
 
     def _describe_guaranteed(self) -> str:
-        """How many of the queries the budget holds even if every one is answered, where that is not all of them."""
+        """Describes how many queries the budget holds even if every one is answered; empty where it holds all."""
         sure = sum(c.count for c in self.votes if isinstance(c.event, NoisyThreshold)) or self.queries
         return f" at most; {sure:,} fit whatever is answered" if sure < self.queries else ""
 

@@ -1,4 +1,4 @@
-"""A recipe's queries as arithmetic: what they release, and how many, or with how much noise, fit the budget.
+"""A recipe's queries as arithmetic: their events, how many fit the budget, and how much noise makes them fit.
 
 Source: Papernot et al. 2018, Algorithms 1 and 2; the accountants and the filter cite theirs.
 """
@@ -26,14 +26,14 @@ MULTIPLIER = "mechanism.aggregator.noise.multiplier"
 SELECTION_MULTIPLIER = "mechanism.aggregator.selection.noise.multiplier"
 QUERIES = "mechanism.queries.max"
 MAX_NOISE = 1e6
-"""Of a recipe: see `dprecipe.noise.schema`."""
+"""The largest noise multiplier of a recipe: see `dprecipe.noise.schema`."""
 LARGE_EPSILON = 10.0
-"""No more is suggested: it would promise little."""
+"""The largest ε that a remedy suggests: more would promise little."""
 
 _INSIDE = 1 - 1e-9
-"""Of the largest μ that a budget allows: rounding in its sums shall not lead out of it."""
+"""The share of a budget's largest μ that is used, so that rounding in sums can't exceed the budget."""
 _CLOSE = 1e-6
-"""How closely that μ is solved for beside paid steps, whose composition with it takes time."""
+"""Relative precision of that μ when there are paid steps: composing it with them takes time."""
 
 
 class PateRun:
@@ -51,7 +51,7 @@ class PateRun:
 
     @property
     def sanitising(self) -> tuple[Charge, ...]:
-        """What publishing the data-dependent ε costs."""
+        """The charge for publishing the data-dependent ε; empty where it stays private."""
         chosen = self.spec.sanitize
         if chosen is None:
             return ()
@@ -59,11 +59,11 @@ class PateRun:
 
     @cached_property
     def others(self) -> tuple[Charge, ...]:
-        """What is charged beside the votes: paid steps of preprocessing, and publishing the data-dependent ε."""
+        """The charges besides the votes: paid steps of preprocessing, and publishing the data-dependent ε."""
         return (*self.facts.stage_charges, *self.sanitising)
 
     def answers(self, queries: int) -> int:
-        """The most of `queries` that can be answered."""
+        """Returns the most of `queries` queries that can be answered."""
         max_answers = self.spec.queries.answers
         return queries if max_answers is None or self.selection_multiplier is None else min(max_answers, queries)
 
@@ -75,7 +75,7 @@ class PateRun:
     def list_rounds(
         self, multiplier: float, queries: int
     ) -> Iterator[tuple[int, tuple[NoisyThreshold, NoisyMax], float | None]]:
-        """Of each round of an interaction: queries, check and answer, and the threshold that it states itself."""
+        """Yields, for each round of an interaction, its queries, its check and answer, and the threshold it states."""
         if not isinstance(self.spec.aggregator, InteractiveGnMax) or self.selection_multiplier is None:
             return
         count = self.spec.aggregator.interaction.rounds
@@ -87,7 +87,7 @@ class PateRun:
             yield from ((size, pair, None) for size in split_queries(queries, count))
 
     def votes(self, multiplier: float, queries: int, answers: int) -> tuple[Charge, ...]:
-        """What `queries` queries release of which `answers` are answered, at most."""
+        """Returns the most that `queries` queries release when `answers` of them are answered."""
         if self.rounds is not None:
             return self.rounds.charges(multiplier, queries, answers)
         answered = Charge(NoisyMax(self.family, multiplier), answers)
@@ -96,8 +96,11 @@ class PateRun:
         return Charge(NoisyThreshold(self.selection_multiplier), queries), answered
 
     def check(self) -> list[Finding]:
-        """Whether what is written keeps its budget: all queries where every one is answered, else the first. Rényi
-        first; the tighter accountant only where it decides."""
+        """Checks that the recipe's numbers keep the budget.
+
+        Counts all queries where every one is answered, else the first alone. Tries Rényi accounting first, and the
+        budget's own accountant only where that one decides.
+        """
         if math.isinf(self.cap) or self.multiplier is None:
             return []
         queries = 1 if self.queries is None or self.selection_multiplier is not None else self.queries
@@ -110,7 +113,7 @@ class PateRun:
         return [self._overspent(self.multiplier, queries)]
 
     def solve(self) -> tuple[float, int, dict[str, float | int]]:
-        """The multiplier, the number of queries, and which of them was solved for.
+        """Returns the multiplier, the number of queries, and which of them was solved for.
 
         Raises:
             PlanRefused: as `plan`.
@@ -150,8 +153,11 @@ class PateRun:
         return queries
 
     def plan_votes(self, multiplier: float, queries: int) -> tuple[Charge, ...]:
-        """What the run is planned to release. Where not all of it fits: as many queries as do even if every one is
-        answered, and what the budget leaves beyond them."""
+        """Returns the events that the run is planned to release.
+
+        Where not all of them fit: those of the queries that fit even if every one is answered, and one event for what
+        the budget leaves beyond them.
+        """
         from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 
         answers = self.answers(queries)
@@ -169,12 +175,12 @@ class PateRun:
         return guaranteed if rest is None else (*guaranteed, Charge(rest, 1))
 
     def _plan_rounds(self, rounds: Rounds, multiplier: float, queries: int, answers: int) -> tuple[Charge, ...]:
-        """As `plan_votes`, with each event of the rounds at least once: a ledger may hold any of them."""
+        """Does as `plan_votes`, with each event of the rounds at least once: a ledger may hold any of them."""
         from dprecipe.mechanisms.pate.theory.filter import GaussianFilter, sum_filter
 
         most = sum_filter(rounds.charges(multiplier, queries, answers))
         budget = GaussianFilter(most if math.isinf(self.cap) else min(most, self.limit))
-        held, over = 0.0, 2.0  # a share that fits, and one that doesn't; all of them are a share of 1
+        held, over = 0.0, 2.0  # a share that fits, and one that doesn't; a share of 1 is all queries
         while over - held > 0.25 / queries:
             share = min(1.0, (held + over) / 2)
             fits = budget.holds(rounds.part(multiplier, queries, answers, share))
@@ -187,7 +193,7 @@ class PateRun:
 
     @cached_property
     def limit(self) -> float:
-        """The most that μ² of the Gaussian events of votes may come to within the budget, beside paid steps and what is
+        """The largest Σ μ² of the votes' Gaussian events that fits the budget, together with paid steps and what is
         published; 0: nothing fits."""
         from dprecipe.mechanisms.pate.events import FilterRest
         from dprecipe.privacy import gdp
@@ -198,7 +204,7 @@ class PateRun:
             return (high * _INSIDE) ** 2
         if self.others and self._epsilon(self.others, budget.accountant) > cap:
             return 0.0
-        low, min_multiplier = 0.0, 1e-9 * high  # the other accountants may find that next to nothing fits
+        low, min_multiplier = 0.0, 1e-9 * high  # by another accountant, next to nothing may fit
         precision = _CLOSE if self.facts.stages else 1e-12
         while high - low > precision * high and high > min_multiplier:
             middle = (low + high) / 2
@@ -210,7 +216,10 @@ class PateRun:
         return (low * _INSIDE) ** 2
 
     def min_multiplier(self, queries: int) -> float | None:
-        """Least noise, of six digits, with which `queries` queries fit, all answered that can be; None: none does."""
+        """Finds the least noise, in six digits, with which `queries` queries fit if as many are answered as can be.
+
+        None: no noise is enough.
+        """
         if self.family == "laplace":
             return _in_range(self._min_laplace(queries))
         if self.rounds is not None:
@@ -218,7 +227,7 @@ class PateRun:
         return self._min_gaussian(2 * self.answers(queries), queries * self._check_square)
 
     def _min_of_rounds(self, queries: int) -> float | None:
-        """As `min_multiplier`, of the rounds that state none; None where no noise of theirs is enough."""
+        """Does as `min_multiplier`, for the rounds that state no noise; None where no noise of theirs is enough."""
         if self._sum(MAX_NOISE, queries) > self.limit:
             return None
         low, high = 1e-3, MAX_NOISE
@@ -228,7 +237,7 @@ class PateRun:
         return _in_range(rounding.round_up(high))
 
     def _sum(self, multiplier: float, queries: int) -> float:
-        """Σ μ² of so many queries, answered where it costs most."""
+        """Returns Σ μ² of `queries` queries, with the answers that cost most."""
         from dprecipe.mechanisms.pate.theory.filter import sum_filter
 
         return sum_filter(self.votes(multiplier, queries, self.answers(queries)))
@@ -249,12 +258,12 @@ class PateRun:
             return math.inf if error.reason == "too_tight" else error.tried
 
     def _min_gaussian(self, squares: float, beside: float) -> float | None:
-        """Least noise whose `squares` / σ² fit beside what else μ² comes to."""
+        """Finds the least noise σ for which `squares` / σ² + `beside` is within the limit of μ²; None: none is."""
         left = self.limit - beside
         return _in_range(rounding.round_up(math.sqrt(squares / left))) if left > 0 else None
 
     def max_queries_within(self, multiplier: float) -> int:
-        """Most queries that fit even if every one is answered that can be; 0: not one fits."""
+        """Finds the most queries that fit even if as many are answered as can be; 0: not one fits."""
         if self.family == "laplace":
             from dprecipe.privacy import calibrate
 
@@ -274,7 +283,7 @@ class PateRun:
         return pairs if answers == pairs else int((self.limit - answers * answer) / check)
 
     def _max_of_rounds(self, rounds: Rounds, multiplier: float) -> int:
-        """As `max_queries_within`: the last round takes what the others leave."""
+        """Does as `max_queries_within`, for rounds: the last one takes what the others leave."""
         low, high = rounds.min_queries, 2 * rules.MAX_QUERIES + rounds.min_queries
         if self._sum(multiplier, low) > self.limit:
             return 0
@@ -285,7 +294,7 @@ class PateRun:
 
     @property
     def _check_square(self) -> float:
-        """μ² of one check; 0 where there is none."""
+        """The μ² of one check; 0 where there is none."""
         return 0.0 if self.selection_multiplier is None else 1 / self.selection_multiplier**2
 
     def _epsilon(self, charges: Sequence[Charge], accountant: str) -> float:
@@ -294,7 +303,7 @@ class PateRun:
         return accountants.epsilon(charges, self.budget.delta, self.relation, accountant)
 
     def _overspent(self, multiplier: float, queries: int) -> Finding:
-        """Say by how much, and which single change would mend it."""
+        """Says by how much the budget is overspent, and which single change would mend it."""
         if (finding := find_overspent_stages(self.facts)) is not None:
             return finding
         max_queries, min_multiplier = self.max_queries_within(multiplier), self.min_multiplier(queries)
@@ -317,12 +326,12 @@ class PateRun:
         )
 
     def _cost(self, multiplier: float, queries: int) -> float:
-        """ε of so many queries, all answered, rounded up."""
+        """Returns ε of `queries` queries, all answered, rounded up."""
         charges = (*self.votes(multiplier, queries, queries), *self.others)
         return rounding.round_up(self._epsilon(charges, self.budget.accountant))
 
     def _min_selection(self, multiplier: float) -> float | None:
-        """Least noise of the check with which one query fits; None: none does."""
+        """Finds the least noise of the check with which one query fits; None: no noise is enough."""
         if self.selection_multiplier is None or self.rounds is not None:
             return None
         return self._min_gaussian(1, 2 / multiplier**2)
@@ -361,7 +370,7 @@ class PateRun:
 
 
 def _in_range(multiplier: float) -> float | None:
-    """A multiplier that a recipe can say; None: it is too large."""
+    """Returns the multiplier if a recipe may state it; None: it is too large."""
     return multiplier if multiplier <= MAX_NOISE else None
 
 

@@ -1,7 +1,7 @@
-"""Rounds of queries with constants of their own: what they release, and what they come to at most.
+"""Rounds of queries with constants of their own: their events, and the most that these cost.
 
-A round has its number of queries, and noise of its own for its checks and its answers. Σ μ² of all rounds stands under
-one Gaussian filter, so how many queries of which round are answered need not be known in advance.
+A round has its number of queries, and noise of its own for its checks and its answers. One Gaussian filter limits Σ μ²
+of all rounds, so it need not be known in advance how many queries of each round are answered.
 
 Source: Papernot et al. 2018, section 4.2 and appendix A (Interactive-GNMax).
 """
@@ -19,7 +19,7 @@ from dprecipe.privacy.events import Charge, Event
 
 
 def split_queries(queries: int, rounds: int) -> tuple[int, ...]:
-    """`queries` in so many rounds of about the same size."""
+    """Splits `queries` into `rounds` rounds of about the same size."""
     edges = [round(queries * number / rounds) for number in range(rounds + 1)]
     return tuple(end - first for first, end in itertools.pairwise(edges))
 
@@ -30,11 +30,11 @@ class Rounds:
 
     parts: tuple[VotingRound, ...]
     selection_multiplier: float
-    """Of rounds that state none."""
+    """The noise of checks in rounds that state none."""
 
     @staticmethod
     def of(spec: Pate) -> Rounds | None:
-        """The rounds of a recipe; None where all have the same constants, or there is one."""
+        """Returns the rounds of a recipe; None where all have the same constants, or there is only one round."""
         aggregator, selection = spec.aggregator, spec.selection
         if not isinstance(aggregator, InteractiveGnMax) or isinstance(aggregator.interaction.rounds, int):
             return None
@@ -42,17 +42,17 @@ class Rounds:
 
     @property
     def min_queries(self) -> int:
-        """Queries of all rounds but the last, and one."""
+        """The fewest queries: those of all rounds but the last, and one more."""
         return sum(part.queries or 0 for part in self.parts[:-1]) + 1
 
     def sizes(self, queries: int) -> tuple[int, ...]:
-        """Queries of each round; one each where `queries` are too few for the rounds."""
+        """Returns the queries of each round; one each where `queries` are too few for the rounds."""
         if queries < self.min_queries:
             return (1,) * len(self.parts)
         return (*(part.queries or 1 for part in self.parts[:-1]), queries - self.min_queries + 1)
 
     def events(self, multiplier: float) -> Iterator[tuple[NoisyThreshold, NoisyMax]]:
-        """The check and the answer of each round; `multiplier`: of answers in rounds that state none."""
+        """Yields the check and the answer of each round. Answers have noise `multiplier` in rounds that state none."""
         for part in self.parts:
             check = self.selection_multiplier if part.selection_multiplier is None else part.selection_multiplier
             yield (
@@ -61,7 +61,7 @@ class Rounds:
             )
 
     def charges(self, multiplier: float, queries: int, answers: int) -> tuple[Charge, ...]:
-        """The most that `queries` queries release of which `answers` are answered: those that cost most."""
+        """Returns the most that `queries` queries release when `answers` of them are answered: those that cost most."""
         counts: Counter[Event] = Counter()
         pairs = list(zip(self.sizes(queries), self.events(multiplier), strict=True))
         for size, (check, _) in pairs:
@@ -73,7 +73,7 @@ class Rounds:
         return _listed(counts)
 
     def part(self, multiplier: float, queries: int, answers: int, share: float) -> tuple[Charge, ...]:
-        """About this share of all rounds' checks and answers, and at least one of each."""
+        """Returns about this share of all rounds' checks and answers, and at least one of each."""
         counts: Counter[Event] = Counter()
         for size, (check, answer) in zip(self.sizes(queries), self.events(multiplier), strict=True):
             checks = max(1, int(size * share))
@@ -83,6 +83,6 @@ class Rounds:
 
 
 def _listed(counts: Counter[Event]) -> tuple[Charge, ...]:
-    """Checks first, then answers, each in the order of the rounds."""
+    """Lists checks first, then answers, each in the order of the rounds."""
     ordered = sorted(counts.items(), key=lambda item: not isinstance(item[0], NoisyThreshold))
     return tuple(Charge(event, count) for event, count in ordered if count)

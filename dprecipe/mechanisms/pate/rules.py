@@ -30,12 +30,12 @@ MAX_QUERIES = 10_000_000
 
 
 def check(spec: Pate, facts: Facts) -> list[Finding]:
-    """All findings of the block, errors and warnings."""
+    """Returns all findings of the block, errors and warnings."""
     return [finding for rule in RULES for finding in rule(spec, facts)]
 
 
 def count_pool(data: Data) -> int | None:
-    """How many public records there are; None where only the file knows."""
+    """Counts the public records; None where only the file knows."""
     records = None if data.public is None else data.public.records
     return None if records is None else records[1] - records[0]
 
@@ -59,7 +59,7 @@ def check_vote_rows(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def check_noise_family(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """Which distributions of noise on votes are accounted for."""
+    """The noise on votes has a distribution that is accounted for."""
     kind, path = spec.aggregator.kind, "mechanism.aggregator"
     family = spec.aggregator.noise.family
     if isinstance(spec.aggregator, LnMax):
@@ -104,7 +104,7 @@ def _selection_noise(noise: Noise, kind: str) -> Iterator[Finding]:
 
 
 def check_threshold(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """A check that turns nothing away spends budget for nothing; one that lets nothing pass, too."""
+    """A check wastes budget if it turns no query away, or lets none pass."""
     selection = spec.selection
     if selection is None or selection.noise.multiplier == "auto":
         return
@@ -167,7 +167,7 @@ def check_interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def _check_rounds(rounds: Sequence[VotingRound], queries: Queries, path: str) -> Iterator[Finding]:
-    """All rounds but the last say how many queries they have, and leave one to the last."""
+    """All rounds but the last state their queries, and leave at least one query to the last."""
     for number, chosen in enumerate(rounds):
         last = number == len(rounds) - 1
         if last is (chosen.queries is not None):
@@ -209,7 +209,7 @@ def _check_rounds(rounds: Sequence[VotingRound], queries: Queries, path: str) ->
 
 
 def check_queries(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """As many queries as there can be, and no more answers than that."""
+    """There are no more queries than public records, and no more answers than queries."""
     max_queries, answers, records = spec.queries.max, spec.queries.answers, count_pool(facts.data)
     if answers is not None and spec.selection is None:
         yield Finding(
@@ -283,7 +283,7 @@ def check_sanitising(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def check_paid_steps(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """Paid steps of preprocessing come before the teachers: these have to be trained here, and the cost of their votes
+    """Paid steps of preprocessing come before the teachers, so teachers are trained here and the cost of their votes
     stays private."""
     paid = list_paid_steps(facts.data)
     if not paid:
@@ -324,7 +324,7 @@ def _max_sanitised_teachers() -> int:
 
 
 def _below(value: float, largest: float) -> float:
-    """A round number near `value`, less than `largest`."""
+    """Returns a round number near `value` and below `largest`."""
     return float(f"{min(value, 0.8 * largest):.1e}")
 
 

@@ -15,11 +15,11 @@ from dprecipe.noise.schema import Noise, one_or_many
 MAX_TEACHERS = 60_000
 
 Multiplier = Annotated[float, Field(ge=1e-3, le=1e6)]
-"""The range of every noise of a recipe: beyond it no ledger could hold the event."""
+"""A noise multiplier of a recipe; beyond this range, no ledger could hold the event."""
 
 
 class TeacherTraining(Block):
-    """How each teacher learns its part by gradient steps. Exactly one of `epochs` and `steps`."""
+    """Training of each teacher on its part, by gradient steps. Exactly one of `epochs` and `steps`."""
 
     epochs: PositiveFloat | None = Field(
         None, description="passes over a part of average size; every teacher takes the same number of steps"
@@ -52,14 +52,14 @@ class Teachers(Block):
 
 
 class Selection(Block):
-    """Which queries are answered: those on which the largest count, with noise, reaches the threshold."""
+    """The check that selects queries: one is answered if its largest count, with noise, reaches the threshold."""
 
     threshold: PositiveFloat = Field(description="T, in votes")
     noise: Noise
 
 
 class VotingRound(Block):
-    """A round of queries with constants of its own. The first one's are those of `selection` and `noise`."""
+    """A round of queries with constants of its own. Those of the first round are in `selection` and `noise`."""
 
     queries: PositiveInt | None = Field(None, description="of every round but the last, which takes what is left")
     threshold: PositiveFloat | None = Field(
@@ -74,7 +74,7 @@ class VotingRound(Block):
 
 
 class Interaction(Block):
-    """How the student takes part from the second round on: what it and the teachers agree on is not asked for."""
+    """The student's part from the second round on: queries on which it agrees with the teachers are not answered."""
 
     rounds: Annotated[
         Annotated[Annotated[int, Field(ge=2, le=100)], Tag("one")]
@@ -105,7 +105,7 @@ class GnMax(Block):
 
 
 class ConfidentGnMax(Block):
-    """As `gnmax`, for queries on which the teachers agree."""
+    """The aggregator `gnmax`, for queries on which the teachers agree."""
 
     kind: Literal["confident_gnmax"]
     noise: Noise
@@ -113,7 +113,7 @@ class ConfidentGnMax(Block):
 
 
 class InteractiveGnMax(Block):
-    """First as `confident_gnmax`; then for queries on which the teachers tell the student something new."""
+    """In the first round `confident_gnmax`; then for queries on which the teachers tell the student something new."""
 
     kind: Literal["interactive_gnmax"]
     noise: Noise
@@ -125,15 +125,15 @@ Aggregator = Annotated[LnMax | GnMax | ConfidentGnMax | InteractiveGnMax, Field(
 
 
 class Queries(Block):
-    """How much the teachers are asked."""
+    """The number of queries put to the teachers."""
 
     max: SolvableInt = Field(description="queries, at most; `auto`: as many as fit the budget")
     answers: PositiveInt | None = Field(None, description="answers, at most, if not every query is answered")
 
 
 class SmoothSensitivity(Block):
-    """Make the data-dependent ε publishable: noise in proportion to its smooth sensitivity. All constants are fixed
-    before the votes are seen."""
+    """Noise in proportion to the smooth sensitivity, which makes the data-dependent ε publishable. All constants are
+    fixed before the votes are seen."""
 
     method: Literal["smooth_sensitivity"]
     order: Annotated[float, Field(ge=1.01, le=10_000)] = Field(description="α, the Rényi order of the bound")
@@ -162,7 +162,7 @@ class Pate(Block):
 
     @property
     def solvable(self) -> dict[str, float | int | Auto]:
-        """What can be `auto`, by dotted path."""
+        """The values that may be `auto`, by dotted path."""
         return {
             "mechanism.aggregator.noise.multiplier": self.aggregator.noise.multiplier,
             "mechanism.queries.max": self.queries.max,
@@ -170,7 +170,7 @@ class Pate(Block):
 
     @property
     def selection(self) -> Selection | None:
-        """Which queries are answered; None where every one is."""
+        """The check that selects queries; None where every query is answered."""
         return self.aggregator.selection if isinstance(self.aggregator, ConfidentGnMax | InteractiveGnMax) else None
 
 

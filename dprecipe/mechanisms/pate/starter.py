@@ -1,4 +1,4 @@
-"""The starter recipes of PATE: what follows the name, for each source."""
+"""The starter recipes of PATE: all but the name, for each source."""
 
 from __future__ import annotations
 
@@ -126,10 +126,10 @@ _CHOICES = {
 
 
 def starter_text(source: str, _: str) -> str:
-    """All of a recipe but its name; the data block is its own, for it has public records, too."""
+    """Returns a recipe without its name. It has a data block of its own, because PATE also needs public records."""
     data = _DATA.get(source) or _TABLE.replace("&SOURCE", source)
     student, count, model, aggregator, queries, epsilon, training = _CHOICES[source]
-    # Records that a range takes by place: a guarantee compares data sets in which no place moves.
+    # A range takes records by position, so the guarantee must compare data sets in which no position moves.
     relation = ", neighbouring: zero_out_one" if "split: train, records:" in data else ""
     return f"""\
 {data}

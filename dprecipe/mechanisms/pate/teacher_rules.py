@@ -17,7 +17,7 @@ from dprecipe.models.schema import GradientBoosting, Model, Pretrained, RandomFo
 FEW_TEACHERS = 1000
 """Below this, the noise that makes a data-dependent bound publishable takes what the bound gains."""
 RECORDS_A_TEACHER = 7
-"""With as many on average, fewer than 1 % of the parts have no record or one."""
+"""Records a teacher on average, with which fewer than 1 % of the parts have at most one record."""
 
 
 def check_ensemble(spec: Pate, facts: Facts) -> Iterator[Finding]:
@@ -84,7 +84,7 @@ def check_teacher_model(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def check_student_weights(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """A student begins from weights of its seed, as teachers do."""
+    """A student begins from the random weights of its seed, as teachers do."""
     yield from _begins_elsewhere(facts.model)
 
 
@@ -99,7 +99,7 @@ def _begins_elsewhere(model: Model) -> Iterator[Finding]:
 
 
 def check_identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """What names a record has to be there, and a unit's records stay together."""
+    """The column that names records exists, and a unit's records stay together."""
     column, path = spec.teachers.identity, "mechanism.teachers.identity"
     if column is None:
         return
@@ -135,7 +135,7 @@ def check_identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def check_augmentation(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """Augmentation is of training by gradient steps: what is fitted at once, or was voted elsewhere, has none."""
+    """Only teachers that learn by gradient steps can be augmented, not those fitted at once or trained elsewhere."""
     if spec.teachers.training is not None:
         return
     for index, step in enumerate(facts.data.preprocess):
@@ -150,7 +150,7 @@ def check_augmentation(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def check_part_sizes(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """A teacher without records votes a constant; parts are dealt by chance, so that some get few."""
+    """A teacher without records votes a constant; parts are dealt by chance, so some get few records."""
     count, size = spec.teachers.count, facts.size
     mean = size / count
     share_idle = math.exp(-mean) * (1 + mean)
@@ -174,7 +174,7 @@ def check_part_sizes(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def check_sanitised_teachers(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """What sanitising costs is the same for ten teachers as for ten thousand; what it gains is not."""
+    """Sanitising costs the same for ten teachers as for ten thousand, but gains less with few."""
     count = spec.teachers.count
     if spec.sanitize is not None and count < FEW_TEACHERS:
         yield Finding(

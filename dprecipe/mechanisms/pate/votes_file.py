@@ -1,4 +1,4 @@
-"""`mechanism.teachers.votes`: what an ensemble voted that was trained elsewhere. Untrusted: all of it is checked.
+"""`mechanism.teachers.votes`: the votes of an ensemble trained elsewhere. They are untrusted: all of them are checked.
 
 Axes: Q queries, M classes, N teachers.
 """
@@ -19,14 +19,14 @@ from dprecipe.mechanisms.pate.schema import VotesFile
 
 SAVE = "save it with numpy.savez_compressed(path, votes=…), integers: counts (records, classes), or labels"
 BLOCK = 1 << 22
-"""Labels that are counted at once."""
+"""The most labels that are counted at once."""
 
 
 def read(spec: VotesFile, root: Path, public: int, teachers: int, classes: int) -> Counts:
-    """The counts of each of `public` public records, in their order: (Q, M), every row summing to `teachers`.
+    """Returns the counts for each of `public` public records, in order: (Q, M); each row sums to `teachers`.
 
-    An array of as many columns as there are classes holds counts; one of as many as there are teachers, the class that
-    each votes for. Which of the two is decided by these numbers, which are public, and never by what the file holds.
+    An array with one column per class holds counts; one with a column per teacher holds the class that each votes for.
+    Only these two numbers decide which it is; they are public. The file's content never decides it.
 
     Raises:
         DataFault: the file is missing, damaged or holds Python objects; its array has another shape or is no votes.
@@ -49,7 +49,7 @@ def read(spec: VotesFile, root: Path, public: int, teachers: int, classes: int) 
 
 
 def _select_rows(spec: VotesFile, count: int, public: int, place: str) -> slice:
-    """The rows that are read: one for each public record. No others are unpacked."""
+    """Returns the rows that are read: one for each public record. No others are unpacked."""
     first, end = (0, count) if spec.records is None else spec.records
     if end > count or end - first != public:
         raise DataFault(
@@ -64,7 +64,7 @@ def _check_counts(rows_QM: NDArray[Any], place: str, first: int, teachers: int) 
     negative = np.flatnonzero((rows_QM < 0).any(axis=1))
     if len(negative):
         raise DataFault(f"{place}: a row holds a negative count", SAVE, f"row {first + negative[0]}")
-    sums_Q = rows_QM.sum(axis=1, dtype=np.float64)  # counts of teachers are exact in it, and nothing overflows
+    sums_Q = rows_QM.sum(axis=1, dtype=np.float64)  # counts of teachers are exact in float64, and nothing overflows
     wrong = np.flatnonzero(sums_Q != teachers)
     if len(wrong):
         total = f"more than {teachers}" if sums_Q[wrong[0]] > teachers else f"{sums_Q[wrong[0]]:.0f}"
@@ -90,7 +90,7 @@ def _count_label_rows(labels_QN: NDArray[Any], place: str, first: int, classes: 
 
 
 def count_labels(labels_QN: NDArray[Any], classes: int) -> Counts:
-    """How many of the labels of each row are each class: (Q, M)."""
+    """Counts the labels of each class in each row: (Q, M)."""
     queries, teachers = labels_QN.shape
     counts_QM = np.empty((queries, classes), np.int32)
     rows = max(1, BLOCK // max(teachers, classes))

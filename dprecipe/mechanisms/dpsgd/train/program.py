@@ -48,7 +48,7 @@ def build(context: StepContext) -> NoisySteps:
 
 
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
-    """The probe's tests of this mechanism's sums."""
+    """Returns the probe's tests of this mechanism's sums."""
     sums = ClippedSums(plan, model)
     clipping = sums.clipping(NoisyStep(0, plan.mechanism_plan.events[0].event))
     rows = None if sums.several is None else 2 * sums.copies
@@ -62,7 +62,9 @@ def clipping_of(
     noise_multiplier: float,
     shares: tuple[float, ...] | None = None,
 ) -> Clipping:
-    """The clipping of a plan, at one clip norm; `shares`: of an event with noise of its own for each group of layers.
+    """Returns a plan's clipping at one clip norm.
+
+    `shares` are those of an event with noise of its own for each group of layers.
 
     Raises:
         RunFailed: the number of norms is not the model's number of layers, or of their groups.
@@ -89,7 +91,7 @@ def clipping_of(
 
 
 def _group_numbers(clip: PlannedClip, layers: tuple[int, ...]) -> tuple[int, ...]:
-    """The group of each trained parameter, given its layer."""
+    """Returns the group of each trained parameter, given its layer."""
     if clip.groups is None:
         return layers
     if sum(clip.groups) != max(layers) + 1:
@@ -102,7 +104,7 @@ def _group_numbers(clip: PlannedClip, layers: tuple[int, ...]) -> tuple[int, ...
 
 
 def next_clip_norm(clip_norm: float, share: float, quantile: float, learning_rate: float) -> float:
-    """The next clip norm, if about `share` of the units were within this one: C exp(-η (share - quantile)).
+    """Returns the next clip norm, if about `share` of the units were within this one: C exp(-η (share - quantile)).
 
     Source: Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping", Algorithm 1.
     """
@@ -149,7 +151,7 @@ class ClippedSums:
         self._sharded: tuple[Shards, PassSizes] | None = None
 
     def clipping(self, step: NoisyStep) -> Clipping:
-        """The clipping of a step, after the adaptation of earlier steps; its noise is that of the charged event."""
+        """Returns a step's clipping, after the adaptation in earlier steps; its noise is that of the charged event."""
         clip_norm = self._phase(step).clip_norm if self._adapted is None else self._adapted
         shares = step.event.shares if isinstance(step.event, GroupedGaussian) else None
         return clipping_of(self._clip, self._model, clip_norm, multiplier_of(step.event), shares)
@@ -200,7 +202,7 @@ class ClippedSums:
         return (*text, *find_fallbacks(model, self._loss, batch, clipping, self._model))
 
     def _zeros(self, count: int) -> BatchPart:
-        """So many units, which are all zeros."""
+        """Returns `count` units whose features and labels are all zeros."""
         rows = () if self.several is None else (self.copies,)
         device = next(self._model.parameters()).device
         labels = torch.zeros((count, *rows), dtype=label_type(self._target), device=device)

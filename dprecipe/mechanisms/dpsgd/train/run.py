@@ -1,4 +1,4 @@
-"""What executes a plan of DP-SGD."""
+"""The executor of a DP-SGD plan."""
 
 from dprecipe.mechanisms.dpsgd.train.program import build, sum_tests
 from dprecipe.training.steps.stepwise import StepwiseRunner

@@ -1,4 +1,4 @@
-"""`dprecipe votes`: what a recipe brings on simulated votes; `dprecipe teachers`: train a shard of the teachers.
+"""The commands `dprecipe votes`, a forecast on simulated votes, and `dprecipe teachers`, which trains some teachers.
 
 `votes` simulates, plans and draws figures. It never reads private votes, and nothing it finds enters a certificate.
 `teachers` writes private files, and spends nothing: only a run puts queries.
@@ -21,7 +21,7 @@ def forecast_votes(
         tuple[float, float],
         typer.Option(metavar="LOW HIGH", help="Shares of the teachers that agree on a query; uniform between them."),
     ] = (0.5, 1.0),
-    seed: Annotated[int, typer.Option(help="Of the simulated votes.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the simulated votes.")] = 0,
     output: Annotated[str, typer.Option("--format", help="text or json")] = "text",
     out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
 ) -> None:

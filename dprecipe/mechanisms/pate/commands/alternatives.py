@@ -41,7 +41,7 @@ class Alternatives:
     answered: float
 
     def planned(self, spec: Pate) -> tuple[PatePlan | None, float | None]:
-        """A plan, and the ε of all that is released with it; None where it is refused."""
+        """Plans `spec` and computes the ε of all that the plan releases; both None where the plan is refused."""
         budget = self.facts.budget
         try:
             plan = account.plan(spec, self.facts).plan
@@ -53,7 +53,7 @@ class Alternatives:
         return plan, rounding.round_up(epsilon)
 
     def release(self, constants: Sanitiser) -> ForecastRelease:
-        """What publishing with these constants is expected to bring, in the plan that does."""
+        """Forecasts a release with these constants, in a plan that publishes it."""
         sanitize = SmoothSensitivity(
             method="smooth_sensitivity",
             order=constants.order,
@@ -65,7 +65,7 @@ class Alternatives:
         spec = self.spec.model_copy(update={"analysis": "data_dependent", "sanitize": sanitize})
         plan, worst = self.planned(spec)
         voting, queries, stop = self.voting, self.queries, None
-        if plan is not None:  # what the recipe leaves to be solved comes out differently
+        if plan is not None:  # a release takes budget, so solving the plan gives another noise or other queries
             voting = replace(voting, multiplier=plan.answer.noise_multiplier)
             queries = plan.queries
             stop = expect_stop(plan, queries, self.answered)
@@ -81,13 +81,13 @@ def sanitiser_of(block: SmoothSensitivity) -> Sanitiser:
 
 
 def count_first_round(plan: PatePlan) -> int:
-    """The queries of which nothing is known but the votes: all, or those of an interactive run's first round."""
+    """Counts the queries that depend on the votes alone: all, or those of an interactive run's first round."""
     queries, interaction = plan.queries, plan.interaction
     return queries if interaction is None else max(1, interaction.rounds[0].queries)
 
 
 def pass_chances(counts_QM: NDArray[np.int64], selection: VoteSelection | None) -> Array:
-    """Pr[the query is answered]: (Q,)."""
+    """Computes Pr[the query is answered]: (Q,)."""
     if selection is None:
         return np.ones(len(counts_QM))
     chances_Q: Array = np.exp(votes.log_pass(counts_QM.max(axis=1), selection)[0])
@@ -95,13 +95,13 @@ def pass_chances(counts_QM: NDArray[np.int64], selection: VoteSelection | None) 
 
 
 def share_right(pass_Q: Array, right_Q: Array) -> float | None:
-    """Of the answers, how many are right; None where hardly one is given."""
+    """Computes the share of the answers that are right; None where hardly any answer is given."""
     total = float(pass_Q.sum())
     return float(pass_Q @ right_Q) / total if total > 1e-6 else None
 
 
 def expect_stop(plan: PatePlan, queries: int, answered: float) -> Stop:
-    """Where the mean spend has used the filter up; the last query needs room for its check and its answer."""
+    """Finds where a run ends on average; the filter ends it when it can't hold one more check and answer."""
     max_answers = float(plan.answers)
     ends: dict[Reason, float] = {
         "queries": float(queries),

@@ -1,7 +1,7 @@
-"""What a PATE recipe will bring on simulated votes: answers, how many of them are right, and ε in every currency.
+"""A forecast of a PATE recipe on simulated votes: answers, how many of them are right, and ε by every account.
 
-Threshold, noise and the constants of sanitising have to be chosen without the private votes; this is what to choose
-them by. Costs are means over simulated queries, times the queries planned; the worst case is the plan's own.
+Threshold, noise and the constants of sanitising have to be chosen without the private votes; the forecast is a basis
+for that choice. Costs are means over simulated queries, times the queries planned; the worst case is the plan's own.
 
 Axes: Q queries, M classes, A orders.
 """
@@ -35,15 +35,15 @@ from dprecipe.mechanisms.pate.train.analysis import voting_of
 from dprecipe.privacy import conversion
 
 SIMULATED = 5000
-"""Most queries that are simulated; of more, their mean stands for the rest."""
+"""The most queries that are simulated; if there are more, their mean stands for the rest."""
 EXACT_QUERIES, EXACT_CLASSES = 250, 20
-"""Up to as many classes the exact cost is worked out, of as many queries: seconds."""
+"""Limits of the exact cost, which takes seconds: the queries it is computed for, and the most classes."""
 DELTA = 1e-6
-"""δ' of what is suggested, or a tenth of δ where that is less."""
+"""The δ' of suggested constants; a tenth of δ where that is less."""
 
 
 def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, seed: int, report: Report) -> Forecast:
-    """What the plan of `spec` will bring if teachers agree as is assumed. `report` is told what is being worked out."""
+    """Forecasts the plan of `spec`, with teachers that agree as is assumed. `report` gets the name of each task."""
     voting, planned, delta = voting_of(plan), plan.as_plan_of(PatePlan), plan.budget.delta
     queries, interaction = count_first_round(planned), planned.interaction
     report("simulated votes")
@@ -104,7 +104,7 @@ def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, se
 
 
 def _exact(counts_QM: NDArray[np.int64], voting: Voting, queries: int, delta: float, report: Report) -> float | None:
-    """ε with the exact cost of the answers, of some of the queries for all."""
+    """Computes ε with the exact cost of answers; some of the queries stand for all."""
     if voting.family != "gaussian" or voting.classes > EXACT_CLASSES:
         return None
     some_QM = counts_QM[:EXACT_QUERIES]

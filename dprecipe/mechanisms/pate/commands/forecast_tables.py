@@ -37,14 +37,14 @@ from dprecipe.privacy.divergence import Array
 from dprecipe.privacy.events import Charge
 
 THRESHOLDS = tuple(round(0.5 + 0.05 * i, 2) for i in range(10))
-"""What the table has beside the recipe's: shares of the teachers that have to agree."""
+"""Thresholds of the table besides the recipe's own, as shares of the teachers."""
 DEVIATIONS = (0.25, 0.5, 0.75)
-"""And standard deviations of the check's noise, as shares of the teachers."""
+"""Standard deviations of the check's noise besides the recipe's own, as shares of the teachers."""
 POINTS = 12
 
 
 def tabulate_rows(plan: Plan, look: Alternatives, right_Q: Array, report: Report) -> tuple[ForecastRow, ...]:
-    """The table over thresholds and the check's noise; empty where every query is answered."""
+    """Tabulates thresholds and noises of the check; empty where every query is answered."""
     selection = look.voting.selection
     if selection is None:
         return ()
@@ -85,7 +85,7 @@ def tabulate_rows(plan: Plan, look: Alternatives, right_Q: Array, report: Report
 
 
 def _with_deviation(spec: Pate, deviation: float) -> Pate:
-    """The recipe with another noise of the check."""
+    """Returns the recipe with another noise of the check."""
     selection = spec.selection
     if selection is None:
         return spec

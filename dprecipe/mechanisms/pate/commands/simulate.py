@@ -1,6 +1,6 @@
-"""Votes of an ensemble that nobody has trained: what thresholds and noise are chosen by, in place of private votes.
+"""Simulated votes, by which to choose thresholds and noise without the private votes.
 
-How much teachers agree is an assumption that someone states, and public like the recipe. Nothing here reads data.
+How much teachers agree is an assumption, as public as the recipe. Nothing here reads data.
 
 Axes: Q queries, M classes, K classes but for the one agreed on, U quantiles of the noise.
 """
@@ -17,7 +17,7 @@ from dprecipe.mechanisms.pate.theory.votes import Voting
 from dprecipe.privacy.divergence import Array
 
 SKEW = 3
-"""Of the dissenters' votes the first share u³ (0 < u < 1) of the other classes gets the share u: most goes to few."""
+"""The skew of dissenters' votes: the first share u³ (0 < u < 1) of the other classes gets the share u of them."""
 
 _QUANTILES = 128
 _AT_ONCE = 1 << 22
@@ -40,10 +40,10 @@ class Agreement:
 
 
 def simulate_counts(teachers: int, classes: int, queries: int, agreement: Agreement, seed: int) -> NDArray[np.int64]:
-    """Simulated votes: (Q, M), each row summing to `teachers`; the same for the same arguments.
+    """Simulates votes: (Q, M); each row sums to `teachers`. The same arguments give the same votes.
 
-    Each query has a class of its own, drawn uniformly, and a share of agreement; every teacher votes for that class
-    with this chance, else for one of the others, the same few being the likelier ones for all teachers of a query.
+    Each query has a class of its own, drawn uniformly, and a share of agreement. Every teacher votes for that class
+    with this chance, else for one of the others. On one query, the same few of these are likelier for all teachers.
     """
     random = np.random.Generator(np.random.PCG64(seed))
     share_Q1 = random.uniform(agreement.low, agreement.high, (queries, 1))
@@ -56,10 +56,10 @@ def simulate_counts(teachers: int, classes: int, queries: int, agreement: Agreem
 
 
 def plurality_chance(counts_QM: NDArray[np.int64], voting: Voting) -> Array:
-    """Pr[the answer is the class with the most votes], should the query be answered: (Q,), to about 5e-4.
+    """Computes Pr[the answer is the class with the most votes], if the query is answered: (Q,), to about 5e-4.
 
-    With z the noise of that class, the mean over its quantiles of Π Pr[noise <= gap + z] over the other classes. Of
-    several classes with the most votes, the first counts.
+    With z the noise of that class, it is the mean over quantiles of z of Π Pr[noise <= gap + z] over the other classes.
+    If several classes have the most votes, the first counts.
     """
     quantiles_U = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     noise_U = voting.multiplier * _quantile(quantiles_U, voting.family)
@@ -74,7 +74,7 @@ def plurality_chance(counts_QM: NDArray[np.int64], voting: Voting) -> Array:
 
 
 def _quantile(chances: Array, family: str) -> Array:
-    """The inverse of `_below`."""
+    """Computes the inverse of `_below`."""
     if family == "gaussian":
         normal: Array = special.ndtri(chances)
         return normal
@@ -83,7 +83,7 @@ def _quantile(chances: Array, family: str) -> Array:
 
 
 def _below(values: Array, family: str) -> Array:
-    """Pr[noise of scale 1 <= value]."""
+    """Computes Pr[noise of scale 1 <= value]."""
     if family == "gaussian":
         normal: Array = special.ndtr(values)
         return normal

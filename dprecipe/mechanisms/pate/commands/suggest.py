@@ -1,8 +1,8 @@
-"""What publishing a data-dependent ε is expected to bring on simulated votes, and the constants that bring most.
+"""The expected data-dependent ε of a release on simulated votes, and the constants that make it smallest.
 
-The sum that would be published, and its smooth sensitivity, are those of a run (`privacy.vote_sensitivity`); of their
-noise the mean is taken. Where teachers are many, the sensitivity is looked up at every so many counts only: it comes
-out within about 1 % of a run's, in a thousandth of the time.
+The sum that would be published and its smooth sensitivity are computed as in a run (`theory.vote_sensitivity`); their
+noise has its mean value. With many teachers, the sensitivity is evaluated only at every `step`-th count. It comes out
+within about 1 % of a run's, in a thousandth of the time.
 
 Axes: Q queries, S and T the two largest counts, D distances, B betas, L multipliers of the noise of the sensitivity.
 """
@@ -25,23 +25,23 @@ from dprecipe.mechanisms.pate.theory.votes import Voting
 from dprecipe.privacy.divergence import Array
 
 SIGNIFICANT = 2
-"""Digits of what is suggested."""
+"""Significant digits of suggested constants."""
 MIN_ORDER, MAX_ORDER = 1.5, 1024.0
 
 _ROWS = 500
-"""Of a table, at least; twice as many at most."""
+"""The fewest rows of a table of many teachers; it has at most twice as many."""
 _BETAS = np.linspace(0.05, 0.9, 35)
-"""β over the largest that has a finite cost."""
+"""Values of β that are tried, over the largest β with a finite cost."""
 _SCALES = np.geomspace(1.0, 300.0, 80)
-"""Multipliers of the noise of the sensitivity's logarithm."""
+"""Multipliers that are tried for the noise of the sensitivity's logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedCost:
-    """What a release with these constants is expected to say, over its noise: ε at δ + 2δ'.
+    """The release expected with these constants, on average over its noise: ε at δ + 2δ'.
 
-    `deviation` is the standard deviation of ε by the noise of the value; `total` F, the sum before noise; `cost` what
-    the release itself spends, both in Rényi terms at the constants' order.
+    `deviation` is the standard deviation of ε that the noise of the value causes. `total` is F, the sum before noise;
+    `cost` is what the release itself spends. Both are Rényi costs at the constants' order.
     """
 
     constants: Sanitiser
@@ -54,7 +54,7 @@ class PublishedCost:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSums:
-    """At one order: a query's mean cost, and how much one teacher can change the mean at distances 0, step, …: (D,)."""
+    """A query's mean cost at one order, and how much one teacher can change that mean at distances 0, step, …: (D,)."""
 
     order: float
     cost: float
@@ -62,7 +62,7 @@ class SimulatedSums:
     step: int
 
     def published(self, constants: Sanitiser, voting: Voting, queries: int, delta: float) -> PublishedCost:
-        """The release for a list of `queries` queries, clipped at what any votes would cost."""
+        """Forecasts the release for `queries` queries, with its cost clipped to the worst case of any votes."""
         log_smooth = vote_sensitivity.log_smooth(queries * self.sensitivities, constants.smoothness * self.step)
         spread = constants.smoothness * constants.sensitivity_multiplier
         mean = Sanitised(queries * self.cost, log_smooth + spread * constants.quantile + spread**2 / 2)
@@ -79,7 +79,7 @@ class SimulatedSums:
 
 
 def simulate_sums(counts_QM: NDArray[np.int64], voting: Voting, order: float) -> SimulatedSums:
-    """What a run would sum up, divided by the queries."""
+    """Computes the sums of a run, divided by the number of queries."""
     step = max(1, voting.teachers // _ROWS)
     first_Q, second_Q = vote_sensitivity.two_largest(counts_QM)
     cost = float(vote_sensitivity.query_cost(first_Q, second_Q, voting, order).mean())
@@ -98,8 +98,8 @@ def suggest_constants(
     start: float,
     report: Callable[[str], None],
 ) -> Sanitiser:
-    """Constants whose expected ε is the smallest found: all but the order by a grid and a formula, the order downhill
-    from `start` in steps of 2 and then of √2. `failure` δ' is given. `report` is told what is being looked at."""
+    """Finds constants with the smallest expected ε: all but the order by a grid and a formula, the order downhill from
+    `start` by factors of 2 and then of √2. `failure` is δ', which is given. `report` gets the name of each task."""
 
     @cache
     def at(order: float) -> tuple[float, Sanitiser]:
@@ -119,9 +119,9 @@ def suggest_constants(
 def _choose_best(
     sums: SimulatedSums, voting: Voting, queries: int, delta: float, failure: float
 ) -> tuple[float, Sanitiser]:
-    """The best constants at one order, and ε with them, not clipped.
+    """Finds the best constants at one order, and ε with them, not clipped.
 
-    With w the mean of z exp(μ~), the multiplier s of the value's noise that makes s w + α/(2 s² v) least is
+    With w the mean of z exp(μ~), the multiplier s of the value's noise that minimises s w + α/(2 s² v) is
     (α/(v w))^(1/3).
     """
     order, z = sums.order, -float(special.ndtri(failure))
@@ -144,8 +144,10 @@ def _choose_best(
 
 
 def local_sensitivity(voting: Voting, order: float, step: int) -> Array:
-    """As `vote_sensitivity.local_sensitivities` of the table of costs, at every `step`-th count of either axis: (S,
-    T)."""
+    """Does as `vote_sensitivity.local_sensitivities` of the table of costs, at every `step`-th count of both axes.
+
+    The result is (S, T).
+    """
     first_ST, second_ST = np.meshgrid(
         np.arange(0, voting.teachers + 1, step), np.arange(0, voting.teachers // 2 + 1, step), indexing="ij"
     )
@@ -158,7 +160,7 @@ def local_sensitivity(voting: Voting, order: float, step: int) -> Array:
 
 
 def _costs(first_ST: NDArray[np.int64], second_ST: NDArray[np.int64], voting: Voting, order: float) -> Array:
-    """f of pairs of counts, NaN where no histogram has them."""
+    """Computes f for pairs of counts; NaN where no histogram has them."""
     costs_ST = np.full(first_ST.shape, np.nan)
     possible_ST = vote_sensitivity.is_possible(first_ST, second_ST, voting) & (second_ST >= 0)
     costs_ST[possible_ST] = vote_sensitivity.query_cost(first_ST[possible_ST], second_ST[possible_ST], voting, order)

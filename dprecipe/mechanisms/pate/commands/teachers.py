@@ -1,4 +1,4 @@
-"""`dprecipe teachers`: train a shard of the teachers, on any machine. Nothing is spent: no query is put."""
+"""`dprecipe teachers`: trains a shard of the teachers, on any machine. It spends nothing, because no query is put."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRIVATE = "private: votes of single teachers, without noise. Publish nothing of 
 def train_teachers(
     recipe: Path, out: Path, overrides: Sequence[str], shard: str, prepare: bool, data_root: Path | None
 ) -> None:
-    """Plan, then train the shard and keep its votes; a shard that is there is not trained again.
+    """Plans, then trains the shard and keeps its votes; a shard that is there already is not trained again.
 
     Raises:
         UsageFault: the recipe trains no teachers; the folder holds shards of another plan, version or records.

@@ -1,4 +1,4 @@
-"""`dprecipe votes`: what a PATE recipe will bring on simulated votes, so that nobody needs to look at private ones."""
+"""`dprecipe votes`: a forecast of a PATE recipe on simulated votes, so that no private vote has to be looked at."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def forecast_votes(
     output: str = "text",
     out: Path | None = None,
 ) -> None:
-    """Print what to expect of a recipe's queries; with `out`, also write `votes.json` and `votes.svg`.
+    """Prints a forecast of a recipe's queries; with `out`, also writes `votes.json` and `votes.svg`.
 
     Raises:
         RecipeError, PlanRefused: what is wrong with the recipe.
@@ -47,7 +47,7 @@ def forecast_votes(
     if seed < 0:
         raise UsageFault(f"{seed} is no seed", "give --seed a whole number >= 0")
     if out is not None:
-        write_documents(out, {})  # a folder that can't be written is known before the work
+        write_documents(out, {})  # fails before the work if the folder can't be written
     loaded = read(recipe, overrides)
     spec = loaded.recipe.mechanism
     if not isinstance(spec, Pate):
@@ -143,7 +143,7 @@ def _suggestion(release: ForecastRelease) -> list[str]:
 
 
 def _price(release: ForecastRelease) -> str:
-    """What publishing makes of the claim and of the answers."""
+    """Describes the claim and the end of a run that publishes."""
     if release.worst_case is None or release.stop is None:
         return "the budget does not hold such a release beside the queries"
     stop = release.stop

@@ -1,4 +1,4 @@
-"""The plot of `dprecipe votes`: answers against the threshold, and ε against queries, as an SVG of its own."""
+"""The plot of `dprecipe votes`, an SVG: answers against the threshold, and ε against queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Line = tuple[str, str, Sequence[tuple[float, float]]]
 
 
 def plot_votes(forecast: Forecast) -> str:
-    """One panel below the other; the first is left out where every query is answered."""
+    """Draws one panel below the other; the first is left out where every query is answered."""
     panels: list[tuple[str, list[Line], float | None]] = []
     if forecast.threshold is not None:
         lines: list[Line] = [
@@ -51,7 +51,7 @@ def plot_votes(forecast: Forecast) -> str:
 
 
 def _panel(title: str, lines: Sequence[Line], mark: float | None, above: int) -> list[str]:
-    """Lines over common axes, their names on top, a dashed line at `mark`."""
+    """Draws lines over common axes, their names on top, and a dashed line at `mark`."""
     series = [[(x, y) for x, y in points if math.isfinite(y)] for _, _, points in lines]
     everything = [point for points in series for point in points]
     low, high = min((x for x, _ in everything), default=0.0), max((x for x, _ in everything), default=1.0)
@@ -86,7 +86,7 @@ def _panel(title: str, lines: Sequence[Line], mark: float | None, above: int) ->
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers from low to high, about five of them."""
+    """Returns about five round numbers from low to high."""
     rough = (high - low) / 5
     unit = 10.0 ** math.floor(math.log10(rough))
     step = unit * next((factor for factor in (1, 2, 5) if factor * unit >= rough), 10)

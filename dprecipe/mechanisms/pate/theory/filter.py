@@ -43,7 +43,7 @@ class GaussianFilter:
         return GaussianFilter(sum_filter(charges))
 
     def holds(self, charges: Iterable[Charge]) -> bool:
-        """Whether all these events together stay within the limit (up to rounding, 1e-12 of it)."""
+        """Tells if all these events together stay within the limit (up to rounding, 1e-12 of it)."""
         return sum_filter(charges) <= self.limit * (1 + _ROUNDING)
 
     def rest(self, charges: Iterable[Charge]) -> FilterRest | None:

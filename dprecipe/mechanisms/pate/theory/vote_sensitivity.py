@@ -56,7 +56,7 @@ def query_costs(voting: Voting, order: float) -> Array:
 
 
 def is_possible(first: NDArray[np.int64], second: NDArray[np.int64], voting: Voting) -> NDArray[np.bool_]:
-    """Whether some histogram has these as its two largest counts."""
+    """Tells if some histogram has these as its two largest counts."""
     others = voting.teachers - first - second
     result: NDArray[np.bool_] = (first >= second) & (others >= 0) & (others <= (voting.classes - 2) * second)
     return result

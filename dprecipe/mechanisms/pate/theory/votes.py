@@ -1,4 +1,4 @@
-"""What one answer of an ensemble of teachers costs: Rényi bounds of noisy votes.
+"""The cost of one answer of an ensemble of teachers: Rényi bounds of noisy votes.
 
 N teachers, each trained on its own part of the private data, vote for one of m classes; noise is added to the counts.
 Two data sets that differ in one unit differ in one teacher, and on every query in one vote: n' = n - e_i + e_j. So the
