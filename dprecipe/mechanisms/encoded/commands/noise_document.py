@@ -34,7 +34,7 @@ class NamedNoise(Part):
 
 
 class Alternative(Part):
-    """What another accountant says."""
+    """The answer of another accountant."""
 
     accountant: str
     epsilon: float
@@ -79,7 +79,7 @@ class ComparedBudget(Part):
 
 
 class ComparedCodebook(Part):
-    """What the accounting knows of the codewords."""
+    """Facts of the codewords that the accounting uses."""
 
     words: PositiveInt
     norm: PositiveFloat = Field(description="L2 norm of a codeword")

@@ -16,7 +16,7 @@ Reason = Literal["filter", "answers", "queries"]
 
 
 class Simulated(Part):
-    """What the votes were simulated by."""
+    """Constants of the simulated votes."""
 
     agreement: tuple[Probability, Probability] = Field(
         description="shares of the teachers that agree on a query; uniform between them"
@@ -33,7 +33,7 @@ class Costs(Part):
 
 
 class Stop(Part):
-    """Where a run is expected to end, on average."""
+    """The expected end of a run, on average."""
 
     queries: NonNegativeFloat
     answers: NonNegativeFloat
@@ -90,7 +90,7 @@ class ForecastPoint(Part):
 
 
 class Forecast(Document):
-    """What to expect of a recipe's queries on simulated votes."""
+    """A forecast of a recipe's queries on simulated votes."""
 
     model_config = ConfigDict(title="dprecipe votes")
 

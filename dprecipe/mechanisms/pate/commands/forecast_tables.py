@@ -95,7 +95,7 @@ def _with_deviation(spec: Pate, deviation: float) -> Pate:
 
 
 def tabulate_thresholds(counts_QM: NDArray[np.int64], voting: Voting, right_Q: Array) -> tuple[ForecastThreshold, ...]:
-    """What the plot draws; empty where every query is answered."""
+    """Returns what the plot draws; nothing if every query is answered."""
     if voting.selection is None:
         return ()
     results = []

@@ -63,7 +63,7 @@ def forecast_votes(
 
 
 def render_text(forecast: Forecast) -> str:
-    """What to expect and what follows from it, as a person reads it."""
+    """Renders the forecast and its conclusions as text."""
     parts = [_head(forecast), _expected(forecast)]
     if forecast.suggested is not None:
         parts.append(_suggestion(forecast.suggested))

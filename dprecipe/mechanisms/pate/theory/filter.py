@@ -23,8 +23,10 @@ from dprecipe.privacy.workload import summarise_charges
 
 _ROUNDING = 1e-12
 _SHORT = 1e-14
-"""What is left is understated by this part of the limit, so that no rounding of sums can lead beyond it: more than they
-round by, and less than `gdp.delta` rounds up, so that what is claimed still is what the limit costs."""
+"""Part of the limit by which the rest is understated, so that rounded sums can't lead beyond it.
+
+It is more than sums round by, and less than `gdp.delta` rounds up, so the claim still is the cost of the limit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class GaussianFilter:
         return sum_filter(charges) <= self.limit * (1 + _ROUNDING)
 
     def rest(self, charges: Iterable[Charge]) -> FilterRest | None:
-        """What is left after these events, as an event; None where nothing is, up to rounding: after a rest, never."""
+        """Returns what is left after these events, as an event; None if nothing is, up to rounding, as after a rest."""
         left = self.limit * (1 - _SHORT) - sum_filter(charges)
         return None if left <= self.limit * _SHORT else FilterRest(1 / math.sqrt(left))
 

@@ -76,7 +76,7 @@ class Sanitiser:
 
 @dataclass(frozen=True, slots=True)
 class Sanitised(Published):
-    """What is published: F~ and μ~."""
+    """The published values: F~ and μ~."""
 
     value: float
     log_sensitivity: float
@@ -84,7 +84,7 @@ class Sanitised(Published):
 
 @dataclass(frozen=True, slots=True)
 class UpperBound:
-    """What a reader concludes: at the D of this run, the run and this release cost `epsilon` at `delta`.
+    """A reader's conclusion: at the D of this run, the run and this release cost `epsilon` at `delta`.
 
     `total` bounds F, `renyi` is that and the cost of the release, at `order`; `delta` is δ + 2δ'. Data-dependent: it is
     a statement about this D, which holds with probability 1 - 2δ' over the noise of the release.

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 Array = NDArray[np.floating[Any]]
 
 _MIN_VARIANCE = 0.02
-"""Of the integrand, over the noise's: orders at which it is less, close to the largest, are left out."""
+"""Smallest variance of the integrand over the noise's: orders with less, close to the largest, are left out."""
 _STEEPEST = 4.0
-"""No β beyond it is told from it: hardly a Rényi order has a finite cost."""
+"""Largest β that matters: beyond it hardly any Rényi order has a finite cost."""
 
 
 def max_order(beta: float) -> float:

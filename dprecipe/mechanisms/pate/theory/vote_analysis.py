@@ -1,4 +1,4 @@
-"""What answering a list of queries costs, in every currency there is: for the private report.
+"""Costs of answering a list of queries, in every currency there is: for the private report.
 
 All but the data-independent numbers are functions of the votes: private, and of this data set alone. What may be
 published of them goes through `sanitise`.

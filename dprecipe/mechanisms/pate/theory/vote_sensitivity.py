@@ -1,4 +1,4 @@
-"""How much the data-dependent cost of answering a list of queries can change when teachers do: smooth sensitivity.
+"""Smooth sensitivity of the data-dependent cost of a list of queries: its largest change when teachers change.
 
 The cost of a query is bounded here by f(n₁, n₂), of its two largest counts alone, at one order α fixed in advance. One
 changed teacher moves one vote, and one moved vote moves every sorted count by at most 1: sorting is 1-Lipschitz in the

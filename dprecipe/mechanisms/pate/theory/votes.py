@@ -61,7 +61,7 @@ class VoteSelection:
 
 @dataclass(frozen=True, slots=True)
 class Voting:
-    """How queries are answered: the class with the most votes after noise, if the query is selected.
+    """The way queries are answered: the class with the most votes after noise, if the query is selected.
 
     `teachers` N and `classes` m are public. `family` gaussian: GNMax, `multiplier` is σ. laplace: LNMax, `multiplier`
     is b = 1/γ. Noise is independent between classes and between queries.

@@ -52,7 +52,7 @@ At = Annotated[tuple[PositionDelta, ...], Field(min_length=1)]
 
 
 class PositionRow(Part):
-    """What protects the records at one place."""
+    """The guarantee of the records at one place."""
 
     position: PositiveInt
     epsilon: NonNegativeFloat | None = Field(description="at `delta`; null: infinite")
