@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from dprecipe import durable
+import typer
+
+from dprecipe import __version__, durable
+from dprecipe.cli.arguments import Overrides, RecipePath
 from dprecipe.contract.plan import Plan
 from dprecipe.contract.table import mechanism_of
 from dprecipe.faults import RunFailed, UsageFault
@@ -18,7 +21,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.policy.apply import hold_plan
 from dprecipe.privacy.audit.results import Audit, Depth
 from dprecipe.recipe.read import read
-from dprecipe.screen import as_json, show_document, write_output
+from dprecipe.screen import as_json, show_document, write_note, write_output
 
 if TYPE_CHECKING:
     from dprecipe.training.audit.run import Audited
@@ -29,14 +32,23 @@ NOTHING_FOUND = "nothing was refuted; an audit can show a fault, never its absen
 
 
 def audit(
-    recipe: Path,
-    overrides: Sequence[str] = (),
-    depths: Sequence[str] = (),
-    steps: int | None = None,
-    releases: int | None = None,
-    confidence: float | None = None,
-    out: Path | None = None,
-    json: bool = False,
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    depths: Annotated[
+        list[str] | None,
+        typer.Option("--depth", metavar="DEPTH", help="program, steps or releases; all by default. Repeatable."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of steps for --depth steps.", show_default=False)] = None,
+    releases: Annotated[
+        int | None, typer.Option(help="Number of runs for --depth releases.", show_default=False)
+    ] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="Confidence of the lower bounds.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the results to this JSON file, which is replaced.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> int:
     """Audits and prints; returns 0 where nothing was refuted, 4 where a claim was.
 
@@ -45,8 +57,9 @@ def audit(
         UsageFault: a depth that is unknown, or that the mechanism has not; a number out of its range.
         RunFailed: the program does not do what the accounting assumes, or the file can't be written.
     """
-    plan = hold_plan(make_plan(read(recipe, overrides)))
-    named = _check_depths(plan, depths)
+    write_note(f"dprecipe {__version__}: auditing {recipe}")  # before torch is loaded
+    plan = hold_plan(make_plan(read(recipe, overrides or ())))
+    named = _check_depths(plan, depths or ())
     for option, value in (("--steps", steps), ("--releases", releases)):
         if value is not None and option.removeprefix("--") not in named:
             raise UsageFault(

@@ -7,7 +7,21 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from dprecipe import __version__
+from dprecipe.cli.arguments import (
+    AcceptLostSteps,
+    DataRoot,
+    Overrides,
+    RayAddress,
+    RecipePath,
+    Resume,
+    RunOut,
+    TeacherFolders,
+)
 from dprecipe.cli.plan import describe_spent, plan_lines
 from dprecipe.contract.facts import NO_MODEL
 from dprecipe.contract.plan import Plan
@@ -21,24 +35,28 @@ from dprecipe.privacy.ledger import read as read_ledger
 from dprecipe.recipe.read import LoadedPublic, read_any
 from dprecipe.screen import is_output_watched, write_note, write_output
 from dprecipe.timeline import PROCESS_START, measure_run, phase
-from dprecipe.training.processes.launch import is_of_launch, is_restart_of_complete
+from dprecipe.training.processes.launch import LAUNCHER, is_of_launch, is_restart_of_complete
 from dprecipe.training.run.folder import RunFolder, hold_to_policies
 
 
 @measure_run(PROCESS_START)
 def run(
-    recipe: Path,
-    overrides: Sequence[str] = (),
-    out: Path | None = None,
-    resume: bool = False,
-    rehearse: bool = False,
-    data_root: Path | None = None,
-    accept_lost_steps: bool = False,
-    teachers: Sequence[Path] = (),
-    cluster: str | None = None,
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    out: RunOut = None,
+    resume: Resume = False,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="A few steps on synthetic data; spends nothing.")
+    ] = False,
+    data_root: DataRoot = None,
+    teachers: TeacherFolders = None,
+    cluster: RayAddress = None,
+    accept_lost_steps: AcceptLostSteps = False,
 ) -> int:
     """Plans, then trains; returns the exit code. Raises the faults of both."""
-    loaded = read_any(recipe, overrides)
+    if int(os.environ.get("RANK", "0")) == 0 and LAUNCHER not in os.environ:  # before torch is loaded
+        write_note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")
+    loaded = read_any(recipe, overrides or ())
     elsewhere = {"--teachers": bool(teachers), "--ray": cluster is not None}
     if isinstance(loaded, LoadedPublic):
         options = {"--rehearse": rehearse, "--accept-lost-steps": accept_lost_steps, **elsewhere}
@@ -88,7 +106,7 @@ def run(
         data_root=data_root,
         resume=resume,
         accept_lost_steps=accept_lost_steps,
-        teachers=teachers,
+        teachers=teachers or (),
         cluster=cluster,
     )
     score = ""

@@ -27,6 +27,7 @@ from dprecipe.privacy.tuning.score import list_score_charges
 
 if TYPE_CHECKING:
     from dprecipe.contract.certificate import CertificatePart
+    from dprecipe.contract.commands import Commands
     from dprecipe.contract.plan import Assumption, Length
     from dprecipe.contract.stages import PaidStage
     from dprecipe.data.schema import Data
@@ -278,18 +279,6 @@ class Starter(Protocol):
         """A valid recipe without its name; `data` is the source's `data` block, as most mechanisms need it."""
 
 
-class Commands(Protocol):
-    """The commands that a mechanism adds to the command line, and the JSON Schemas of what they print."""
-
-    @property
-    def COMMANDS(self) -> Mapping[str, Callable[..., int | None]]:  # noqa: N802
-        """By name: functions that typer can read, whose first line is the help; they import when they are called."""
-
-    @property
-    def SCHEMAS(self) -> Mapping[str, Callable[[], dict[str, Any]]]:  # noqa: N802
-        """By file name."""
-
-
 @dataclass(frozen=True, slots=True)
 class Mechanism:
     """What the trunk knows of a mechanism: its traits, and where its parts are.
@@ -367,7 +356,7 @@ class Mechanism:
     @property
     def commands(self) -> Commands | None:
         """What it adds to the command line; None where it adds nothing."""
-        return cast(Commands, import_module(f"{self.package}.commands")) if self._has("commands") else None
+        return cast("Commands", import_module(f"{self.package}.commands")) if self._has("commands") else None
 
     @property
     def synonyms(self) -> str:
